@@ -1,0 +1,55 @@
+"""Empirical Bayes on federated and private data.
+
+Many groups, little data in each, data that stays where it is: estimate every group as well as if
+the population were known. Public names are resolved when they are first used, so that importing
+the package loads nothing heavy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ebfed import channels, datasets, engines, likelihoods, priors, testing
+    from ebfed.clients import Clients, Summary
+    from ebfed.estimators import BernoulliEB, GaussianEB, posterior_from
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BernoulliEB": "ebfed.estimators",
+    "GaussianEB": "ebfed.estimators",
+    "posterior_from": "ebfed.estimators",
+    "Clients": "ebfed.clients",
+    "Summary": "ebfed.clients",
+    "IdentificationWarning": "ebfed.priors",
+}
+_MODULES = ("channels", "datasets", "engines", "likelihoods", "priors", "report", "testing")
+
+__all__ = [
+    "BernoulliEB",
+    "Clients",
+    "GaussianEB",
+    "IdentificationWarning",
+    "Summary",
+    "channels",
+    "datasets",
+    "engines",
+    "likelihoods",
+    "posterior_from",
+    "priors",
+    "report",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use (PEP 562)."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return import_module(f"ebfed.{name}")
+    raise AttributeError(f"module 'ebfed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,413 @@
+"""Clients and what is known of them: blocks of groups that can be split and joined.
+
+A *client* is a group that owns rows: a county, a hospital, a phone. `Clients` holds the rows of a
+block of clients side by side; `Summary` holds what location models need of them: how many rows,
+their mean and how they scatter around it. Both are immutable blocks: an engine may cut a block
+anywhere between two clients, and joining the pieces gives the block again. Summaries of the same
+client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Clients", "Summary", "number_labels"]
+
+LARGEST = 1e150  # squares of larger numbers overflow float64
+
+
+def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
+    """Number group labels by their sorted order.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_rows,)
+        Integers, strings, dates, booleans or finite floats; none missing.
+    name : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_groups,)
+        The distinct labels, sorted.
+    codes : int64 ndarray of shape (n_rows,)
+        ``ids[codes]`` are the labels.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or infinite, or `labels` is not one-dimensional.
+    TypeError
+        If labels cannot be compared with one another.
+
+    Examples
+    --------
+    >>> ids, codes = number_labels(["b", "a", "b"])
+    >>> ids.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    labels = check_labels(labels, name)
+    if labels.size == 0:
+        return labels, np.empty(0, np.int64)
+    if labels.dtype.kind in "iuM":
+        offset, size = _extent(labels)
+        if size:
+            present = np.zeros(size, bool)
+            present[labels - offset] = True
+            ids = np.flatnonzero(present)
+            rank = np.cumsum(present) - 1
+            return (ids + offset).astype(labels.dtype), rank[labels - offset]
+        from ebfed.kernels import number_integers
+
+        codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
+        return _sorted(labels[first], codes)
+    if labels.dtype.kind == "O":
+        import pandas as pd
+
+        codes, ids = pd.factorize(labels)
+        try:
+            return _sorted(np.asarray(ids, dtype=object), codes)
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in ids})
+            raise TypeError(
+                f"{name} mixes labels that cannot be sorted together ({', '.join(kinds)}); "
+                "convert them to one type, for example to str."
+            ) from None
+    ids, codes = np.unique(labels, return_inverse=True)
+    return ids, codes.astype(np.int64, copy=False)
+
+
+def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
+    """Return labels as a one-dimensional array; integers become int64."""
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} must be one label per row, a 1-D array; it has shape {labels.shape}."
+        )
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64, copy=False) if labels.dtype != bool else labels
+    if labels.dtype.kind == "f":
+        missing = ~np.isfinite(labels)
+    elif labels.dtype.kind in "Mm":
+        missing = np.isnat(labels)
+    elif labels.dtype.kind == "O":
+        import pandas as pd
+
+        missing = pd.isna(labels)
+    elif labels.dtype.kind == "c":
+        raise TypeError(f"{name} must be labels that can be sorted; complex numbers came.")
+    else:
+        missing = np.zeros(0, bool)
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing or infinite labels, the first in row "
+            f"{int(np.argmax(missing))}; drop those rows or give them a label."
+        )
+    return labels
+
+
+def _extent(labels: NDArray) -> tuple[int, int]:
+    """Smallest label and the width of the range; width 0 where it is too wide to tabulate."""
+    if labels.dtype.kind == "M":
+        return 0, 0
+    low, high = int(labels.min()), int(labels.max())
+    size = high - low + 1
+    return low, size if size <= 4 * len(labels) + 1024 else 0
+
+
+def _sorted(ids: NDArray, codes: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    order = np.argsort(ids, kind="stable")
+    rank = np.empty(len(ids), np.int64)
+    rank[order] = np.arange(len(ids))
+    return ids[order], rank[codes]
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The rows of a block of clients, client after client.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+        Labels, in the order of the rows.
+    indptr : int64 ndarray of shape (n_clients + 1,)
+        Client i owns rows ``indptr[i]:indptr[i + 1]``.
+    X : ndarray of shape (n_rows, d)
+    y : ndarray of shape (n_rows,) or None
+
+    Examples
+    --------
+    >>> clients = Clients.from_rows([[1.0], [5.0], [3.0]], groups=["b", "a", "b"])
+    >>> clients.ids.tolist(), clients.indptr.tolist(), clients.X.ravel().tolist()
+    (['a', 'b'], [0, 1, 3], [5.0, 1.0, 3.0])
+    >>> clients.summarise().mean.ravel().tolist()
+    [5.0, 2.0]
+    """
+
+    ids: NDArray
+    indptr: NDArray[np.int64]
+    X: NDArray[np.float64]
+    y: NDArray | None = None
+
+    @classmethod
+    def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
+        """Bring the rows of each group together, keeping their order within a group."""
+        X = _columns(X)
+        ids, codes = number_labels(groups)
+        _same_length(X, groups=codes)
+        order = np.argsort(codes, kind="stable")
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(ids)))))
+        if y is not None:
+            y = np.asarray(y)
+            _same_length(X, y=y)
+            y = y[order]
+        return cls(ids, indptr.astype(np.int64), X[order], y)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]
+
+    def _slice(self, start: int, stop: int) -> Self:
+        rows = slice(self.indptr[start], self.indptr[stop])
+        return type(self)(
+            self.ids[start:stop],
+            self.indptr[start : stop + 1] - self.indptr[start],
+            self.X[rows],
+            None if self.y is None else self.y[rows],
+        )
+
+    @classmethod
+    def join(cls, blocks: list[Self]) -> Self:
+        """Put blocks of different clients one after another."""
+        counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+        return cls(
+            np.concatenate([block.ids for block in blocks]),
+            np.concatenate(([0], np.cumsum(counts))),
+            np.concatenate([block.X for block in blocks]),
+            None if blocks[0].y is None else np.concatenate([block.y for block in blocks]),
+        )
+
+    def summarise(self) -> Summary:
+        """Summarise each client: number of rows, mean, scatter."""
+        codes = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return Summary(self.ids, *_summarise(self.X, codes, 0, len(self)))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a location model needs of a block of clients.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+    n : int64 ndarray of shape (n_clients,)
+        Number of rows.
+    mean : ndarray of shape (n_clients, d)
+        0 where a client has no rows.
+    scatter : ndarray of shape (n_clients, d)
+        Sum of squared deviations from the client's own mean, column by column.
+
+    Examples
+    --------
+    >>> monday = Summary.from_rows([1.0, 5.0, 3.0], groups=["b", "a", "b"])
+    >>> tuesday = Summary.from_rows([8.0], groups=["b"])
+    >>> both = monday.merge(tuesday)
+    >>> both.ids.tolist(), both.n.tolist(), both.mean.ravel().tolist()
+    (['a', 'b'], [1, 3], [5.0, 4.0])
+    """
+
+    ids: NDArray
+    n: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+
+    @classmethod
+    def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
+        """Summarise unsorted rows in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, d) or (n_rows,)
+        groups : array-like of shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, a value is NaN or infinite, or squares overflow.
+        """
+        X = _columns(X)
+        groups = check_labels(groups)
+        _same_length(X, groups=groups)
+        if groups.dtype.kind == "i" and len(groups):
+            offset, size = _extent(groups)
+            if size:  # labels serve as row numbers of the table: no second pass over them
+                n, mean, scatter = _summarise(X, groups, offset, size)
+                ids = np.flatnonzero(n)
+                if len(ids) < size:
+                    n, mean, scatter = n[ids], mean[ids], scatter[ids]
+                return cls(ids + offset, n, mean, scatter)
+        ids, codes = number_labels(groups)
+        return cls(ids, *_summarise(X, codes, 0, len(ids)))
+
+    @classmethod
+    def from_counts(
+        cls, successes: ArrayLike, trials: ArrayLike, ids: ArrayLike | None = None
+    ) -> Self:
+        """Summarise 0/1 rows that come as counts.
+
+        Parameters
+        ----------
+        successes, trials : array-like of int of shape (n_clients,)
+        ids : array-like of shape (n_clients,), optional
+            Labels, all different; 0, 1, … if None.
+
+        Raises
+        ------
+        ValueError
+            If counts are not whole, negative or exceed the trials, lengths differ, or a label
+            comes twice.
+
+        Examples
+        --------
+        >>> Summary.from_counts([3, 0], [4, 2], ids=["a", "b"]).mean.ravel()
+        array([0.75, 0.  ])
+        """
+        successes, trials = np.asarray(successes), np.asarray(trials)
+        if successes.ndim != 1 or successes.shape != trials.shape:
+            raise ValueError(
+                f"successes and trials must be one-dimensional and of one length; they have shapes "
+                f"{successes.shape} and {trials.shape}."
+            )
+        for name, counts in (("successes", successes), ("trials", trials)):
+            if not (np.issubdtype(counts.dtype, np.number) and np.isfinite(counts).all()):
+                raise ValueError(f"{name} must be whole numbers, none missing.")
+            if np.any(counts < 0) or np.any(counts != np.floor(counts)):
+                raise ValueError(f"{name} must be whole numbers >= 0.")
+        if np.any(successes > trials):
+            row = int(np.argmax(successes > trials))
+            raise ValueError(f"successes exceed trials, first in row {row}.")
+        ids, order = number_labels(np.arange(len(trials)) if ids is None else ids, "ids")
+        _same_length(trials, ids=order)
+        if len(ids) < len(order):
+            raise ValueError("ids must be all different; merge summaries to add up counts.")
+        place = np.argsort(order)
+        n = trials[place].astype(np.int64)
+        rate = (successes[place] / np.maximum(n, 1))[:, None]
+        return cls(ids, n, rate, n[:, None] * rate * (1 - rate))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns d."""
+        return self.mean.shape[1]
+
+    def merge(self, other: Self) -> Self:
+        """Summarise the union of the rows behind two summaries (Chan, Golub, LeVeque 1983).
+
+        Raises
+        ------
+        ValueError
+            If the two have different numbers of columns.
+        TypeError
+            If the labels are of different kinds.
+        """
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"cannot merge a summary of {other.n_features} columns with one of "
+                f"{self.n_features}."
+            )
+        if len(self) and len(other) and not _comparable(self.ids, other.ids):
+            raise TypeError(
+                f"group labels of type {other.ids.dtype} came where {self.ids.dtype} came before."
+            )
+        both = [block.ids for block in (self, other) if len(block)] or [self.ids]
+        ids, codes = number_labels(np.concatenate(both))
+        n = np.zeros(len(ids), np.int64)
+        mean, scatter = (np.zeros((len(ids), self.n_features)) for _ in range(2))
+        mine, theirs = codes[: len(self)], codes[len(self) :]
+        n[mine], mean[mine], scatter[mine] = self.n, self.mean, self.scatter
+        total = np.maximum(n[theirs] + other.n, 1)[:, None]
+        deviation = other.mean - mean[theirs]
+        scatter[theirs] += (
+            other.scatter + deviation**2 * n[theirs][:, None] * (other.n[:, None] / total)
+        )
+        mean[theirs] += deviation * (other.n[:, None] / total)
+        n[theirs] += other.n
+        return type(self)(ids, n, mean, scatter)
+
+    def take(self, index: NDArray) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.ids[index], self.n[index], self.mean[index], self.scatter[index])
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        return [self.take(slice(*edges)) for edges in _edges(len(self), n_blocks)]
+
+    @classmethod
+    def join(cls, blocks: list[Self]) -> Self:
+        """Put blocks of different clients one after another."""
+        return cls(
+            *(
+                np.concatenate([getattr(block, name) for block in blocks])
+                for name in ("ids", "n", "mean", "scatter")
+            )
+        )
+
+
+def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDArray, ...]:
+    from ebfed.kernels import summarise_rows
+
+    d = X.shape[1]
+    mean, scatter = np.empty((size, d)), np.empty((size, d))
+    n = np.zeros(size, np.int64)
+    for j in range(d):
+        table = summarise_rows(np.ascontiguousarray(X[:, j]), codes, offset, size)
+        n, mean[:, j], scatter[:, j] = table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
+    if not (np.isfinite(scatter).all() and np.abs(mean).max(initial=0.0) < LARGEST):
+        rows = ~np.isfinite(X).all(axis=1)
+        if rows.any():
+            raise ValueError(
+                f"Input X contains NaN or infinity in {int(rows.sum())} rows, the first in row "
+                f"{int(np.argmax(rows))}; drop them or fill them in."
+            )
+        raise ValueError(
+            f"Input X holds a value too large for float64 arithmetic (up to "
+            f"{np.abs(X).max():.3g}): its square overflows. Rescale the data."
+        )
+    return n, mean, scatter
+
+
+def _columns(X: ArrayLike) -> NDArray[np.float64]:
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim == 1:
+        X = X[:, None]
+    if X.ndim != 2:
+        raise ValueError(f"X must have one row per observation; it has shape {X.shape}.")
+    return X
+
+
+def _same_length(X: NDArray, **others: NDArray) -> None:
+    for name, values in others.items():
+        if len(values) != len(X):
+            raise ValueError(f"{name} has {len(values)} entries for the {len(X)} rows of X.")
+
+
+def _edges(length: int, n_blocks: int) -> list[tuple[int, int]]:
+    edges = np.linspace(0, length, max(1, min(n_blocks, length)) + 1).astype(int)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def _comparable(a: NDArray, b: NDArray) -> bool:
+    text, numbers = "OU", "biuf"
+    return any(a.dtype.kind in kinds and b.dtype.kind in kinds for kinds in (text, numbers, "M"))

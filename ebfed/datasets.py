@@ -1,0 +1,487 @@
+"""Data to learn from: county elections, offline first, and groups simulated from known populations.
+
+The loaders read what the package ships and need no network; `fetch_county_returns` alone may ask
+for it. The simulators return plain arrays: the rows of all groups side by side, the group of each
+row, and the parameters that made them, so that an estimate can be compared with the truth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "fetch_county_returns",
+    "load_county_outcomes",
+    "load_county_patterns",
+    "make_bernoulli_groups",
+    "make_gaussian_groups",
+    "tidy_county_returns",
+]
+
+_ELECTIONS = (2000, 2004, 2008, 2012, 2016, 2020)
+
+# Version 20 (February 2026) of doi:10.7910/DVN/VOQCHQ, with the checksum the Dataverse publishes.
+# It is of the file as uploaded, hence the format: by default the server sends a conversion.
+_COUNTYPRES = "countypres_2000-2024.csv"
+_COUNTYPRES_URL = "https://dataverse.harvard.edu/api/access/datafile/13573089?format=original"
+_COUNTYPRES_HASH = "md5:bd6661282936006b4ef4f5ee71418f3e"
+
+# Reporting units that are (now) a part or an earlier name of a county.
+_COUNTY_OF_UNIT = {
+    2938000: 29095,  # Kansas City, Missouri, is reported apart from Jackson County,
+    36000: 29095,  # in some editions under this code
+    46113: 46102,  # Shannon County, South Dakota, was renamed Oglala Lakota in 2015
+    51515: 51019,  # the city of Bedford, Virginia, joined Bedford County in 2013
+}
+
+
+def load_county_patterns() -> pd.DataFrame:
+    """Load the winners of six presidential elections, counted by state and record.
+
+    Returns
+    -------
+    DataFrame of shape (358, 3)
+        ``state``: postal code; ``pattern``: the winners of 2000, 2004, ..., 2020 as six letters, R
+        or D; ``n_counties``: counties of the state with that record. They are 3,111 in all; Alaska,
+        which reports by district, is left out.
+
+    References
+    ----------
+    MIT Election Data and Science Lab, *County Presidential Election Returns*,
+    doi:10.7910/DVN/VOQCHQ (CC0); for 2020, *US_County_Level_Election_Results_08-24*. The data
+    folder's README lists four counties in which these sources are wrong.
+
+    Examples
+    --------
+    >>> patterns = load_county_patterns()
+    >>> patterns.head(3)
+      state pattern  n_counties
+    0    AL  DDDDDD          11
+    1    AL  DRDDDD           1
+    2    AL  DRRDRR           2
+    >>> int(patterns["n_counties"].sum())
+    3111
+    """
+    import pandas as pd
+
+    package = Path(__file__).parent
+    path = package / "data" / "county_patterns.csv"
+    if not path.is_file():  # an editable install: the file lies beside the package
+        path = package.parent / "data" / "county_patterns.csv"
+    return pd.read_csv(path)
+
+
+def load_county_outcomes() -> pd.DataFrame:
+    """Load the winners of six presidential elections, a row for each county and election.
+
+    Returns
+    -------
+    DataFrame of shape (18666, 4)
+        ``state``: postal code; ``county``: 0, ..., 3110; ``year``: 2000, 2004, ..., 2020;
+        ``republican``: 1 if the Republican won, else 0. Counties are anonymous: those of one state
+        with one record are interchangeable.
+
+    See Also
+    --------
+    load_county_patterns : the same facts counted, and their sources.
+
+    Examples
+    --------
+    >>> outcomes = load_county_outcomes()
+    >>> outcomes.groupby("year")["republican"].mean().round(2).to_dict()
+    {2000: 0.78, 2004: 0.81, 2008: 0.72, 2012: 0.78, 2016: 0.84, 2020: 0.83}
+    """
+    import pandas as pd
+
+    patterns = load_county_patterns()
+    records = patterns.loc[patterns.index.repeat(patterns["n_counties"])]
+    winners = np.array([list(record) for record in records["pattern"]])
+    n_counties, n_elections = winners.shape
+    return pd.DataFrame(
+        {
+            "state": records["state"].repeat(n_elections).to_numpy(),
+            "county": np.repeat(np.arange(n_counties), n_elections),
+            "year": np.tile(_ELECTIONS, n_counties),
+            "republican": (winners == "R").ravel().astype(int),
+        }
+    )
+
+
+def fetch_county_returns(guestbook: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Fetch the named county returns of six presidential elections.
+
+    The folder named by the environment variable ``EBFED_DATA`` is looked at first: a
+    ``county_returns.csv`` there is read as it is. Otherwise the returns are tidied from
+    ``countypres_2000-2024.csv``, downloaded once from the Harvard Dataverse and checked against the
+    checksum published there. It is kept in that folder, else in the cache of the user, and a copy
+    saved there by hand serves as well.
+
+    Parameters
+    ----------
+    guestbook : mapping, optional
+        Your ``name``, ``email``, ``institution`` and ``position``. The Harvard Dataverse asks them
+        of everyone who downloads this file; they are sent there and nowhere else. Not needed once
+        the file is on this computer.
+
+    Returns
+    -------
+    DataFrame of shape (18666, 7)
+        As `tidy_county_returns` gives it.
+
+    Raises
+    ------
+    ImportError
+        If the returns must be tidied and pooch, of the extra ``data``, is not installed.
+    ValueError
+        If the file must be downloaded and `guestbook` is not complete, or if the file that came is
+        not the one expected.
+    OSError
+        If the Dataverse refuses the download.
+
+    References
+    ----------
+    MIT Election Data and Science Lab, *County Presidential Election Returns 2000-2024*, version 20,
+    doi:10.7910/DVN/VOQCHQ (CC0).
+
+    Examples
+    --------
+    >>> returns = fetch_county_returns(
+    ...     {
+    ...         "name": "Ada Lovelace",
+    ...         "email": "ada@example.org",
+    ...         "institution": "Example University",
+    ...         "position": "Researcher",
+    ...     }
+    ... )  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    folder = os.environ.get("EBFED_DATA")
+    if folder and (named := Path(folder) / "county_returns.csv").is_file():
+        return pd.read_csv(named, dtype={"fips": str})
+    try:
+        import pooch
+    except ImportError as error:
+        raise ImportError('fetch_county_returns needs pooch: pip install "ebfed[data]"') from error
+
+    def download(url: str, output_file: str, _: object) -> None:
+        _download_signed(url, output_file, guestbook or {})
+
+    path = pooch.retrieve(
+        _COUNTYPRES_URL,
+        known_hash=_COUNTYPRES_HASH,
+        fname=_COUNTYPRES,
+        path=folder or pooch.os_cache("ebfed"),
+        downloader=download,
+    )
+    return tidy_county_returns(pd.read_csv(path, low_memory=False))
+
+
+def _download_signed(url: str, output_file: str, guestbook: Mapping[str, str]) -> None:
+    """Sign the guestbook of a Dataverse file, then download it from the address that answers."""
+    import pooch
+    import requests
+
+    missing = {"name", "email", "institution", "position"} - set(guestbook)
+    if missing:
+        raise ValueError(
+            f"The Harvard Dataverse asks who downloads the county returns: guestbook lacks "
+            f"{sorted(missing)}. Or save {_COUNTYPRES} (version 20, original format) from "
+            f"https://doi.org/10.7910/DVN/VOQCHQ in the folder that EBFED_DATA names."
+        )
+    headers = {"User-Agent": "ebfed"}  # the Dataverse turns away the default agent of requests
+    reply = requests.post(
+        url, json={"guestbookResponse": dict(guestbook)}, headers=headers, timeout=60
+    )
+    try:
+        signed = reply.json()["data"]["signedUrl"]
+    except (ValueError, KeyError) as error:
+        raise OSError(
+            f"The Harvard Dataverse refused the download ({reply.status_code}): {reply.text[:200]}"
+        ) from error
+    pooch.HTTPDownloader(headers=headers)(signed, output_file, None)
+
+
+def tidy_county_returns(raw: pd.DataFrame) -> pd.DataFrame:
+    """Make one row for each county and election of the MIT lab's county returns.
+
+    Counties without a result in one of the six elections are left out, and so are Alaska's
+    districts and votes that belong to no county. Where votes are counted by mode (early, by mail,
+    ...), a total stands for its parts, and without a total the parts are added.
+
+    Parameters
+    ----------
+    raw : DataFrame
+        An edition of the file ``countypres_2000-20xx`` with the columns ``year``, ``state_po``,
+        ``county_name``, ``county_fips``, ``party``, ``candidatevotes``, ``totalvotes`` and
+        ``mode``: a row for each candidate, county, election and mode of voting.
+
+    Returns
+    -------
+    DataFrame of shape (6 * n_counties, 7)
+        ``fips``: five digits; ``state``: postal code; ``county``: its name; ``year``: 2000, 2004,
+        ..., 2020; ``winner``: R if the Republican had more votes than the Democrat, else D;
+        ``dem_pct`` and ``rep_pct``: per cent of all votes, to one decimal.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing.
+
+    Notes
+    -----
+    A county is what it is now: Kansas City counts with Jackson County, Missouri, the former city of
+    Bedford with Bedford County, Virginia, and Shannon County, South Dakota, is Oglala Lakota.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> raw = pd.DataFrame(
+    ...     {
+    ...         "year": np.repeat([2000, 2004, 2008, 2012, 2016, 2020], 2),
+    ...         "state_po": "AL",
+    ...         "county_name": "AUTAUGA",
+    ...         "county_fips": 1001,
+    ...         "party": ["DEMOCRAT", "REPUBLICAN"] * 6,
+    ...         "candidatevotes": [30, 60] * 6,
+    ...         "totalvotes": 100,
+    ...         "mode": "TOTAL",
+    ...     }
+    ... )
+    >>> tidy_county_returns(raw).tail(1)
+        fips state   county  year winner  dem_pct  rep_pct
+    5  01001    AL  Autauga  2020      R     30.0     60.0
+    """
+    import pandas as pd
+
+    columns = ["year", "state_po", "county_name", "county_fips", "party", "mode"]
+    counts = ["candidatevotes", "totalvotes"]
+    missing = [column for column in columns + counts if column not in raw]
+    if missing:
+        raise ValueError(f"The raw returns lack the columns {missing}.")
+
+    of_interest = raw["year"].isin(_ELECTIONS) & raw["party"].isin(["DEMOCRAT", "REPUBLICAN"])
+    votes = raw.loc[of_interest & (raw["state_po"] != "AK"), columns + counts]
+    codes = pd.to_numeric(votes["county_fips"], errors="coerce")
+    votes = votes.assign(unit=codes).dropna(subset="unit").astype({"unit": int})
+    votes[counts] = votes[counts].apply(pd.to_numeric, errors="coerce")
+
+    is_total = votes["mode"].str.startswith("TOTAL", na=False)
+    has_total = is_total.groupby([votes["year"], votes["unit"], votes["party"]]).transform("any")
+    votes = votes[is_total | ~has_total]
+
+    of_unit = votes.groupby(["unit", "year"])
+    units = votes.pivot_table("candidatevotes", ["unit", "year"], "party", "sum", fill_value=0)
+    units = units.assign(total=of_unit["totalvotes"].first()).reset_index()
+    units["code"] = units["unit"].replace(_COUNTY_OF_UNIT)
+    returns = units.groupby(["code", "year"], as_index=False)[
+        ["DEMOCRAT", "REPUBLICAN", "total"]
+    ].sum()
+    returns = returns[returns.groupby("code")["year"].transform("size") == len(_ELECTIONS)]
+
+    # Spellings differ between elections: the last one names the county in all of them.
+    named = votes.sort_values("year").drop_duplicates("unit", keep="last").set_index("unit")
+    code, democrat, republican = returns["code"], returns["DEMOCRAT"], returns["REPUBLICAN"]
+    return pd.DataFrame(
+        {
+            "fips": code.astype(str).str.zfill(5),
+            "state": code.map(named["state_po"]),
+            "county": _name_case(code.map(named["county_name"])),
+            "year": returns["year"],
+            "winner": np.where(republican > democrat, "R", "D"),
+            "dem_pct": (100 * democrat / returns["total"]).round(1),
+            "rep_pct": (100 * republican / returns["total"]).round(1),
+        }
+    ).reset_index(drop=True)
+
+
+def _name_case(names: pd.Series) -> pd.Series:
+    """PRINCE GEORGE'S is Prince George's, and LAKE OF THE WOODS is Lake of the Woods."""
+    small = r"'S\b|\b(?:And|Of|The)\b"
+    return names.str.title().str.replace(small, lambda match: match[0].lower(), regex=True)
+
+
+def make_gaussian_groups(
+    n_groups: int = 100,
+    n_rows: int | ArrayLike = 5,
+    *,
+    n_features: int = 1,
+    mean: float = 0.0,
+    group_variance: float = 1.0,
+    noise_variance: float = 1.0,
+    random_state: Any = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Simulate groups whose means come from one normal population.
+
+    theta_i ~ N(mean, group_variance I) and X_ij ~ N(theta_i, noise_variance I).
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of groups, m.
+    n_rows : int or array-like of int of shape (n_groups,)
+        Rows of each group. A group may have none.
+    n_features : int
+        Length d of a row.
+    mean : float
+        Mean of the population, in each feature.
+    group_variance, noise_variance : float
+        Variance between groups and between the rows of a group, in each feature.
+    random_state : int, Generator or None
+        Seed.
+
+    Returns
+    -------
+    X : ndarray of shape (N,), or (N, n_features) if there are several features
+        Rows, sorted by group.
+    groups : int ndarray of shape (N,)
+        Group of each row, a number below `n_groups`.
+    theta : ndarray of shape (n_groups,), or (n_groups, n_features)
+        Means of the groups.
+
+    Raises
+    ------
+    ValueError
+        If a number of groups, rows or features is out of range, or a variance is negative.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), section 2.1.
+
+    Examples
+    --------
+    >>> X, groups, theta = make_gaussian_groups(4, [2, 0, 1, 3], random_state=0)
+    >>> groups.tolist()
+    [0, 0, 2, 3, 3, 3]
+    >>> X.shape, theta.shape
+    ((6,), (4,))
+    >>> make_gaussian_groups(4, n_features=3)[0].shape
+    (20, 3)
+    """
+    groups = _make_groups(n_groups, n_rows)
+    if not _is_integer(n_features) or n_features < 1:
+        raise ValueError(f"n_features must be a positive integer; got {n_features!r}.")
+    if not np.isfinite(mean):
+        raise ValueError(f"mean must be finite; got {mean!r}.")
+    variances = {"group_variance": group_variance, "noise_variance": noise_variance}
+    for name, variance in variances.items():
+        if not 0 <= variance < np.inf:
+            raise ValueError(f"{name} must be finite and not negative; got {variance!r}.")
+    rng = np.random.default_rng(random_state)
+    theta = rng.normal(mean, np.sqrt(group_variance), (n_groups, n_features))
+    X = theta[groups] + np.sqrt(noise_variance) * rng.standard_normal((len(groups), n_features))
+    if n_features == 1:
+        return X[:, 0], groups, theta[:, 0]
+    return X, groups, theta
+
+
+def make_bernoulli_groups(
+    n_groups: int = 100,
+    n_rows: int | ArrayLike = 14,
+    *,
+    population: str | Callable[[int, np.random.Generator], ArrayLike] = "beta",
+    random_state: Any = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Simulate groups of yes-or-no rows whose rates come from one population.
+
+    p_i ~ population and y_ij ~ Bernoulli(p_i).
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of groups, m.
+    n_rows : int or array-like of int of shape (n_groups,)
+        Rows of each group. A group may have none.
+    population : {"normal", "uniform", "spikes", "beta"} or callable
+        Where the rates come from: N(1/2, .15²) given that it lies in [0, 1]; all of [0, 1] alike;
+        1/4, 1/2 and 3/4 with equal weights; Beta(4, 4); or ``population(size, rng)``, which returns
+        `size` numbers in [0, 1].
+    random_state : int, Generator or None
+        Seed.
+
+    Returns
+    -------
+    y : int ndarray of shape (N,)
+        Rows, 0 or 1, sorted by group.
+    groups : int ndarray of shape (N,)
+        Group of each row, a number below `n_groups`.
+    p : ndarray of shape (n_groups,)
+        Rates of the groups.
+
+    Raises
+    ------
+    ValueError
+        If a number of groups or rows is out of range, `population` is not known, or it returns
+        something other than rates.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), section K.2; the first three after Tian, Kong and Valiant
+    (2017), *Learning populations of parameters*.
+
+    Examples
+    --------
+    >>> y, groups, p = make_bernoulli_groups(3, 2, population="spikes", random_state=0)
+    >>> p.tolist()
+    [0.75, 0.5, 0.5]
+    >>> groups.tolist()
+    [0, 0, 1, 1, 2, 2]
+    >>> p = make_bernoulli_groups(3, population=lambda size, rng: rng.beta(1, 9, size))[2]
+    >>> p.shape
+    (3,)
+    """
+    groups = _make_groups(n_groups, n_rows)
+    if callable(population):
+        draw = population
+    elif population in _POPULATIONS:
+        draw = _POPULATIONS[population]
+    else:
+        raise ValueError(
+            f"population must be a callable or one of {sorted(_POPULATIONS)}; got {population!r}."
+        )
+    rng = np.random.default_rng(random_state)
+    p = np.asarray(draw(n_groups, rng), dtype=float)
+    if p.shape != (n_groups,) or not np.all((p >= 0) & (p <= 1)):
+        raise ValueError(f"population must return {n_groups} numbers in [0, 1].")
+    return (rng.random(len(groups)) < p[groups]).astype(np.int64), groups, p
+
+
+def _truncated_normal(size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw from N(1/2, .15²) until all draws lie in [0, 1]."""
+    p = rng.normal(0.5, 0.15, size)
+    while (outside := (p < 0) | (p > 1)).any():
+        p[outside] = rng.normal(0.5, 0.15, outside.sum())
+    return p
+
+
+_POPULATIONS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
+    "normal": _truncated_normal,
+    "uniform": lambda size, rng: rng.random(size),
+    "spikes": lambda size, rng: rng.choice([0.25, 0.5, 0.75], size),
+    "beta": lambda size, rng: rng.beta(4, 4, size),
+}
+
+
+def _make_groups(n_groups: int, n_rows: int | ArrayLike) -> NDArray[np.int64]:
+    """Number the group of each row: 0, ..., 0, 1, ..., 1, ..."""
+    if not _is_integer(n_groups) or n_groups < 1:
+        raise ValueError(f"n_groups must be a positive integer; got {n_groups!r}.")
+    rows = np.asarray(n_rows)
+    if rows.dtype.kind not in "iu" or rows.shape not in [(), (n_groups,)] or np.any(rows < 0):
+        raise ValueError(
+            f"n_rows must be an integer or {n_groups} integers, one for each group, none negative."
+        )
+    return np.repeat(np.arange(n_groups), rows.astype(int))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

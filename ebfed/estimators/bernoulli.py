@@ -1,0 +1,130 @@
+"""Bernoulli location: a rate for every group."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import Channel
+from ebfed.channels.base import Message
+from ebfed.clients import Summary
+from ebfed.engines import Engine
+from ebfed.estimators.base import LocationEstimator
+from ebfed.likelihoods import Binomial, Likelihood
+from ebfed.priors import Beta, Discrete, Posterior, Prior
+from ebfed.priors.beta import BetaPosterior, leave_one_out
+
+__all__ = ["BernoulliEB"]
+
+
+class BernoulliEB(LocationEstimator):
+    """Empirical Bayes rates of many groups.
+
+    Rows of group i are 0 or 1 with probability ``p_i`` of a 1, and ``p_i`` comes from a population.
+    With a beta population, ``z_i`` ones in ``n_i`` rows give
+
+        p_i^ = a_i z_i / n_i + (1 - a_i) mu,   a_i = n_i / (n_i + alpha + beta),
+
+    with alpha and beta by maximum likelihood of the beta-binomial. Columns of `X` are treated one
+    by one. A table of counts is fitted through `Summary.from_counts`.
+
+    Parameters
+    ----------
+    method : {"ml", "moments", "paper"}
+        How the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023), where each
+        client takes mean and variance of the others' raw proportions; for replication, since it
+        counts sampling noise as spread.
+    prior : "beta", "npmle" or Prior
+        The population. A `Prior` is copied, and brings its own method.
+    binarize : float, optional
+        Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
+        None: `X` must be 0 or 1.
+    channel : Channel, optional
+        What leaves a client; `channels.Exact()` if None.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Of what a channel draws.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The fitted population, with `mean_` and `variance_`.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
+    learning and estimation, section 2.2.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> y, groups, p = eb.datasets.make_bernoulli_groups(500, 14, random_state=0)
+    >>> est = eb.BernoulliEB().fit(y, groups=groups)
+    >>> est.predict(groups=[0, 1, "a new one"][:2])
+    array([...])
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Literal["ml", "moments", "paper"] = "ml",
+        prior: str | Prior = "beta",
+        binarize: float | None = None,
+        channel: Channel | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.method = method
+        self.prior = prior
+        self.binarize = binarize
+        self.channel = channel
+        self.engine = engine
+        self.random_state = random_state
+
+    def _validate(self, X: Any, reset: bool) -> NDArray:
+        values = super()._validate(X, reset)
+        if self.binarize is not None:
+            return (values > self.binarize).astype(float)
+        strange = ~((values == 0) | (values == 1)).all(axis=1)
+        if strange.any():
+            row = int(np.argmax(strange))
+            raise ValueError(
+                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table of "
+                "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
+            )
+        return values
+
+    def model(self, message: Message) -> Binomial:
+        """``z_i ~ Binomial(n_i, p_i)``."""
+        successes = np.rint(message["mean"] * message["n"][:, None]).astype(np.int64)
+        return Binomial(successes, message["n"])
+
+    def _likelihood(self, summary: Summary) -> Binomial:
+        return self.model({"n": summary.n, "mean": summary.mean})
+
+    def _log_rows(self, summary: Summary) -> NDArray:
+        return -self._likelihood(summary).log_coefficient()
+
+    def _make_prior(self) -> Prior:
+        return self._prior_instance(
+            {"beta": Beta(method=self.method), "npmle": Discrete("npmle")}
+        )
+
+    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
+        """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
+        if not (self.prior == "beta" and self.method == "paper" and len(self.summaries_) > 2):
+            return super()._posterior(summary, likelihood)
+        seen = self._known(summary.ids).n > 0
+        mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
+        concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
+        told = self.summaries_.take(self.summaries_.n > 0)
+        place = np.searchsorted(told.ids, summary.ids[seen])
+        for j in range(mean.shape[1]):
+            means, concentrations = leave_one_out(told.mean[:, j])
+            mean[seen, j], concentration[seen, j] = means[place], concentrations[place]
+        return BetaPosterior(likelihood, mean, concentration)

@@ -1,0 +1,213 @@
+"""Gaussian location: a mean for every group."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.channels import Channel
+from ebfed.channels.base import Message
+from ebfed.clients import Summary
+from ebfed.engines import Engine
+from ebfed.estimators.base import LocationEstimator
+from ebfed.likelihoods import Gaussian
+from ebfed.priors import Discrete, Normal, Posterior, Prior
+from ebfed.tabular import Style, read
+
+__all__ = ["GaussianEB", "posterior_from"]
+
+
+class GaussianEB(LocationEstimator):
+    """Empirical Bayes means of many groups.
+
+    Rows of group i are ``x_ij ~ N(theta_i, noise)``, and ``theta_i`` comes from a population. With
+    the normal population the estimate is (Ozkara et al. 2023, Theorem 1, for unequal n_i)
+
+        theta_i^ = a_i xbar_i + (1 - a_i) mu^,   a_i = s_t**2 / (s_t**2 + noise / n_i),
+
+    with `mu^` the precision-weighted mean and both variances by restricted maximum likelihood.
+    Columns of `X` are treated one by one.
+
+    Parameters
+    ----------
+    variances : float or array-like of shape (d,), optional
+        Known noise variance of one row; estimated from the scatter within groups if None.
+    method : {"reml", "ml", "moments"}
+        How the normal population is fitted.
+    prior : "normal", "npmle" or Prior
+        The population. A `Prior` is copied, and brings its own method. With a prior other than the
+        normal, the noise is the pooled variance within groups.
+    channel : Channel, optional
+        What leaves a client; `channels.Exact()` if None.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Of what a channel draws.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The fitted population, with `mean_` and `variance_`.
+    noise_variance_ : ndarray of shape (d,)
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
+    learning and estimation, section 2.1.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, groups, theta = eb.datasets.make_gaussian_groups(200, 5, random_state=0)
+    >>> est = eb.GaussianEB().fit(X, groups=groups)
+    >>> est.prior_.variance_.round(1), est.noise_variance_.round(1)
+    (array([1.]), array([1.]))
+    >>> est.posterior().to_frame().columns.tolist()
+    ['group', 'n', 'local', 'estimate', 'sd', 'lower', 'upper', 'weight']
+    """
+
+    def __init__(
+        self,
+        variances: ArrayLike | None = None,
+        *,
+        method: Literal["reml", "ml", "moments"] = "reml",
+        prior: str | Prior = "normal",
+        channel: Channel | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.variances = variances
+        self.method = method
+        self.prior = prior
+        self.channel = channel
+        self.engine = engine
+        self.random_state = random_state
+
+    def model(self, message: Message) -> Gaussian:
+        """``mean_i ~ N(theta_i, noise / n_i)``, the noise open if it is not known."""
+        n = message["n"]
+        with np.errstate(divide="ignore"):
+            variances = 1 / n[:, None]
+        if self.variances is None:
+            scatter = message["scatter"].sum(axis=0)
+            return Gaussian(message["mean"], variances, scatter, int(np.maximum(n - 1, 0).sum()))
+        return Gaussian(message["mean"], variances).scaled(self._known_variances(message))
+
+    def _known_variances(self, message: Message) -> NDArray:
+        d = message["mean"].shape[1]
+        variances = np.asarray(self.variances, float)
+        if variances.shape not in ((), (1,), (d,)):
+            raise ValueError(
+                f"variances must be a number or one per column of X ({d}); it has shape "
+                f"{variances.shape}."
+            )
+        if not (np.isfinite(variances).all() and (variances >= 0).all()):
+            raise ValueError(f"variances must be finite and >= 0; {self.variances!r} came.")
+        return np.broadcast_to(variances, d)
+
+    def _make_prior(self) -> Prior:
+        return self._prior_instance(
+            {"normal": Normal(method=self.method), "npmle": Discrete("npmle")}
+        )
+
+    @property
+    def noise_variance_(self) -> NDArray:
+        """Variance of a row around its group's parameter, shape (d,)."""
+        if self.prior_.noise_variance_ is not None:
+            return self.prior_.noise_variance_
+        return self._known_variances({"mean": self.summaries_.mean})
+
+    def _likelihood(self, summary: Summary) -> Gaussian:
+        with np.errstate(divide="ignore"):
+            return Gaussian(summary.mean, 1 / summary.n[:, None]).scaled(self.noise_variance_)
+
+    def _log_rows(self, summary: Summary) -> NDArray:
+        noise, n = self.noise_variance_, summary.n[:, None]
+        if np.any(noise == 0):
+            if np.any(n > 1):
+                raise ValueError(
+                    "the noise variance is zero, so rows of one group have no joint density."
+                )
+            return np.zeros(len(n))
+        seen = np.maximum(n, 1)
+        log_density = (
+            -0.5 * (seen - 1) * np.log(2 * np.pi * noise)
+            - 0.5 * np.log(seen)
+            - 0.5 * summary.scatter / noise
+        )
+        return np.where(n > 0, log_density, 0.0).sum(axis=1)
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of fitted parameters, noise variances included."""
+        noise = self.prior_.noise_variance_
+        return self.prior_.n_parameters_ + (0 if noise is None else len(np.unique(noise)))
+
+
+def posterior_from(
+    estimates: ArrayLike, std_errors: ArrayLike, prior: str | Prior = "normal"
+) -> Posterior:
+    """Shrink any table of estimates with standard errors.
+
+    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``; the population of theta is fitted
+    to those with a positive, finite standard error.
+
+    Parameters
+    ----------
+    estimates : array-like or series of shape (n,)
+        May be NaN where the standard error is.
+    std_errors : array-like or series of shape (n,)
+        0: the estimate is returned as it is; infinite or NaN: the population is returned.
+    prior : "normal", "npmle" or Prior
+        The population; a fitted `Prior` is fitted anew.
+
+    Returns
+    -------
+    Posterior
+        With `prior`, the fitted population, as an attribute.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, a standard error is negative, or an estimate is infinite or NaN though
+        its standard error is not.
+
+    Examples
+    --------
+    >>> posterior = posterior_from([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])
+    >>> posterior.mean.ravel()
+    array([7.686, 7.686, 7.686, 7.686, 7.686, 7.686, 7.686, 7.686])
+    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame()
+       local  std_error  estimate        sd     lower     upper    weight
+    0    0.0        1.0  0.285714  0.962...  -1.60...  2.172...  0.857143
+    1    4.0        1.0  3.714286  0.962...  1.827...  5.600...  0.857143
+    2    9.0        0.0  9.000000  0.000000  9.000000  9.000000  1.000000
+    """
+    table = read(estimates)
+    values = np.asarray(table.X, float)
+    errors = np.asarray(read(std_errors).X, float)
+    if values.ndim != 1 or values.shape != errors.shape:
+        raise ValueError(
+            f"estimates and std_errors must be one-dimensional and of one length; they have shapes "
+            f"{values.shape} and {errors.shape}."
+        )
+    told = np.isfinite(errors)
+    if np.any(errors < 0):
+        raise ValueError("std_errors must not be negative.")
+    if not np.isfinite(values[told]).all():
+        raise ValueError("estimates must be finite wherever their standard error is.")
+    if np.abs(np.concatenate((values[told], errors[told]))).max(initial=0.0) > 1e150:
+        raise ValueError("estimates and std_errors must stay below 1e150: their squares overflow.")
+    likelihood = Gaussian(
+        np.where(told, values, 0.0)[:, None], np.where(told, errors, np.inf)[:, None] ** 2
+    )
+    fitted = GaussianEB(prior=prior)._make_prior().fit(
+        likelihood.take(likelihood.variances[:, 0] > 0)
+    )
+    posterior = fitted.posterior(likelihood)
+    posterior.prior = fitted
+    return posterior.labelled({"local": values, "std_error": errors}, table.style)

@@ -1,0 +1,98 @@
+"""What a message says about a client's parameter.
+
+A `Likelihood` is a batch of n clients. For each it can say how probable that client's message is
+under any value theta of the parameter, and nothing else is asked of it: priors are fitted to it,
+posteriors computed from it, whatever channel the message came through. An implementation
+
+- gives `logpdf`, the log-probability (density) of each client's message at each of k values of
+  theta, normalised over messages, so that fits of different priors can be compared; a client that
+  said nothing has 0 everywhere;
+- states the `support` of theta and the dimension `n_features`;
+- proposes `nodes`, a one-dimensional grid fine enough that the likelihood of every client is
+  smooth between neighbours, and covering all values that some client finds likely;
+- maximises itself over theta for weighted groups of clients (`combine`), the M-step of any
+  mixture;
+- merges clients whose messages are (nearly) the same into one row with a count (`compress`), so
+  that a fit costs the number of different messages, not of clients;
+- is immutable, and `take`s clients by position.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Likelihood"]
+
+
+class Likelihood(ABC):
+    """What the messages of n clients say about their parameters theta_1 … theta_n."""
+
+    support: ClassVar[tuple[float, float]]
+    n_features: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the clients."""
+
+    @abstractmethod
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-likelihood of each client at each value.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (k, d)
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+        """
+
+    @property
+    @abstractmethod
+    def local(self) -> NDArray:
+        """Each client's own best guess, shape (n, d); NaN where its message says nothing."""
+
+    @property
+    def exact(self) -> NDArray | None:
+        """Values of theta that messages give away exactly, shape (n, d), NaN where they do not.
+
+        None if no message does. `logpdf` is 0 there, as a point has no density.
+        """
+        return None
+
+    @abstractmethod
+    def nodes(self, k: int) -> NDArray:
+        """Return an increasing grid of at least `k` values of a scalar theta, shape (>= k,)."""
+
+    @abstractmethod
+    def combine(self, weights: NDArray) -> NDArray:
+        """Maximise ``sum_i weights[i, j] * logpdf_i(theta)`` over theta for each column j.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n, k)
+
+        Returns
+        -------
+        ndarray of shape (k, d)
+        """
+
+    @abstractmethod
+    def compress(self) -> tuple[Self, NDArray]:
+        """Return one row for each distinct message, and how many clients sent it.
+
+        Clients whose message says nothing, or gives theta away exactly, are left out.
+        """
+
+    @abstractmethod
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        edges = np.linspace(0, len(self), max(1, min(n_blocks, len(self))) + 1).astype(int)
+        return [self.take(slice(*edge)) for edge in zip(edges[:-1], edges[1:], strict=True)]

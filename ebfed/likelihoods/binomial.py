@@ -1,0 +1,93 @@
+"""Binomial messages: successes out of trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods.base import Likelihood
+
+__all__ = ["Binomial"]
+
+
+@dataclass(frozen=True)
+class Binomial(Likelihood):
+    """Client i's message is ``successes[i, j] ~ Binomial(trials[i], theta_i[j])`` for each j.
+
+    Parameters
+    ----------
+    successes : int64 ndarray of shape (n, d)
+    trials : int64 ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> Binomial(np.array([[1]]), np.array([2])).logpdf(np.array([[0.0], [0.5]]))
+    array([[   -inf, -0.6931]])
+    """
+
+    successes: NDArray
+    trials: NDArray
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.successes.shape[1]
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.trials)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-probability of the counts, binomial coefficients included."""
+        from scipy.special import xlog1py, xlogy
+
+        total = self.log_coefficient()[:, None]
+        for successes, rate in zip(self.successes.T, theta.T, strict=True):
+            failures = self.trials - successes
+            total = total + xlogy(successes[:, None], rate) + xlog1py(failures[:, None], -rate)
+        return total
+
+    def log_coefficient(self) -> NDArray:
+        """``log C(n_i, z_i)``, shape (n,): what a count leaves open about the order of its rows."""
+        from scipy.special import gammaln
+
+        failures = self.trials[:, None] - self.successes
+        coefficients = gammaln(self.successes + 1) + gammaln(failures + 1)
+        return self.n_features * gammaln(self.trials + 1) - coefficients.sum(axis=1)
+
+    @property
+    def local(self) -> NDArray:
+        """Proportions; NaN without trials."""
+        return self.successes / np.where(self.trials > 0, self.trials, np.nan)[:, None]
+
+    def nodes(self, k: int) -> NDArray:
+        """``sin(t)**2`` for even t: a count is equally informative everywhere on that scale."""
+        k = int(max(k, min(4 * np.sqrt(np.max(self.trials, initial=0)) * np.pi, 2000)))
+        # off 0 and 1 by less than matters: no count is impossible anywhere
+        return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)
+
+    def combine(self, weights: NDArray) -> NDArray:
+        """Weighted successes over weighted trials."""
+        total = weights.T @ self.trials.astype(float)
+        return weights.T @ self.successes.astype(float) / np.where(total > 0, total, 1)[:, None]
+
+    def compress(self) -> tuple[Binomial, NDArray]:
+        """Table of the distinct (successes, trials)."""
+        told = self.trials > 0
+        rows, counts = np.unique(
+            np.column_stack([self.successes[told], self.trials[told]]), axis=0, return_counts=True
+        )
+        return Binomial(rows[:, :-1], rows[:, -1]), counts.astype(float)
+
+    def column(self, j: int) -> Binomial:
+        """One coordinate."""
+        return Binomial(self.successes[:, [j]], self.trials)
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.successes[index], self.trials[index])

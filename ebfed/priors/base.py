@@ -1,0 +1,212 @@
+"""Populations: the distribution P(Gamma) that clients' parameters are drawn from.
+
+A `Prior` is fitted to a `Likelihood` by maximum marginal likelihood,
+
+    Gamma^ = argmax  sum_i log integral L_i(theta) p(theta; Gamma) dtheta,
+
+and then turns any likelihood, of the same clients or of new ones, into a `Posterior`. Since it
+sees nothing but the likelihood, it serves messages of every channel. A subclass
+
+- states the `support` of theta and its `max_features`, from which `accepts` follows;
+- writes `logpdf`, `sample`, `_start` (first guess) and `_m_step` (maximise the expected
+  log-density of theta over Gamma): this base gives EM on a grid, during which the marginal
+  likelihood never falls, posteriors by quadrature, and marginal likelihoods;
+- overrides `_fit`, `posterior` and `log_marginal` where a closed form exists. The contract in
+  `ebfed.testing` holds the two equal.
+
+Constructor arguments that are None are estimated; learned attributes end in ``_``. A fitted prior
+has `mean_` and `variance_` of the population, shape (d,), `n_parameters_`, and a list `notes_` of
+sentences about what could not be identified. Where a Gaussian likelihood leaves its noise variance
+open, fitting learns it too, as `noise_variance_`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Likelihood
+from ebfed.priors.posterior import DiscretePosterior, Posterior
+
+__all__ = ["IdentificationWarning", "Prior"]
+
+
+UNKNOWN_NOISE = (
+    "No group has two rows: noise and spread of the population are not identified apart. The noise "
+    "is taken to be zero, so estimates are the local ones; give `variances` to shrink them."
+)
+
+
+class IdentificationWarning(UserWarning):
+    """The data cannot tell something that was to be estimated."""
+
+
+class Prior(BaseEstimator, ABC):
+    """Distribution of a population of parameters."""
+
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    max_features: ClassVar[float] = 1
+    n_nodes: ClassVar[int] = 400
+
+    mean_: NDArray
+    variance_: NDArray
+    n_parameters_: int
+    notes_: list[str]
+    noise_variance_: NDArray | None
+
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Tell whether this prior can serve parameters of that likelihood."""
+        low, high = likelihood.support
+        inside = low <= self.support[0] and self.support[1] <= high
+        return inside and likelihood.n_features <= self.max_features
+
+    def fit(self, likelihood: Likelihood) -> Self:
+        """Estimate the population by maximum marginal likelihood.
+
+        Parameters
+        ----------
+        likelihood : Likelihood of n clients
+
+        Raises
+        ------
+        TypeError
+            If this prior does not fit this likelihood's parameter.
+        """
+        if not self.accepts(likelihood):
+            raise TypeError(
+                f"{type(self).__name__} lives on {self.support} in at most {self.max_features} "
+                f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
+                f"{likelihood.support} in {likelihood.n_features}. Choose a prior of that support."
+            )
+        self.notes_ = []
+        self.noise_variance_ = None
+        self._fit(likelihood)
+        return self
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        """Run EM over a grid of theta."""
+        rows, counts = self._settled(likelihood).compress()
+        atoms = self._nodes(rows, *self.support)
+        likelihoods, scale = _relative(rows.logpdf(atoms))
+        self._start(rows, counts)
+        path = [-np.inf]
+        for _ in range(2000):
+            joint = likelihoods * np.exp(self._log_masses(atoms))
+            evidence = joint.sum(axis=1)
+            path.append(float(counts @ (np.log(evidence) + scale)))
+            if path[-1] - path[-2] < 1e-10 * (1 + abs(path[-1])):
+                break
+            self._m_step(atoms, (counts / evidence) @ joint)
+        else:
+            warnings.warn(
+                f"EM for {type(self).__name__} stopped after 2000 steps, still gaining "
+                f"{path[-1] - path[-2]:.2g} in log-likelihood per step.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        self.path_ = np.array(path[1:])
+
+    def _say(self, sentence: str, unidentified: bool = False) -> None:
+        """Note a sentence for the reader; warn where the data could not tell something."""
+        if sentence not in self.notes_:
+            self.notes_.append(sentence)
+            if unidentified:
+                warnings.warn(sentence, IdentificationWarning, stacklevel=6)
+
+    def _settled(self, likelihood: Any) -> Any:
+        """Plug in the pooled noise variance where the likelihood leaves it open.
+
+        Where there is no noise, the population is seen itself; it is fitted as if seen with a
+        thousandth of its own spread as error.
+        """
+        if getattr(likelihood, "scatter", None) is None:
+            return likelihood
+        noise = self.noise_variance_ = likelihood.noise_variance
+        if likelihood.degrees == 0:
+            self._say(UNKNOWN_NOISE, True)
+        floor = 1e-6 * likelihood.values.var(axis=0)
+        return likelihood.scaled(np.where(noise > 0, noise, np.where(floor > 0, floor, 1.0)))
+
+    @abstractmethod
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        """Set the parameters to a first guess."""
+
+    @abstractmethod
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        """Set the parameters to their maximum given expected numbers of clients at each node."""
+
+    @abstractmethod
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density of the population at theta of shape (k, d), shape (k,)."""
+
+    @abstractmethod
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` parameters from the population, shape (size, d)."""
+
+    def _log_masses(self, atoms: NDArray) -> NDArray:
+        """Log of the prior mass that each node of a grid stands for."""
+        at = atoms[:, 0]
+        edges = np.concatenate((at[:1], (at[1:] + at[:-1]) / 2, at[-1:]))
+        with np.errstate(divide="ignore"):
+            return self.logpdf(self._inside(atoms)) + np.log(np.diff(edges))
+
+    def _inside(self, atoms: NDArray) -> NDArray:
+        """Keep nodes off the ends of the support, where a density may be infinite."""
+        return np.clip(atoms, *(np.nextafter(end, 0.5) for end in self.support))
+
+    def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
+        """Nodes of the likelihood, and even ones from `low` to `high` where these are finite."""
+        nodes = likelihood.nodes(self.n_nodes)
+        nodes = nodes[(nodes >= self.support[0]) & (nodes <= self.support[1])]
+        if np.isfinite([low, high]).all():
+            nodes = np.union1d(nodes, np.linspace(low, high, self.n_nodes))
+        return nodes[:, None]
+
+    def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
+        """Nodes and log-masses for quadrature."""
+        atoms = self._nodes(likelihood, *self._range())
+        return atoms, self._log_masses(atoms)
+
+    def _range(self) -> tuple[float, float]:
+        """Where practically all of the population lies."""
+        reach = 9 * np.sqrt(self.variance_[0])
+        low, high = self.mean_[0] - reach, self.mean_[0] + reach
+        return max(low, self.support[0]), min(high, self.support[1])
+
+    def posterior(self, likelihood: Likelihood) -> Posterior:
+        """Posterior of each client's parameter.
+
+        Raises
+        ------
+        NotFittedError
+            If the population has not been fitted.
+        """
+        check_is_fitted(self, "mean_")
+        return DiscretePosterior(*self._grid(likelihood), likelihood)
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Log marginal likelihood of each client's message, shape (n,)."""
+        from scipy.special import logsumexp
+
+        check_is_fitted(self, "mean_")
+        atoms, log_masses = self._grid(likelihood)
+        n_blocks = 1 + len(likelihood) * len(atoms) // 4_000_000
+        return np.concatenate(
+            [
+                logsumexp(block.logpdf(atoms) + log_masses, axis=1)
+                for block in likelihood.split(n_blocks)
+            ]
+        )
+
+
+def _relative(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:
+    """Likelihoods with each row divided by its largest, and the log of that largest."""
+    scale = log_likelihoods.max(axis=1)
+    return np.exp(log_likelihoods - scale[:, None]), scale

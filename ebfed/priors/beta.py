@@ -1,0 +1,453 @@
+"""Beta population of rates."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Binomial, Likelihood
+from ebfed.priors import robust
+from ebfed.priors.base import Prior
+from ebfed.priors.posterior import Posterior
+from ebfed.priors.scan import minimise
+
+__all__ = ["Beta", "BetaPosterior", "beta_from_moments", "leave_one_out"]
+
+# A concentration this large is a point mass to every digit of float64.
+POINT_MASS = 1e14
+
+
+class Beta(Prior):
+    """Population ``p ~ Beta(alpha, beta)``, density ``p**(alpha-1) (1-p)**(beta-1) / B(alpha, beta)``.
+
+    Several columns of rates have independent populations. Fitted to counts by maximum likelihood of the beta-binomial in mean ``mu`` and overdispersion
+    ``phi = 1 / (alpha + beta) >= 0``,
+
+        sum_i [sum_{j<z_i} log(mu + j phi) + sum_{j<n_i-z_i} log(1-mu + j phi)
+               - sum_{j<n_i} log(1 + j phi)],
+
+    a form that is exact down to ``phi = 0``, where all groups have one rate.
+
+    Parameters
+    ----------
+    alpha, beta : float, optional
+        Known parameters, both or neither; estimated if None.
+    method : {"ml", "moments", "paper"}
+        ``"moments"``: mean and variance of the rates, sampling noise removed. ``"paper"``: mean and
+        variance of the raw proportions as in Ozkara et al. (2023), eq. (6), which counts sampling
+        noise as spread and so shrinks too little; kept for replication.
+
+    Attributes
+    ----------
+    alpha_, beta_ : ndarray of shape (d,)
+        Infinite where the spread is zero.
+    mean_, variance_ : ndarray of shape (d,)
+    mean_variance_ : ndarray of shape (d,)
+        Sampling variance of `mean_`.
+    concentration_ : ndarray of shape (d,)
+        ``alpha + beta``, capped at 1e14.
+    second_moment_, fourth_moment_ : ndarray of shape (d,)
+        Central moments of the population, for robust intervals.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), section 2.2; Griffiths (1973) for the likelihood.
+
+    Examples
+    --------
+    >>> counts = Binomial(np.array([[1], [4], [9], [5]]), np.array([10, 10, 10, 10]))
+    >>> prior = Beta().fit(counts)
+    >>> prior.alpha_, prior.beta_
+    (array([1.57]), array([1.74]))
+    >>> prior.posterior(counts).mean.ravel()
+    array([0.19..., 0.41..., 0.79..., 0.49...])
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    max_features: ClassVar[float] = np.inf
+
+    def __init__(
+        self,
+        alpha: float | None = None,
+        beta: float | None = None,
+        *,
+        method: Literal["ml", "moments", "paper"] = "ml",
+    ):
+        self.alpha = alpha
+        self.beta = beta
+        self.method = method
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, d), shape (k,)."""
+        from scipy.special import betaln, xlog1py, xlogy
+
+        alpha, beta = self._shape()
+        density = xlogy(alpha - 1, theta) + xlog1py(beta - 1, -theta) - betaln(alpha, beta)
+        return density.sum(axis=1)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, d)."""
+        alpha, beta = self._shape()
+        return np.random.default_rng(random_state).beta(alpha, beta, (size, len(alpha)))
+
+    def _shape(self) -> tuple[NDArray, NDArray]:
+        """Finite stand-ins for alpha and beta where the population is a point."""
+        tiny = np.finfo(float).tiny
+        alpha, beta = self.mean_ * self.concentration_, (1 - self.mean_) * self.concentration_
+        return np.maximum(alpha, tiny), np.maximum(beta, tiny)
+
+    def _log_masses(self, atoms: NDArray) -> NDArray:
+        """Exact mass of the cell around each node: the density may be infinite at 0 and 1."""
+        from scipy.special import betainc
+
+        at = atoms[:, 0]
+        edges = np.concatenate(([0.0], (at[1:] + at[:-1]) / 2, [1.0]))
+        (alpha,), (beta,) = self._shape()
+        below, above = np.diff(betainc(alpha, beta, edges)), -np.diff(betainc(beta, alpha, 1 - edges))
+        with np.errstate(divide="ignore"):  # the smaller tail keeps its digits
+            return np.log(np.where(edges[1:] < self.mean_[0], below, above))
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        if self.method not in ("ml", "moments", "paper"):
+            raise ValueError(f"method must be 'ml', 'moments' or 'paper'; {self.method!r} came.")
+        if (self.alpha is None) != (self.beta is None):
+            raise ValueError("give both alpha and beta, or neither.")
+        d = likelihood.n_features
+        if self.alpha is not None and self.beta is not None:
+            if not (self.alpha > 0 and self.beta > 0 and np.isfinite(self.alpha + self.beta)):
+                raise ValueError(
+                    f"alpha and beta must be positive; {self.alpha!r} and {self.beta!r} came."
+                )
+            total = self.alpha + self.beta
+            self._set(np.full(d, self.alpha / total), np.full(d, 1 / total))
+            self.n_parameters_ = 0
+        elif not isinstance(likelihood, Binomial):
+            super()._fit(likelihood)
+        else:
+            self._fit_counts([likelihood.column(j) for j in range(d)])
+
+    def _fit_counts(self, columns: list[Binomial]) -> None:
+        tables = [column.compress() for column in columns]
+        if not len(tables[0][0]):
+            self._say("No client has data: the population is unknown, taken as uniform.", True)
+            self._set(np.full(len(tables), 0.5), np.full(len(tables), 0.5))
+            return
+        fit = {"ml": _maximise, "moments": _moments, "paper": _paper_moments}[self.method]
+        self._set(*np.array([fit(rows, counts) for rows, counts in tables]).T)
+        for j, (rows, counts) in enumerate(tables):
+            self._learn_precision(j, rows, counts)
+            self._explain(j, rows, counts)
+
+    def _set(self, mean: NDArray, overdispersion: NDArray) -> None:
+        """Set every attribute from mean and overdispersion 1 / (alpha + beta)."""
+        with np.errstate(divide="ignore"):
+            self.concentration_ = np.minimum(1 / overdispersion, POINT_MASS)
+        spread = self.concentration_ < POINT_MASS
+        self.alpha_ = np.where(spread, mean * self.concentration_, np.inf)
+        self.beta_ = np.where(spread, (1 - mean) * self.concentration_, np.inf)
+        self.mean_ = mean
+        self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
+        self.mean_variance_ = np.zeros_like(mean)
+        self.second_moment_, self.fourth_moment_ = self.variance_.copy(), 3 * self.variance_**2
+        self.n_parameters_ = 2 * len(mean)
+
+    def _learn_precision(self, j: int, rows: Binomial, counts: NDArray) -> None:
+        """Sampling variance of the mean, and moments of the population for robust intervals."""
+        mean, concentration, trials = self.mean_[j], self.concentration_[j], rows.trials
+        spread = mean * (1 - mean)
+        if spread > 0:
+            variance = spread * (trials + concentration) / (trials * (1 + concentration))
+            self.mean_variance_[j] = 1 / (counts / variance).sum()
+        clients = rows.take(np.repeat(np.arange(len(rows)), counts.astype(int)))
+        self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
+            clients.successes[:, 0], clients.trials, mean
+        )
+
+    def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
+        """Say in a sentence what the data could not tell."""
+        if counts.sum() == 1:
+            self._say(
+                "Only one group has data: the spread of the population is not identified and taken "
+                "to be zero.",
+                True,
+            )
+        elif rows.trials.max() == 1:
+            self._say(
+                "No group has two rows: the spread of the population is not identified and taken "
+                "to be zero, so every estimate is the pooled rate.",
+                True,
+            )
+        elif self.mean_[j] in (0.0, 1.0):
+            self._say(
+                f"Every outcome is {self.mean_[j]:.0f}: the spread of the population is not "
+                "identified and taken to be zero.",
+                True,
+            )
+        elif np.isinf(self.alpha_[j]):
+            self._say(
+                "Estimated overdispersion is zero: groups differ no more than binomial noise "
+                "explains, and every estimate is the pooled rate."
+            )
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        self._set(np.array([0.5]), np.array([0.5]))
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        """Maximum likelihood of a beta given expected log p and log (1 - p), by Newton's method."""
+        from scipy.special import polygamma, psi
+
+        rate = self._inside(atoms)[:, 0]
+        share = masses / masses.sum()
+        target = np.array([share @ np.log(rate), share @ np.log1p(-rate)])
+        alpha_beta = np.concatenate(self._shape())
+        for _ in range(100):
+            gradient = target - psi(alpha_beta) + psi(alpha_beta.sum())
+            hessian = polygamma(1, alpha_beta.sum()) - np.diag(polygamma(1, alpha_beta))
+            step = np.linalg.solve(hessian, gradient)
+            while np.any(alpha_beta - step <= 0):
+                step /= 2
+            alpha_beta = alpha_beta - step
+            if np.all(np.abs(step) < 1e-12 * alpha_beta):
+                break
+        total = alpha_beta.sum()
+        self._set(alpha_beta[:1] / total, 1 / np.array([total]))
+
+    def posterior(self, likelihood: Likelihood) -> Posterior:
+        """Conjugate posterior for counts, quadrature for others."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Binomial):
+            return super().posterior(likelihood)
+        return BetaPosterior(
+            likelihood,
+            self.mean_,
+            self.concentration_,
+            self.mean_variance_,
+            (self.second_moment_, self.fourth_moment_),
+        )
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Beta-binomial log-probability of each client's counts, shape (n,)."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Binomial):
+            return super().log_marginal(likelihood)
+        ordered = sum(
+            _ordered_log_marginal(likelihood.column(j), mean, 1 / concentration)
+            for j, (mean, concentration) in enumerate(
+                zip(self.mean_, self.concentration_, strict=True)
+            )
+        )
+        return ordered + likelihood.log_coefficient()
+
+
+class BetaPosterior(Posterior):
+    """``Beta(alpha + z_i, beta + n_i - z_i)``, widened by what estimating the mean adds.
+
+    The posterior mean is ``a_i z_i/n_i + (1 - a_i) mean`` with ``a_i = n_i / (n_i + alpha + beta)``;
+    the uncertainty of the estimated mean adds ``(1 - a_i)**2 Var(mean)`` to the variance, and the
+    beta with that mean and variance is used for intervals and probabilities.
+
+    Parameters
+    ----------
+    likelihood : Binomial
+    mean, concentration : ndarray of shape (d,) or (n, d)
+        Of the prior; two dimensions give each client a prior of its own.
+    mean_variance : ndarray of shape (d,), optional
+    moments : tuple of two ndarrays of shape (d,), optional
+        Second and fourth central moment of the population, for robust intervals.
+    """
+
+    def __init__(
+        self,
+        likelihood: Binomial,
+        mean: NDArray,
+        concentration: NDArray,
+        mean_variance: NDArray | float = 0.0,
+        moments: tuple[NDArray, NDArray] | None = None,
+    ):
+        trials = likelihood.trials[:, None]
+        total = trials + concentration
+        self.weight = trials / total
+        self.mean = (likelihood.successes + mean * concentration) / total
+        variance = self.mean * (1 - self.mean) / (total + 1)
+        variance = variance + (1 - self.weight) ** 2 * mean_variance
+        self.sd = np.sqrt(variance)
+        self._trials, self._centre, self._moments = likelihood.trials, mean, moments
+        self._shape = beta_from_moments(self.mean, variance)
+
+    def quantile(self, q: float) -> NDArray:
+        """Quantile of each rate, shape (n, 1)."""
+        from scipy.special import betaincinv
+
+        alpha, beta = self._shape
+        return np.where(self.sd > 0, betaincinv(alpha, beta, q), self.mean)
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Probability that a rate is at most `threshold`, shape (n, 1)."""
+        from scipy.special import betainc
+
+        inside = betainc(*self._shape, np.clip(threshold, 0, 1))
+        return np.where(self.sd > 0, inside, self.mean <= threshold)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's rate, shape (size, n, 1)."""
+        rng = np.random.default_rng(random_state)
+        draws = rng.beta(*self._shape, (size, *self.mean.shape))
+        return np.where(self.sd > 0, draws, self.mean)
+
+    def _robust_half_width(self, level: float) -> NDArray:
+        if self._moments is None:
+            return super()._robust_half_width(level)
+        columns = zip(self.weight.T, self._centre, *self._moments, strict=True)
+        return np.stack(
+            [
+                robust.binomial_half_width(self._trials, weight, *moments, level)
+                for weight, *moments in columns
+            ],
+            axis=1,
+        )
+
+    def interval(self, level: float = 0.95, kind: Any = "eb") -> tuple[NDArray, NDArray]:
+        """Interval within [0, 1]; see `Posterior.interval`."""
+        lower, upper = super().interval(level, kind)
+        return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+
+
+def beta_from_moments(mean: NDArray, variance: NDArray) -> tuple[NDArray, NDArray]:
+    """Parameters of the beta distribution with this mean and variance (harmless where zero).
+
+    Examples
+    --------
+    >>> beta_from_moments(np.array([0.5]), np.array([0.05]))
+    (array([2.]), array([2.]))
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        concentration = mean * (1 - mean) / variance - 1
+    concentration = np.where(np.isfinite(concentration) & (concentration > 0), concentration, 1.0)
+    tiny = np.finfo(float).tiny
+    return np.maximum(mean * concentration, tiny), np.maximum((1 - mean) * concentration, tiny)
+
+
+def _ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> NDArray:
+    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums."""
+    steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
+    with np.errstate(divide="ignore"):
+        up, down, all_ = (
+            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
+            for start in (mean, 1 - mean, 1.0)
+        )
+    successes = rows.successes[:, 0]
+    return up[successes] + down[rows.trials - successes] - all_[rows.trials]
+
+
+def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:
+    """Count, for each j < size, the clients with value > j."""
+    tally = np.bincount(values, counts, minlength=size + 1)
+    return tally[::-1].cumsum()[::-1][1 : size + 1]
+
+
+def _maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion of greatest beta-binomial likelihood.
+
+    The log-likelihood is a sum over j < max n of the numbers of clients whose z, n - z and n
+    exceed j, so a step costs the longest group, not the number of groups. It is concave in the
+    mean, which is profiled out.
+    """
+    successes, trials = rows.successes[:, 0], rows.trials
+    pooled = float(counts @ successes / (counts @ trials))
+    if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
+        return pooled, 0.0
+    size = int(trials.max())
+    steps = np.arange(size)
+    up, down, both = (_exceedances(x, counts, size) for x in (successes, trials - successes, trials))
+
+    def best_mean(overdispersion: float) -> float:
+        mean = pooled
+        for _ in range(100):
+            above, below = mean + steps * overdispersion, 1 - mean + steps * overdispersion
+            slope = (up / above).sum() - (down / below).sum()
+            step = slope / ((up / above**2).sum() + (down / below**2).sum())
+            while not 0 < mean + step < 1:
+                step /= 2
+            mean += step
+            if abs(step) < 1e-15:
+                break
+        return float(mean)
+
+    def criterion(overdispersion: float) -> tuple[float, float]:
+        mean = best_mean(overdispersion)
+        grown = steps * overdispersion
+        bases = mean + grown, 1 - mean + grown, 1 + grown
+        value = up @ np.log(bases[0]) + down @ np.log(bases[1]) - both @ np.log(bases[2])
+        slope = steps @ (up / bases[0] + down / bases[1] - both / bases[2])
+        return -float(value), -float(slope)
+
+    overdispersion = minimise(criterion, np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60))))
+    return best_mean(overdispersion), overdispersion
+
+
+def _moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion by moments, sampling noise removed (Kleinman 1973, two steps)."""
+    trials = rows.trials
+    proportions = rows.local[:, 0]
+    correlation = 0.0
+    for _ in range(2):
+        weights = trials / (1 + (trials - 1) * correlation)
+        total = counts @ weights
+        mean = float(counts @ (weights * proportions) / total)
+        between = counts @ (weights * (proportions - mean) ** 2)
+        kept = weights * (1 - weights / total)
+        sampling, full = counts @ (kept / trials), counts @ kept
+        if mean in (0.0, 1.0) or full <= sampling * (1 + 1e-12):
+            return mean, 0.0
+        excess = between / (mean * (1 - mean)) - sampling
+        correlation = float(np.clip(excess / (full - sampling), 0, 1 - 1e-6))
+    return mean, correlation / (1 - correlation)
+
+
+def _paper_moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion from the raw variance of the proportions, eq. (6)."""
+    proportions = rows.local[:, 0]
+    m = counts.sum()
+    mean = float(counts @ proportions / m)
+    variance = float(counts @ (proportions - mean) ** 2) / max(m - 1, 1)
+    return mean, float(1 / _concentration(np.array(mean), np.array(variance)))
+
+
+def _concentration(mean: NDArray, variance: NDArray) -> NDArray:
+    """``mean (1 - mean) / variance - 1``, kept positive and finite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        concentration = mean * (1 - mean) / variance - 1
+    concentration = np.where(variance > 0, concentration, POINT_MASS)
+    return np.clip(concentration, 1e-6, POINT_MASS)
+
+
+def leave_one_out(proportions: NDArray) -> tuple[NDArray, NDArray]:
+    """Mean and concentration that each client sees in the others' proportions, eq. (6).
+
+    Parameters
+    ----------
+    proportions : ndarray of shape (m,), m >= 3
+
+    Returns
+    -------
+    mean, concentration : ndarray of shape (m,)
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), eq. (6) of the main text (with its -1).
+
+    Examples
+    --------
+    >>> mean, concentration = leave_one_out(np.array([0.2, 0.4, 0.6, 0.8]))
+    >>> mean
+    array([0.6   , 0.5333, 0.4667, 0.4   ])
+    """
+    m = len(proportions)
+    centre = proportions.mean()
+    deviations = proportions - centre
+    mean = centre - deviations / (m - 1)
+    scatter = (deviations**2).sum() - deviations**2 * m / (m - 1)
+    return mean, _concentration(mean, np.maximum(scatter, 0) / (m - 2))

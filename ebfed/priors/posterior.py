@@ -1,0 +1,217 @@
+"""What is known of each client after seeing its data: the common face of all posteriors.
+
+A `Posterior` is a batch of n clients with parameters in R^d, coordinate by coordinate. A subclass
+gives `mean`, `sd`, `quantile`, `prob_below` and `sample`; everything else follows. Estimators attach
+to it what identifies a client (label, number of rows, local estimate) by `labelled`, so that
+`to_frame` gives one tidy table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.likelihoods import Likelihood
+from ebfed.tabular import Style, frame
+
+__all__ = ["DiscretePosterior", "Posterior"]
+
+
+class Posterior(ABC):
+    """Posterior distributions of n clients' parameters, coordinate by coordinate.
+
+    Attributes
+    ----------
+    mean, sd : ndarray of shape (n, d)
+    weight : ndarray of shape (n, d) or None
+        Share of the client's own estimate in its posterior mean, where the mean is linear in it.
+    """
+
+    mean: NDArray
+    sd: NDArray
+    weight: NDArray | None = None
+
+    _columns: Mapping[str, NDArray] = {}
+    _style: Style = Style()
+    _terms: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.mean)
+
+    @abstractmethod
+    def quantile(self, q: float) -> NDArray:
+        """Return the `q`-quantile of each coordinate, shape (n, d)."""
+
+    @abstractmethod
+    def prob_below(self, threshold: float) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+
+    @abstractmethod
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's parameter, shape (size, n, d)."""
+
+    def interval(
+        self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
+    ) -> tuple[NDArray, NDArray]:
+        """Interval that holds the parameter with probability `level`.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        kind : {"eb", "robust"}
+            ``"eb"``: equal-tailed interval of the posterior; right on average over clients if the
+            fitted family of priors is. ``"robust"``: as wide as it must be for any population
+            with the same second and fourth moments (Armstrong, Kolesár, Plagborg-Møller, 2022).
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n, d)
+
+        Raises
+        ------
+        ValueError
+            If `level` is outside (0, 1), `kind` is unknown, or a robust interval is asked of a
+            posterior that does not shrink linearly.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+        if kind == "robust":
+            half = self._robust_half_width(level)
+            return self.mean - half, self.mean + half
+        if kind != "eb":
+            raise ValueError(f"kind must be 'eb' or 'robust'; {kind!r} came.")
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def _robust_half_width(self, level: float) -> NDArray:
+        raise ValueError(
+            "robust intervals are built around linear shrinkage; fit prior='normal' (Gaussian "
+            "data) or prior='beta' (binomial data) to get one."
+        )
+
+    def labelled(
+        self,
+        columns: Mapping[str, NDArray],
+        style: Style | None = None,
+        terms: tuple[str, ...] | None = None,
+    ) -> Self:
+        """Attach what identifies the clients, to head the rows of `to_frame`.
+
+        Parameters
+        ----------
+        columns : mapping of name to ndarray of shape (n,) or (n, d)
+        style : Style, optional
+            Library of the frame and type of the labels.
+        terms : tuple of d strings, optional
+            Names of the coordinates.
+        """
+        self._columns, self._style, self._terms = dict(columns), style or Style(), terms
+        return self
+
+    def to_frame(self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb") -> Any:
+        """One row per client (and coordinate, if there are several).
+
+        Returns
+        -------
+        DataFrame
+            Whatever `labelled` attached, then ``estimate``, ``sd``, ``lower``, ``upper`` and,
+            where it exists, ``weight``; in the library of the frame that was fitted.
+        """
+        lower, upper = self.interval(level, kind)
+        n, d = self.mean.shape
+        columns = dict(self._columns)
+        if d > 1:
+            terms = self._terms or tuple(f"x{j}" for j in range(d))
+            head = [self._style.group] if self._style.group in columns else []
+            columns = {name: columns[name] for name in head} | {
+                "term": np.tile(np.asarray(terms, dtype=object), (n, 1)),
+                **{name: value for name, value in columns.items() if name not in head},
+            }
+        columns |= {"estimate": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
+        if self.weight is not None:
+            columns["weight"] = self.weight
+        return frame({name: _long(values, (n, d)) for name, values in columns.items()}, self._style)
+
+    def __repr__(self) -> str:
+        n, d = self.mean.shape
+        return f"<{type(self).__name__} of {n} clients, {d} coordinate{'s' * (d > 1)}>"
+
+
+def _long(values: ArrayLike, shape: tuple[int, int]) -> NDArray:
+    values = np.asarray(values)
+    return np.broadcast_to(values[:, None] if values.ndim == 1 else values, shape).ravel()
+
+
+class DiscretePosterior(Posterior):
+    """Posterior of a prior with k atoms, or of any prior on a fine grid of nodes.
+
+    The weight of atom j for client i is proportional to ``exp(log_weights[j] + logpdf_i(atom_j))``
+    (Ozkara et al. 2023, Theorem 6). Weights are formed a block of clients at a time, so memory
+    stays bounded for millions of clients.
+
+    Parameters
+    ----------
+    atoms : ndarray of shape (k, d)
+    log_weights : ndarray of shape (k,)
+    likelihood : Likelihood of n clients
+    """
+
+    def __init__(self, atoms: NDArray, log_weights: NDArray, likelihood: Likelihood):
+        keep = np.isfinite(log_weights)
+        self.atoms, self.log_weights = atoms[keep], log_weights[keep]
+        self.likelihood = likelihood
+        centre = self.atoms.mean(axis=0)
+        shift = self._rows(lambda weights: weights @ (self.atoms - centre))
+        square = self._rows(lambda weights: weights @ (self.atoms - centre) ** 2)
+        self.mean = self._unless_exact(centre + shift, lambda known: known)
+        self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
+
+    def weights(self) -> Iterator[NDArray]:
+        """Posterior weights of the atoms, a block of clients at a time, shape (block, k)."""
+        from scipy.special import softmax
+
+        n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
+        for block in self.likelihood.split(n_blocks):
+            yield softmax(block.logpdf(self.atoms) + self.log_weights, axis=1)
+
+    def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
+        return np.concatenate([function(weights) for weights in self.weights()])
+
+    def _unless_exact(self, values: NDArray, exact: Callable[[NDArray], NDArray]) -> NDArray:
+        """Replace the figures of clients whose message gives their parameter away."""
+        known = self.likelihood.exact
+        return values if known is None else np.where(np.isnan(known), values, exact(known))
+
+    def quantile(self, q: float) -> NDArray:
+        """Smallest atom with at least probability `q` at or below it, shape (n, d)."""
+        columns = []
+        for atoms in self.atoms.T:
+            order = np.argsort(atoms)
+
+            def find(weights: NDArray, order: NDArray = order, atoms: NDArray = atoms) -> NDArray:
+                reached = np.cumsum(weights[:, order], axis=1) >= q - 1e-12
+                reached[:, -1] = True
+                return atoms[order][np.argmax(reached, axis=1)]
+
+            columns.append(self._rows(find))
+        return self._unless_exact(np.stack(columns, axis=1), lambda known: known)
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Weight of the atoms at or below `threshold`, shape (n, d)."""
+        below = self._rows(lambda weights: weights @ (self.atoms <= threshold))
+        return self._unless_exact(below, lambda known: known <= threshold)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw atoms, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+
+        def draw(weights: NDArray) -> NDArray:
+            below = np.cumsum(weights, axis=1)[:, None, :]
+            picked = (rng.random((len(weights), size, 1)) > below).sum(axis=2)
+            return self.atoms[np.minimum(picked, len(self.atoms) - 1)]
+
+        return self._unless_exact(self._rows(draw).swapaxes(0, 1), lambda known: known)

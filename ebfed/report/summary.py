@@ -1,0 +1,80 @@
+"""The printed summary of a fit."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from ebfed.report.tidy import glance, tidy
+
+__all__ = ["Text", "summary_table"]
+
+WIDTH = 78
+
+
+class Text(str):
+    """Text that shows itself as it is at a prompt, and preformatted in a notebook."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+def summary_table(estimator: Any) -> Text:
+    """Describe a fitted estimator: data, population, shrinkage, notes."""
+    prior, facts = estimator.prior_, {k: v[0] for k, v in glance(estimator).items()}
+    sizes = estimator.summaries_.n
+    lines = [
+        type(estimator).__name__.center(WIDTH).rstrip(),
+        "=" * WIDTH,
+        _pair("Population", type(prior).__name__, "Groups", f"{facts['n_groups']:,}"),
+        _pair("Fitted by", _method(prior), "Rows", f"{facts['n_rows']:,}"),
+        _pair("Channel", repr(estimator._channel()), "Rows per group", _range(sizes, ",.0f")),
+        _pair(
+            "Log-likelihood",
+            f"{facts['log_likelihood']:.2f}",
+            "AIC",
+            f"{facts['aic']:.2f}",
+        ),
+        "-" * WIDTH,
+        f"{'':<10}{'of':<16}{'column':<16}{'estimate':>16}{'std. error':>16}",
+        "-" * WIDTH,
+    ]
+    for term, group, column, estimate, error in zip(*tidy(estimator).values(), strict=True):
+        shown = "" if np.isnan(error) else f"{error:.4g}"
+        lines.append(f"{term:<10}{group[:15]:<16}{column[:15]:<16}{estimate:>16.6g}{shown:>16}")
+    lines.append("-" * WIDTH)
+    weight = estimator.posterior().weight
+    if weight is not None:
+        lines.append(f"Weight of a group's own data against the mean: {_range(weight, '.3f')}")
+    if (gap := getattr(prior, "duality_gap_", None)) is not None:
+        lines.append(
+            f"{len(prior.atoms_)} atoms; the log-likelihood is within {gap:.1g} of its maximum."
+        )
+    for note in estimator.notes_:
+        lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
+    lines.append("=" * WIDTH)
+    return Text("\n".join(lines))
+
+
+def _pair(name: str, value: str, other: str, number: str) -> str:
+    return f"{name + ':':<16}{value:<24}{other + ':':<20}{number:>18}"
+
+
+def _range(values: Any, form: str) -> str:
+    low, middle, high = np.quantile(values, [0, 0.5, 1], method="nearest")
+    if low == high:
+        return format(low, form)
+    return f"{low:{form}} … {middle:{form}} … {high:{form}}"
+
+
+def _method(prior: Any) -> str:
+    if getattr(prior, "duality_gap_", None) is not None:
+        return "maximum likelihood"
+    names = {"reml": "REML", "ml": "maximum likelihood", "moments": "moments", "paper": "eq. (6)"}
+    return names.get(getattr(prior, "method", "ml"), "maximum likelihood")

@@ -1,0 +1,81 @@
+"""Tidy frames of a fit, after R's broom: `tidy` the parameters, `glance` at the fit.
+
+Functions take a fitted estimator and return plain columns; the estimator puts them in the user's
+kind of frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["glance", "terms", "tidy"]
+
+
+def terms(estimator: Any) -> list[str]:
+    """Names of the columns that were fitted: those of the frame, else x0, x1, …"""
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"x{j}" for j in range(estimator.n_features_in_)] if names is None else list(names)
+
+
+def tidy(estimator: Any) -> dict[str, NDArray]:
+    """Return the population's parameters, one row each.
+
+    Returns
+    -------
+    dict of columns
+        ``term`` (``mean``, ``sd``, and the prior's own parameters), ``group`` (whose spread: that
+        between groups or the residual one within), ``column`` (of `X`), ``estimate``,
+        ``std_error`` (NaN where none is known).
+    """
+    prior, group = estimator.prior_, estimator._style_.group
+    noise = getattr(estimator, "noise_variance_", None)
+    errors = np.sqrt(getattr(prior, "mean_variance_", np.full(len(prior.mean_), np.nan)))
+    rows: list[tuple] = []
+    for j, column in enumerate(terms(estimator)):
+        rows.append(("mean", "", column, prior.mean_[j], errors[j]))
+        rows.append(("sd", group, column, np.sqrt(prior.variance_[j]), np.nan))
+        if noise is not None:
+            rows.append(("sd", "residual", column, np.sqrt(noise[j]), np.nan))
+        rows += [
+            (name, group, column, getattr(prior, f"{name}_")[j], np.nan)
+            for name in ("alpha", "beta")
+            if hasattr(prior, f"{name}_")
+        ]
+    names = ("term", "group", "column", "estimate", "std_error")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    return {name: np.asarray(values) for name, values in columns.items()}
+
+
+def glance(estimator: Any) -> dict[str, NDArray]:
+    """Return the fit in one row.
+
+    Returns
+    -------
+    dict of columns
+        ``n_groups``, ``n_rows``, ``n_parameters``, ``log_likelihood`` (marginal, of the rows),
+        ``aic``, ``bic``; for a normal population ``icc``, the share of variance between groups
+        (of the first column).
+    """
+    summary = estimator.summaries_
+    n_rows = int(summary.n.sum())
+    try:
+        value = estimator.log_likelihood_
+    except ValueError:  # rows without noise have no density
+        value = np.nan
+    k = estimator.n_parameters_
+    columns = {
+        "n_groups": len(summary),
+        "n_rows": n_rows,
+        "n_parameters": k,
+        "log_likelihood": value,
+        "aic": 2 * k - 2 * value,
+        "bic": k * np.log(max(n_rows, 1)) - 2 * value,
+    }
+    noise = getattr(estimator, "noise_variance_", None)
+    if noise is not None:
+        total = estimator.prior_.variance_[0] + noise[0]
+        columns["icc"] = estimator.prior_.variance_[0] / total if total > 0 else np.nan
+    return {name: np.array([value]) for name, value in columns.items()}

@@ -339,14 +339,14 @@ class Summary:
         n[mine], mean[mine], scatter[mine] = self.n, self.mean, self.scatter
         total = np.maximum(n[theirs] + other.n, 1)[:, None]
         deviation = other.mean - mean[theirs]
-        scatter[theirs] += (
-            other.scatter + deviation**2 * n[theirs][:, None] * (other.n[:, None] / total)
+        scatter[theirs] += other.scatter + deviation**2 * n[theirs][:, None] * (
+            other.n[:, None] / total
         )
         mean[theirs] += deviation * (other.n[:, None] / total)
         n[theirs] += other.n
         return type(self)(ids, n, mean, scatter)
 
-    def take(self, index: NDArray) -> Self:
+    def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.ids[index], self.n[index], self.mean[index], self.scatter[index])
 

@@ -24,7 +24,7 @@ __all__ = ["Style", "Table", "frame", "read"]
 class Style:
     """How results are to look: the library of the frames, the group column's name and type."""
 
-    backend: str = "pandas"
+    backend: Any = "pandas"
     group: str = "group"
     dtype: Any = None
 

@@ -62,12 +62,13 @@ class Estimator(BaseEstimator, ABC):
         while not state["done"]:
             streams = rng.spawn(len(blocks))
             calls = [(state, *call) for call in zip(memories, blocks, streams, strict=True)]
-            messages, memories = zip(*engine.map(self.local, calls), strict=True)
-            state = self.update(state, _join(messages))
+            answers = engine.map(self.local, calls)
+            memories = [memory for _, memory in answers]
+            state = self.update(state, _join([message for message, _ in answers]))
         return state
 
 
-def _join(messages: tuple[Message, ...]) -> Message:
+def _join(messages: list[Message]) -> Message:
     return {name: np.concatenate([block[name] for block in messages]) for name in messages[0]}
 
 
@@ -352,7 +353,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Return the summaries of the rows, their labels (None: row by row), and the style."""
         if isinstance(X, Clients | Summary):
             return self._read_summary(X, groups, reset)
-        if y is not None and np.ndim(X) == 1:
+        if y is not None and _ndim(X) == 1:
             raise ValueError(
                 "X is one-dimensional and y was given. Observations go in X; if y holds the "
                 "labels of the groups, pass them as groups=."
@@ -365,7 +366,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return summary, table.labels, self._remember(table.style, reset)
 
     def _validate(self, X: Any, reset: bool) -> NDArray:
-        if np.ndim(X) == 1 and not isinstance(X, str):
+        if _ndim(X) == 1 and (reset or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
         return validate_data(self, X, dtype=np.float64, reset=reset)
 
@@ -434,7 +435,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         )
 
 
+def _ndim(X: Any) -> int:
+    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+
+
 def read_labels(groups: Any) -> tuple[NDArray, NDArray]:
     """Number the labels of groups asked for: sorted labels, and the place of each in them."""
     labels = read(np.zeros(len(groups)), groups).labels
-    return number_labels(labels)
+    return number_labels([] if labels is None else labels)

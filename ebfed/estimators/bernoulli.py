@@ -111,9 +111,7 @@ class BernoulliEB(LocationEstimator):
         return -self._likelihood(summary).log_coefficient()
 
     def _make_prior(self) -> Prior:
-        return self._prior_instance(
-            {"beta": Beta(method=self.method), "npmle": Discrete("npmle")}
-        )
+        return self._prior_instance({"beta": Beta(method=self.method), "npmle": Discrete("npmle")})
 
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
         """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
@@ -127,4 +125,4 @@ class BernoulliEB(LocationEstimator):
         for j in range(mean.shape[1]):
             means, concentrations = leave_one_out(told.mean[:, j])
             mean[seen, j], concentration[seen, j] = means[place], concentrations[place]
-        return BetaPosterior(likelihood, mean, concentration)
+        return BetaPosterior(self._likelihood(summary), mean, concentration)

@@ -14,7 +14,7 @@ from ebfed.engines import Engine
 from ebfed.estimators.base import LocationEstimator
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Discrete, Normal, Posterior, Prior
-from ebfed.tabular import Style, read
+from ebfed.tabular import read
 
 __all__ = ["GaussianEB", "posterior_from"]
 
@@ -179,13 +179,13 @@ def posterior_from(
     Examples
     --------
     >>> posterior = posterior_from([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])
-    >>> posterior.mean.ravel()
-    array([7.686, 7.686, 7.686, 7.686, 7.686, 7.686, 7.686, 7.686])
-    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame()
-       local  std_error  estimate        sd     lower     upper    weight
-    0    0.0        1.0  0.285714  0.962...  -1.60...  2.172...  0.857143
-    1    4.0        1.0  3.714286  0.962...  1.827...  5.600...  0.857143
-    2    9.0        0.0  9.000000  0.000000  9.000000  9.000000  1.000000
+    >>> posterior.mean.ravel().round(2)
+    array([7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69])
+    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame().round(2)
+       local  std_error  estimate    sd  lower  upper  weight
+    0    0.0        1.0      0.25  0.97  -1.65   2.15    0.88
+    1    4.0        1.0      3.75  0.97   1.85   5.65    0.88
+    2    9.0        0.0      9.00  0.00   9.00   9.00    1.00
     """
     table = read(estimates)
     values = np.asarray(table.X, float)
@@ -205,8 +205,8 @@ def posterior_from(
     likelihood = Gaussian(
         np.where(told, values, 0.0)[:, None], np.where(told, errors, np.inf)[:, None] ** 2
     )
-    fitted = GaussianEB(prior=prior)._make_prior().fit(
-        likelihood.take(likelihood.variances[:, 0] > 0)
+    fitted = (
+        GaussianEB(prior=prior)._make_prior().fit(likelihood.take(likelihood.variances[:, 0] > 0))
     )
     posterior = fitted.posterior(likelihood)
     posterior.prior = fitted

@@ -20,6 +20,7 @@ posteriors computed from it, whatever channel the message came through. An imple
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import numpy as np
@@ -32,7 +33,11 @@ class Likelihood(ABC):
     """What the messages of n clients say about their parameters theta_1 … theta_n."""
 
     support: ClassVar[tuple[float, float]]
-    n_features: int
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Dimension d of theta."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -95,4 +100,4 @@ class Likelihood(ABC):
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
         edges = np.linspace(0, len(self), max(1, min(n_blocks, len(self))) + 1).astype(int)
-        return [self.take(slice(*edge)) for edge in zip(edges[:-1], edges[1:], strict=True)]
+        return [self.take(slice(*edge)) for edge in pairwise(edges)]

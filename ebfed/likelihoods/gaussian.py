@@ -134,8 +134,8 @@ class Gaussian(Likelihood):
         key = level * (cell.max() + 1) + cell  # exact in float64 up to 2**53 cells
         codes, _ = number_integers(key.astype(np.int64))
         counts = np.bincount(codes).astype(float)
-        mean = [np.bincount(codes, x[:, 0])[:, None] / counts[:, None] for x in (values, variances)]
-        return Gaussian(*mean), counts
+        centre, level = (np.bincount(codes, x[:, 0]) / counts for x in (values, variances))
+        return Gaussian(centre[:, None], level[:, None]), counts
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""

@@ -81,9 +81,10 @@ class Prior(BaseEstimator, ABC):
         """
         if not self.accepts(likelihood):
             raise TypeError(
-                f"{type(self).__name__} lives on {self.support} in at most {self.max_features} "
+                f"{self!r} is a population on {self.support} in at most {self.max_features} "
                 f"dimensions; the parameter of a {type(likelihood).__name__} likelihood lives on "
-                f"{likelihood.support} in {likelihood.n_features}. Choose a prior of that support."
+                f"{likelihood.support} in {likelihood.n_features}. Choose a prior that fits, or "
+                "fit fewer columns."
             )
         self.notes_ = []
         self.noise_variance_ = None

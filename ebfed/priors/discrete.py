@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,13 +59,11 @@ class Discrete(Prior):
     Examples
     --------
     >>> from ebfed.likelihoods import Gaussian
-    >>> messages = Gaussian(np.array([[-2.1], [-1.9], [1.9], [2.1]]), np.full((4, 1), 0.01))
+    >>> messages = Gaussian(np.array([[-2.1], [-1.9], [1.9], [2.1]]), np.full((4, 1), 0.1))
     >>> prior = Discrete("npmle").fit(messages)
-    >>> prior.atoms_.ravel(), prior.weights_
+    >>> prior.atoms_.ravel().round(3), prior.weights_.round(3)
     (array([-2.,  2.]), array([0.5, 0.5]))
     """
-
-    max_features: ClassVar[float] = np.inf
 
     def __init__(
         self,
@@ -82,9 +80,14 @@ class Discrete(Prior):
         self.tol = tol
         self.random_state = random_state
 
+    @property
+    def max_features(self) -> float:  # type: ignore[override]
+        """The npmle is found on the line only."""
+        return 1 if isinstance(self.atoms, str) else np.inf
+
     def accepts(self, likelihood: Likelihood) -> bool:
-        """Atoms may lie anywhere; the npmle is found on the line only."""
-        return likelihood.n_features == 1 or not isinstance(self.atoms, str)
+        """Atoms may lie anywhere."""
+        return likelihood.n_features <= self.max_features
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of theta of shape (k, d): -inf off the atoms."""
@@ -99,7 +102,7 @@ class Discrete(Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         rows, counts = self._settled(likelihood).compress()
-        self.duality_gap_ = None
+        self.duality_gap_: float | None = None
         if isinstance(self.atoms, str):
             if self.atoms != "npmle":
                 raise ValueError(
@@ -107,18 +110,20 @@ class Discrete(Prior):
                 )
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
-            start = 1 if not len(rows) else None
-        else:
-            start = self.atoms
-        if not len(rows) and np.ndim(start) == 0:
-            self._say("No client has data: the population is unknown.", True)
-            self._set(np.zeros((1, likelihood.n_features)), np.ones(1), free=0)
-        elif start is None:
-            self._npmle(rows, counts)
-        elif np.ndim(start) == 0:
-            self._em(rows, counts)
-        else:
+        placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
+        if placed:
             self._known_atoms(rows, counts)
+        elif not len(rows):
+            self._say("No client has data: the population is unknown.", True)
+            self._set(np.full((1, likelihood.n_features), self._middle(likelihood)), np.ones(1), 0)
+        elif isinstance(self.atoms, str):
+            self._npmle(rows, counts)
+        else:
+            self._em(rows, counts)
+
+    @staticmethod
+    def _middle(likelihood: Likelihood) -> float:
+        return 0.5 if np.isfinite(likelihood.support).all() else 0.0
 
     def _set(self, atoms: NDArray, weights: NDArray, free: int) -> None:
         order = np.lexsort(atoms.T[::-1])
@@ -152,8 +157,8 @@ class Discrete(Prior):
         for _ in range(200):
             weights = _newton(relative, counts, weights)
             gradient = _gradient(relative, counts, relative @ weights)
-            self.duality_gap_ = float(gradient.max())
-            if self.duality_gap_ <= self.tol:
+            self.duality_gap_ = gap = float(gradient.max())
+            if gap <= self.tol:
                 break
         self._set(atoms, weights, free=len(atoms) - 1)
 
@@ -163,31 +168,44 @@ class Discrete(Prior):
         scale = log_likelihoods.max(axis=1, keepdims=True)
         on_grid = np.exp(log_likelihoods - scale)
         del log_likelihoods
-        start = self._first_atoms(on_grid)
-        atoms, at_atoms = nodes[start], on_grid[:, start]
-        weights = np.full(len(atoms), 1 / len(atoms))
-        for _ in range(300):
-            weights = _newton(at_atoms, counts, weights)
+
+        def at(atoms: NDArray) -> NDArray:
+            return np.exp(rows.logpdf(atoms[:, None]) - scale)
+
+        def solve(atoms: NDArray, weights: NDArray, steps: int) -> tuple[NDArray, NDArray, float]:
+            """Constrained Newton steps until nothing rises, or steps run out."""
+            at_atoms = at(atoms)
+            for _ in range(steps):
+                weights = _newton(at_atoms, counts, weights)
+                kept = weights > 0
+                atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
+                mixture = at_atoms @ weights
+                peaks = _peaks(nodes, _gradient(on_grid, counts, mixture))
+                at_peaks = at(peaks)
+                gradient = _gradient(at_peaks, counts, mixture)
+                gap = float(max(gradient.max(), 0.0))
+                if gap <= self.tol:
+                    break
+                rising = (gradient > 0) & ~np.isin(peaks, atoms)
+                atoms = np.concatenate((atoms, peaks[rising]))
+                at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
+                weights = np.concatenate((weights, np.zeros(rising.sum())))
             kept = weights > 0
-            atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
-            mixture = at_atoms @ weights
-            peaks = _peaks(nodes, _gradient(on_grid, counts, mixture))
-            at_peaks = np.exp(rows.logpdf(peaks[:, None]) - scale)
-            gradient = _gradient(at_peaks, counts, mixture)
-            self.duality_gap_ = float(max(gradient.max(), 0.0))
-            if self.duality_gap_ <= self.tol:
-                break
-            rising = (gradient > 0) & ~np.isin(peaks, atoms)
-            atoms = np.concatenate((atoms, peaks[rising]))
-            at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
-            weights = np.concatenate((weights, np.zeros(rising.sum())))
-        else:
+            return atoms[kept], weights[kept], gap
+
+        start = nodes[self._first_atoms(on_grid)]
+        atoms, weights, gap = solve(start, np.full(len(start), 1 / len(start)), 300)
+        if gap > self.tol:
             warnings.warn(
-                f"the NPMLE stopped with a duality gap of {self.duality_gap_:.2g}, above "
-                f"tol={self.tol:g}.",
+                f"the NPMLE stopped with a duality gap of {gap:.2g}, above tol={self.tol:g}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
+        fewer = solve(*_merged(atoms, weights, nodes), 20)
+        if fewer[2] <= self.tol and len(fewer[0]) < len(atoms):
+            atoms, weights, gap = fewer
+        self.duality_gap_ = gap
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
 
     @staticmethod
@@ -278,6 +296,16 @@ def _peaks(nodes: NDArray, gradient: NDArray) -> NDArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         shift = 0.5 * ((here - left) * rise - (here - right) * fall) / (rise - fall)
     return np.concatenate((nodes[ends], here - np.where(np.isfinite(shift), shift, 0.0)))
+
+
+def _merged(atoms: NDArray, weights: NDArray, nodes: NDArray) -> tuple[NDArray, NDArray]:
+    """Replace runs of atoms closer than neighbouring nodes by their weighted mean."""
+    order = np.argsort(atoms)
+    atoms, weights = atoms[order], weights[order]
+    place = np.clip(np.searchsorted(nodes, atoms[1:]), 1, len(nodes) - 1)
+    run = np.concatenate(([0], np.cumsum(np.diff(atoms) > nodes[place] - nodes[place - 1])))
+    total = np.bincount(run, weights)
+    return np.bincount(run, weights * atoms) / total, total
 
 
 def _em(

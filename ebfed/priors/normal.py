@@ -95,21 +95,23 @@ class Normal(Prior):
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
         total = np.broadcast_to(masses, len(atoms)).sum()
-        self.mean_ = np.atleast_1d(
-            (atoms[:, 0] * masses).sum() / total if self.mean is None else float(self.mean)
-        )
+        mean = (atoms[:, 0] * masses).sum() / total if self.mean is None else self.mean
+        self.mean_ = np.atleast_1d(np.asarray(mean, float))
         spread = (masses * (atoms[:, 0] - self.mean_) ** 2).sum() / total
-        self.variance_ = np.atleast_1d(spread if self.variance is None else float(self.variance))
+        spread = spread if self.variance is None else self.variance
+        self.variance_ = np.atleast_1d(np.asarray(spread, float))
         self.mean_variance_ = np.zeros(1)
         self.n_parameters_ = (self.mean is None) + (self.variance is None)
 
     def _fit(self, likelihood: Likelihood) -> None:
         self._check()
-        if not isinstance(likelihood, Gaussian):
+        if isinstance(likelihood, Gaussian):
+            known = self.variance is not None
+            self._fit_messages(self._settled(likelihood) if known else likelihood)
+        else:
             super()._fit(likelihood)
-            return
-        if self.variance is not None:
-            likelihood = self._settled(likelihood)
+
+    def _fit_messages(self, likelihood: Gaussian) -> None:
         d = likelihood.n_features
         noisy = np.ones(d, bool)  # where the scale of the variances is open and not zero
         if likelihood.scatter is not None:
@@ -134,8 +136,10 @@ class Normal(Prior):
         profiles = [table.profile(t) for table, t in zip(tables, ratio, strict=True)]
         self.mean_ = np.array([profile.mean for profile in profiles])
         self.mean_variance_ = scale * np.array(
-            [0.0 if table.fixed_mean is not None else 1 / profile.weight
-             for table, profile in zip(tables, profiles, strict=True)]
+            [
+                0.0 if table.fixed_mean is not None else 1 / profile.weight
+                for table, profile in zip(tables, profiles, strict=True)
+            ]
         )
         n_variances = 1 if self.covariance == "spherical" else d
         self.n_parameters_ = d * (self.mean is None) + n_variances * (self.variance is None)
@@ -174,7 +178,7 @@ class Normal(Prior):
             )
 
     def _learn_moments(self, likelihood: Gaussian) -> None:
-        scale = 1.0 if self.noise_variance_ is None else self.noise_variance_
+        scale = np.ones(1) if self.noise_variance_ is None else self.noise_variance_
         variances = np.broadcast_to(likelihood.variances * scale, likelihood.values.shape)
         moments = []
         for j, (value, variance) in enumerate(zip(likelihood.values.T, variances.T, strict=True)):
@@ -223,11 +227,9 @@ class NormalPosterior(Posterior):
         noise = np.broadcast_to(likelihood.variances, values.shape)
         with np.errstate(invalid="ignore"):
             weight = np.where(noise == 0, 1.0, prior.variance_ / (prior.variance_ + noise))
-        self.weight = weight
+        self.weight = self._weight = weight
         self.mean = weight * values + (1 - weight) * prior.mean_
-        self.sd = np.sqrt(
-            (1 - weight) * prior.variance_ + (1 - weight) ** 2 * prior.mean_variance_
-        )
+        self.sd = np.sqrt((1 - weight) * prior.variance_ + (1 - weight) ** 2 * prior.mean_variance_)
         # weight**2 * noise without 0 * inf
         self._own_variance = weight * (1 - weight) * prior.variance_
         self._prior = prior
@@ -253,7 +255,7 @@ class NormalPosterior(Posterior):
 
     def _robust_half_width(self, level: float) -> NDArray:
         """``s * cva((1 - a)**2 mu_2 / s**2, kappa)``; s**2 the variance of the estimate."""
-        prior, away = self._prior, 1 - self.weight
+        prior, away = self._prior, 1 - self._weight
         bias = away**2 * prior.second_moment_
         # the floor keeps m2 finite where the estimate is all prior mean
         variance = np.maximum(self._own_variance + away**2 * prior.mean_variance_, 1e-6 * bias)
@@ -318,7 +320,8 @@ class _Table:
             variances, scatter = np.zeros_like(variances), None
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
         merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
-        return cls(variances[first], *merged.T, scatter, likelihood.degrees)
+        counts, means, scatters = merged.T
+        return cls(variances[first], counts, means, scatters, scatter, likelihood.degrees)
 
     @property
     def size(self) -> float:

@@ -1,9 +1,9 @@
 """What is known of each client after seeing its data: the common face of all posteriors.
 
 A `Posterior` is a batch of n clients with parameters in R^d, coordinate by coordinate. A subclass
-gives `mean`, `sd`, `quantile`, `prob_below` and `sample`; everything else follows. Estimators attach
-to it what identifies a client (label, number of rows, local estimate) by `labelled`, so that
-`to_frame` gives one tidy table.
+gives `mean`, `sd`, `quantile`, `prob_below` and `sample`; everything else follows. Estimators
+attach to it what identifies a client (label, number of rows, local estimate) by `labelled`, so
+that `to_frame` gives one tidy table.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ class Posterior(ABC):
     mean, sd : ndarray of shape (n, d)
     weight : ndarray of shape (n, d) or None
         Share of the client's own estimate in its posterior mean, where the mean is linear in it.
+    prior : Prior or None
+        The population, where `posterior_from` fitted one for this posterior alone.
     """
 
     mean: NDArray
     sd: NDArray
     weight: NDArray | None = None
+    prior: Any = None
 
     _columns: Mapping[str, NDArray] = {}
     _style: Style = Style()

@@ -495,7 +495,7 @@ def binomial_half_width(
 def _proportion_grid(mean: float, variance: float) -> NDArray:
     """Support of the linear program: both the unit interval and the population resolved."""
     deviation = math.sqrt(variance)
-    around = deviation * np.geomspace(0.03, 30, 31)  # contains one standard deviation
+    around = deviation * np.geomspace(1 / 32, 32, 31)  # the middle one is the deviation
     points = np.concatenate(
         [
             np.sin(np.linspace(0, np.pi / 2, 201)) ** 2,  # finer where binomials are narrower

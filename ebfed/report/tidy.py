@@ -15,7 +15,7 @@ __all__ = ["glance", "terms", "tidy"]
 
 
 def terms(estimator: Any) -> list[str]:
-    """Names of the columns that were fitted: those of the frame, else x0, x1, …"""
+    """Names of the columns that were fitted: those of the frame, else numbered."""
     names = getattr(estimator, "feature_names_in_", None)
     return [f"x{j}" for j in range(estimator.n_features_in_)] if names is None else list(names)
 

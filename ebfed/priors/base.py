@@ -99,7 +99,7 @@ class Prior(BaseEstimator, ABC):
         self._start(rows, counts)
         path = [-np.inf]
         for _ in range(2000):
-            joint = likelihoods * np.exp(self._log_masses(atoms))
+            joint = likelihoods * np.exp(Prior._log_masses(self, atoms))
             evidence = joint.sum(axis=1)
             path.append(float(counts @ (np.log(evidence) + scale)))
             if path[-1] - path[-2] < 1e-10 * (1 + abs(path[-1])):
@@ -152,23 +152,21 @@ class Prior(BaseEstimator, ABC):
         """Draw `size` parameters from the population, shape (size, d)."""
 
     def _log_masses(self, atoms: NDArray) -> NDArray:
-        """Log of the prior mass that each node of a grid stands for."""
+        """Log of the prior mass in the cell around each node: density times width."""
         at = atoms[:, 0]
-        edges = np.concatenate((at[:1], (at[1:] + at[:-1]) / 2, at[-1:]))
+        ends = (max(at[0], self.support[0]), min(at[-1], self.support[1]))
+        low, high = np.where(np.isfinite(self.support), self.support, ends)
+        edges = np.concatenate(([low], (at[1:] + at[:-1]) / 2, [high]))
         with np.errstate(divide="ignore"):
-            return self.logpdf(self._inside(atoms)) + np.log(np.diff(edges))
-
-    def _inside(self, atoms: NDArray) -> NDArray:
-        """Keep nodes off the ends of the support, where a density may be infinite."""
-        return np.clip(atoms, *(np.nextafter(end, 0.5) for end in self.support))
+            return self.logpdf(atoms) + np.log(np.diff(edges))
 
     def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
         """Nodes of the likelihood, and even ones from `low` to `high` where these are finite."""
         nodes = likelihood.nodes(self.n_nodes)
-        nodes = nodes[(nodes >= self.support[0]) & (nodes <= self.support[1])]
         if np.isfinite([low, high]).all():
             nodes = np.union1d(nodes, np.linspace(low, high, self.n_nodes))
-        return nodes[:, None]
+        # strictly inside: at the end of its support a density may be infinite
+        return nodes[(nodes > self.support[0]) & (nodes < self.support[1])][:, None]
 
     def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
         """Nodes and log-masses for quadrature."""

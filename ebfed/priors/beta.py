@@ -204,7 +204,7 @@ class Beta(Prior):
         """Maximum likelihood of a beta given expected log p and log (1 - p), by Newton's method."""
         from scipy.special import polygamma, psi
 
-        rate = self._inside(atoms)[:, 0]
+        rate = atoms[:, 0]
         share = masses / masses.sum()
         target = np.array([share @ np.log(rate), share @ np.log1p(-rate)])
         alpha_beta = np.concatenate(self._shape())

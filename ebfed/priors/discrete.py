@@ -315,7 +315,9 @@ def _em(
     from scipy.special import logsumexp
 
     path: list[float] = []
+    inner = [end + shift for end, shift in zip(rows.support, (1e-12, -1e-12), strict=True)]
     for _ in range(steps):
+        atoms = np.clip(atoms, *inner)  # at 0 or 1, an atom could make a count impossible
         with np.errstate(divide="ignore"):
             joint = rows.logpdf(atoms) + np.log(weights)
         evidence = logsumexp(joint, axis=1, keepdims=True)

@@ -321,7 +321,8 @@ class _Table:
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
         merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
         counts, means, scatters = merged.T
-        return cls(variances[first], counts, means, scatters, scatter, likelihood.degrees)
+        degrees = likelihood.degrees if noisy else 0
+        return cls(variances[first], counts, means, scatters, scatter, degrees)
 
     @property
     def size(self) -> float:
@@ -334,7 +335,7 @@ class _Table:
         Where every variance is zero (equal messages), weights are equal.
         """
         total = self.variances + ratio
-        total = total if total.any() else np.full_like(total, np.finfo(float).tiny)
+        total = total if total.any() else np.ones_like(total)
         weights = self.counts / total
         weight = float(weights.sum())
         mean = self.fixed_mean
@@ -372,6 +373,8 @@ def _components(tables: list[_Table], method: str) -> tuple[float, float]:
     degrees = sum(
         table.degrees + table.size - lost for table, lost in zip(tables, restricted, strict=True)
     )
+    if not any(table.variances.any() for table in tables):  # parameters seen without noise
+        return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
     def criterion(ratio: float) -> tuple[float, float]:
         profiles = [table.profile(ratio) for table in tables]

@@ -257,6 +257,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Replace each row by the estimate of its group, shape (n_rows, d)."""
         return self._predict(X, groups)
 
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> NDArray:
+        """Fit, and replace each row by the estimate of its group."""
+        return self.fit(X, y, groups=groups).transform(X, groups=groups)
+
     def score(self, X: Any, y: Any = None, *, groups: Any = None) -> float:
         """Held-out log predictive density, per row.
 

@@ -168,6 +168,7 @@ class Discrete(Prior):
         scale = log_likelihoods.max(axis=1, keepdims=True)
         on_grid = np.exp(log_likelihoods - scale)
         del log_likelihoods
+        spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
 
         def at(atoms: NDArray) -> NDArray:
             return np.exp(rows.logpdf(atoms[:, None]) - scale)
@@ -180,7 +181,12 @@ class Discrete(Prior):
                 kept = weights > 0
                 atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
                 mixture = at_atoms @ weights
-                peaks = _peaks(nodes, _gradient(on_grid, counts, mixture))
+                top = _peaks(_gradient(on_grid, counts, mixture))
+                peaks, width = nodes[top], spacing[top]
+                for _ in range(6):
+                    sides = [_gradient(at(peaks + s * width), counts, mixture) for s in (-1, 0, 1)]
+                    peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+                    width = width / 3
                 at_peaks = at(peaks)
                 gradient = _gradient(at_peaks, counts, mixture)
                 gap = float(max(gradient.max(), 0.0))
@@ -278,24 +284,25 @@ def _newton(likelihoods: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
     slope = (counts / mixture) @ (likelihoods @ (proposal - weights))
     while step > 1e-10:
         candidate = (1 - step) * weights + step * proposal
-        if counts @ np.log(likelihoods @ candidate) >= before + 1e-4 * step * slope:
+        with np.errstate(divide="ignore"):  # a full step may make a client impossible
+            after = counts @ np.log(likelihoods @ candidate)
+        if after >= before + 1e-4 * step * slope:
             return candidate
         step /= 2
     return weights
 
 
-def _peaks(nodes: NDArray, gradient: NDArray) -> NDArray:
-    """Local maxima of a function on a grid, placed between nodes by a parabola."""
-    padded = np.concatenate(([-np.inf], gradient, [-np.inf]))
-    top = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] > padded[2:]))
-    inner = top[(top > 0) & (top < len(nodes) - 1)]
-    ends = top[(top == 0) | (top == len(nodes) - 1)]
-    left, here, right = (nodes[inner + s] for s in (-1, 0, 1))
-    low, mid, high = (gradient[inner + s] for s in (-1, 0, 1))
-    rise, fall = (here - left) * (mid - high), (here - right) * (mid - low)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shift = 0.5 * ((here - left) * rise - (here - right) * fall) / (rise - fall)
-    return np.concatenate((nodes[ends], here - np.where(np.isfinite(shift), shift, 0.0)))
+def _peaks(values: NDArray) -> NDArray:
+    """Positions of the local maxima."""
+    padded = np.concatenate(([-np.inf], values, [-np.inf]))
+    return np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] > padded[2:]))
+
+
+def _vertex(left: NDArray, here: NDArray, right: NDArray) -> NDArray:
+    """Where the parabola through (-1, left), (0, here), (1, right) peaks, within [-1, 1]."""
+    bend = 2 * here - left - right
+    slope = right - left
+    return np.where(bend > 0, np.clip(slope / np.where(bend > 0, 2 * bend, 1), -1, 1), 0.0)
 
 
 def _merged(atoms: NDArray, weights: NDArray, nodes: NDArray) -> tuple[NDArray, NDArray]:
@@ -315,9 +322,10 @@ def _em(
     from scipy.special import logsumexp
 
     path: list[float] = []
-    inner = [end + shift for end, shift in zip(rows.support, (1e-12, -1e-12), strict=True)]
+    low, high = rows.support
     for _ in range(steps):
-        atoms = np.clip(atoms, *inner)  # at 0 or 1, an atom could make a count impossible
+        # at 0 or 1, an atom could make a count impossible
+        atoms = np.clip(atoms, low + 1e-12, high - 1e-12)
         with np.errstate(divide="ignore"):
             joint = rows.logpdf(atoms) + np.log(weights)
         evidence = logsumexp(joint, axis=1, keepdims=True)

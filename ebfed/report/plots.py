@@ -2,8 +2,8 @@
 
 Functions draw on `ax` and return it; without one they open a figure of pyplot, which a notebook
 shows. `new_axes` gives axes outside pyplot, for files: they need no display and no closing. Colours
-are those of Okabe and Ito (2008), told apart by the colour-blind, and never carry a meaning alone:
-lines and markers differ too.
+are those of Okabe and Ito (2008), which the colour-blind tell apart, and never carry a meaning
+alone: lines and markers differ too.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["new_axes", "plot_by_fold", "plot_population", "plot_shrinkage"]
 
-BLACK, GREY = "#000000", "#8c8c8c"
-BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-SKY, PURPLE = "#56B4E9", "#CC79A7"
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE)
-LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P")
+BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
+PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#7f7f7f"
+COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def new_axes(n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4)) -> list[Axes]:
@@ -46,18 +45,19 @@ def new_axes(n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4)) -> list
     True
     """
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.06))
     return list(figure.subplots(1, n_columns, squeeze=False)[0])
 
 
 def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -> Axes:
     """Draw every group's local estimate against its personalised one, and the population.
 
-    A point on the diagonal was left alone; its distance from there is the pull towards the
-    population, drawn on the right on the scale of the estimates. Groups (nearly) at one place share
-    a point whose area is their number; where groups differ in their number of rows, colour tells
-    it, since it is the small ones that are pulled.
+    A point on the diagonal was left alone; the line that hangs it there is the pull of the
+    population, which is drawn on the right along the axis of the estimates. Groups (nearly) at one
+    place share a point whose area grows with their number, written beside it where places are few.
+    Where groups differ in their number of rows colour tells it, since the small ones are pulled.
 
     Parameters
     ----------
@@ -81,79 +81,87 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     from matplotlib.collections import LineCollection
 
     ax = _axes(ax)
-    told = estimator.summaries_.n > 0
-    n = estimator.summaries_.n[told]
-    local = estimator.summaries_.mean[told, column]
+    summary, prior = estimator.summaries_, estimator.prior_
+    told = summary.n > 0
+    local = summary.mean[told, column]
     estimate = estimator.predict().reshape(len(told), -1)[told, column]
-    x, y, rows, count = _merge(local, estimate, n)
-    mean = estimator.prior_.mean_[column]
+    x, y, n, count = _merge(local, estimate, summary.n[told])
 
+    mean = prior.mean_[column]
     low, high = min(local.min(), mean), max(local.max(), mean)
-    pad = 0.05 * (high - low) or 1.0
+    pad = 0.08 * (high - low) or 1.0
     ends = (low - pad, high + pad)
-    ax.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1, label="left alone: estimate = local")
+    ax.set(xlabel="local estimate", ylabel="personalised estimate", xlim=ends, ylim=ends)
+    ax.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1, label="left alone")
     ax.axhline(mean, color=VERMILLION, lw=1.2, zorder=1, label="population mean")
     pulls = np.stack([np.column_stack([x, x]), np.column_stack([x, y])], axis=1)
-    ax.add_collection(LineCollection(list(pulls), colors=GREY, lw=0.8, alpha=0.5, zorder=1))
+    ax.add_collection(LineCollection(list(pulls), colors=GREY, lw=0.8, alpha=0.6, zorder=1))
 
-    area = 16 + 400 * (count - 1) / max(count.max() - 1, 50)
-    one_size = n.min() == n.max()
-    points = ax.scatter(
-        x,
-        y,
-        s=area,
-        c=[BLUE] if one_size else rows,
-        norm=None if one_size else "log",
-        cmap=None if one_size else "cividis_r",
-        edgecolors="white",
-        linewidths=0.4,
-        zorder=2,
-    )
-    ax.set(xlabel="local estimate", ylabel="personalised estimate", xlim=ends, ylim=ends)
-    _margin(estimator.prior_, column, ax)
-    _shrinkage_legend(ax, count)
-    if not one_size:
-        bar = ax.inset_axes((0.62, 0.09, 0.34, 0.025))
+    largest = np.clip(4000 / len(x), 16, 400)
+    area = np.maximum(largest * count / count.max(), 16)
+    style: dict[str, Any] = {"s": area, "edgecolors": "white", "linewidths": 0.4, "zorder": 2}
+    # points lie between mean and diagonal, which leaves the corner farther from the mean free
+    below = mean - low >= high - mean
+    ax.legend(loc="lower right" if below else "upper left", frameon=False, fontsize="small")
+    if n.min() == n.max():
+        ax.scatter(x, y, color=BLUE, **style)
+    else:
+        points = ax.scatter(x, y, c=n, norm="log", cmap="cividis_r", **style)
+        bar = ax.inset_axes((0.6, 0.25, 0.34, 0.025) if below else (0.06, 0.72, 0.34, 0.025))
         ax.figure.colorbar(points, cax=bar, orientation="horizontal")
+        ticks = [n.min(), np.sqrt(n.min() * n.max()), n.max()]
+        bar.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], fontsize="small")
+        bar.minorticks_off()
         bar.set_title("rows of the group", fontsize="small", pad=3)
-        bar.tick_params(labelsize="small", length=2)
+    if len(x) <= 12 and count.max() > 1:
+        _write_counts(x, y, count, np.sqrt(area) / 2, ax)
+    _draw_margin(prior, column, ax)
     return ax
 
 
 def _merge(local: NDArray, estimate: NDArray, n: NDArray) -> tuple[NDArray, ...]:
     """Bring groups at (nearly) one place together: place, mean number of rows, count."""
     step = (local.max() - local.min()) / 150 or 1.0
-    across = np.rint((local - local.min()) / step).astype(np.int64)
-    up = np.rint((estimate - estimate.min()) / step).astype(np.int64)
-    _, codes, count = np.unique(
-        across * (up.max() + 1) + up, return_inverse=True, return_counts=True
-    )
+    across, up = (np.rint((v - v.min()) / step).astype(np.int64) for v in (local, estimate))
+    cells = across * (up.max() + 1) + up
+    _, codes, count = np.unique(cells, return_inverse=True, return_counts=True)
     return *(np.bincount(codes, values) / count for values in (local, estimate, n)), count
 
 
-def _margin(prior: Prior, column: int, ax: Axes) -> None:
+def _write_counts(x: NDArray, y: NDArray, count: NDArray, radius: NDArray, ax: Axes) -> None:
+    """Write the number of groups by each point, on the side away from the diagonal."""
+    for at, height, number, r in zip(x, y, count, radius, strict=True):
+        away = 1 if height >= at else -1
+        ax.annotate(
+            f"{number:,}",
+            (at, height),
+            (-6 * away, away * (r + 2)),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if away > 0 else "top",
+            fontsize="small",
+            color=GREY,
+        )
+
+
+def _draw_margin(prior: Prior, column: int, ax: Axes) -> None:
     """Draw the population along the axis of the estimates."""
     side = ax.inset_axes((1.02, 0, 0.16, 1), sharey=ax)
     atoms = _atoms(prior, column)
     if atoms is None:
-        at = np.linspace(*ax.get_ylim(), 400)
+        at = np.linspace(*np.clip(ax.get_ylim(), *prior.support), 600)
         density = _density(prior, column, at)
-        side.fill_betweenx(at, density, color=VERMILLION, alpha=0.35, lw=0)
+        side.fill_betweenx(at, density, color=VERMILLION, alpha=0.3, lw=0)
         side.plot(density, at, color=VERMILLION, lw=1)
-        side.set_xlim(0, 1.05 * _ceiling(density))
+        side.set_xlim(0, _ceiling(density))
     else:
-        side.hlines(atoms[0], 0, atoms[1], color=VERMILLION, lw=2)
-        side.plot(atoms[1], atoms[0], "o", color=VERMILLION, ms=3)
+        side.hlines(atoms[0], 0, atoms[1], color=VERMILLION, lw=1.5)
+        side.plot(atoms[1], atoms[0], "o", color=VERMILLION, ms=3.5)
         side.set_xlim(0, 1.15 * atoms[1].max())
-    side.axhline(prior.mean_[column], color=VERMILLION, lw=1.2)
     side.set_title("population", fontsize="small")
     side.set_xticks([])
     side.tick_params(left=False, labelleft=False)
     side.spines[["top", "right", "bottom"]].set_visible(False)
-
-
-def _shrinkage_legend(ax: Axes, count: NDArray) -> None:
-    ax.legend(loc="upper left", frameon=False, fontsize="small")
 
 
 def plot_population(
@@ -172,7 +180,7 @@ def plot_population(
     column : int
         Which column of `X`, if several were fitted.
     support : tuple of float, optional
-        Ends of the horizontal axis; as wide as the populations are if None.
+        Ends of the horizontal axis; as wide as the populations if None.
     cumulative : bool
         Draw distribution functions, in which densities and atoms compare directly.
     ax : matplotlib Axes, optional
@@ -180,18 +188,105 @@ def plot_population(
     Returns
     -------
     matplotlib Axes
-        Where densities and atoms meet, atoms have an axis of their own on the right.
+        Where densities and atoms meet, the probabilities of atoms have an axis on the right.
 
     Examples
     --------
     >>> import ebfed as eb
     >>> y, groups, p = eb.datasets.make_bernoulli_groups(200, 14, random_state=0)
-    >>> fits = {prior: eb.BernoulliEB(prior=prior).fit(y, groups=groups) for prior in ("beta", "npmle")}
+    >>> fits = {
+    ...     prior: eb.BernoulliEB(prior=prior).fit(y, groups=groups) for prior in ("beta", "npmle")
+    ... }
     >>> ax = plot_population(fits, cumulative=True, ax=new_axes()[0])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['beta', 'npmle']
     """
     ax = _axes(ax)
+    priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
+    atoms = {name: _atoms(prior, column) for name, prior in priors.items()}
+    low, high = support or _reach(list(priors.values()), column)
+    pad = 0.03 * (high - low)
+    mixed = 0 < sum(each is None for each in atoms.values()) < len(atoms)
+    stems = ax.twinx() if mixed and not cumulative else ax
+    at = np.linspace(low, high, 600)
+    lines, ceiling = [], 0.0
+    for k, (name, prior) in enumerate(priors.items()):
+        look = {"color": COLOURS[k % 7], "ls": LINES[k % 7], "label": name, "lw": 1.6}
+        places = atoms[name]
+        if cumulative:
+            draws = _draws(prior, column) if places is None else places[0]
+            masses = None if places is None else places[1]
+            lines += ax.plot(*_steps(draws, masses, low - pad, high + pad), **look)
+        elif places is None:
+            density = _density(prior, column, at)
+            ceiling = max(ceiling, _ceiling(density))
+            lines += ax.plot(at, density, **look)
+        else:
+            look |= {"ls": "-", "marker": MARKERS[k % 7], "ms": 5}
+            stems.vlines(places[0], 0, places[1], color=look["color"], lw=1.6)
+            stems.plot(*places, **look | {"ls": ""})
+            lines += stems.plot([], [], **look)
+    ax.set(xlabel="parameter", ylabel="density", xlim=(low - pad, high + pad))
+    if ceiling:
+        ax.set_ylim(0, ceiling)
+    if stems is not ax or not (ceiling or cumulative):
+        stems.set_ylabel("probability of an atom")
+        stems.set_ylim(bottom=0)
+    if cumulative:
+        ax.set(ylabel="share of groups at or below", ylim=(0, 1.02))
+    ax.legend(handles=lines, frameon=False, fontsize="small")
+    return ax
+
+
+def plot_by_fold(gains: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw the gain of each method in each fold, with mean and standard deviation over folds.
+
+    Parameters
+    ----------
+    gains : DataFrame of shape (n_folds, n_methods)
+        Gains in per cent; folds in the index, methods in the columns. A column of NaN is left out.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> gains = pd.DataFrame({"ML": [2.0, 4.0], "NPMLE": [1.0, 6.0]}, index=[2016, 2020])
+    >>> ax = plot_by_fold(gains, ax=new_axes()[0])
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['ML', 'NPMLE']
+    """
+    ax = _axes(ax)
+    gains = gains.dropna(axis="columns", how="all")
+    rows = np.arange(gains.shape[1])
+    # folds one below the other within a method, so that no dot hides another
+    heights = np.linspace(-0.24, 0.24, len(gains))
+    few = len(gains) <= len(COLOURS)
+    for k, (fold, values) in enumerate(gains.iterrows()):
+        look = (
+            {"color": COLOURS[k], "marker": MARKERS[k], "label": fold} if few else {"color": GREY}
+        )
+        ax.scatter(values, rows + heights[k], s=28, zorder=3, **look)
+    mean, sd = gains.mean(), gains.std(ddof=0)
+    ax.barh(rows, 2 * sd, left=mean - sd, height=0.66, color="#e6e6e6", zorder=1)
+    ax.vlines(mean, rows - 0.33, rows + 0.33, color=BLACK, lw=2, zorder=2)
+    ax.axvline(0, color=GREY, lw=1, ls="--", zorder=1.5)
+    ax.set_yticks(rows, [str(name) for name in gains.columns])
+    ax.invert_yaxis()
+    ax.set_xlabel("gain over local, %  (bar: mean ± sd over folds)")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(left=False)
+    if few:
+        ax.legend(
+            title=gains.index.name,
+            frameon=False,
+            fontsize="small",
+            loc="upper left",
+            bbox_to_anchor=(1, 1),
+        )
     return ax
 
 
@@ -212,15 +307,52 @@ def _atoms(prior: Prior, column: int) -> tuple[NDArray, NDArray] | None:
     return None
 
 
+def _draws(prior: Prior, column: int) -> NDArray:
+    """Many draws of one coordinate: a distribution to the accuracy of a picture."""
+    return prior.sample(2_000_000 // len(prior.mean_), random_state=0)[:, column]
+
+
 def _density(prior: Prior, column: int, at: NDArray) -> NDArray:
-    """Density of one coordinate; 0 off the support, finite at its ends."""
+    """Density of one coordinate on an even grid, 0 off the support."""
+    if len(prior.mean_) > 1:
+        edges = np.linspace(at[0], at[-1], 61)
+        draws = _draws(prior, column)
+        counts, _ = np.histogram(draws, edges)
+        return np.interp(at, (edges[1:] + edges[:-1]) / 2, counts / np.diff(edges) / len(draws))
     low, high = prior.support
-    inside = (at >= low) & (at <= high)
-    if len(prior.mean_) == 1:
-        theta = np.clip(at, np.nextafter(low, 0.5), np.nextafter(high, 0.5))
-        return np.where(inside, np.exp(prior.logpdf(theta[:, None])), 0.0)
-    return at
+    with np.errstate(divide="ignore"):  # at the ends of its support a beta density may be infinite
+        return np.where(
+            (at < low) | (at > high), 0.0, np.exp(prior.logpdf(np.clip(at, low, high)[:, None]))
+        )
 
 
 def _ceiling(density: NDArray) -> float:
-    return float(density.max())
+    """Height of the axis: a little above the density, which is cut where it shoots up at an end."""
+    inner = len(density) // 20
+    return 1.1 * min(float(density.max()), 2 * float(density[inner:-inner].max()))
+
+
+def _reach(priors: list[Prior], column: int) -> tuple[float, float]:
+    """Where practically all of the populations lie."""
+    ends = []
+    for prior in priors:
+        mean, sd = prior.mean_[column], np.sqrt(prior.variance_[column])
+        atoms = _atoms(prior, column)
+        reach = np.array([mean - 4 * sd, mean + 4 * sd]) if atoms is None else atoms[0]
+        ends += np.clip([reach.min(), reach.max()], *prior.support).tolist()
+    low, high = min(ends), max(ends)
+    return (low, high) if low < high else (low - 1, high + 1)
+
+
+def _steps(
+    values: NDArray, masses: NDArray | None, low: float, high: float
+) -> tuple[NDArray, NDArray]:
+    """Corners of a distribution function, from `low` to `high`."""
+    order = np.argsort(values)
+    share = np.full(len(values), 1 / len(values)) if masses is None else masses[order]
+    below = np.concatenate(([0.0], np.cumsum(share)))
+    if masses is None:  # so many steps are a curve: some of them draw it
+        at = np.linspace(low, high, 600)
+        return at, below[np.searchsorted(values[order], at, side="right")]
+    corners = np.repeat(values[order], 2)
+    return np.concatenate(([low], corners, [high])), np.repeat(below, 2)

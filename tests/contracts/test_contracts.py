@@ -142,6 +142,13 @@ def test_channel(channel):
 
 
 NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)
+
+
+def tolerance(estimator):
+    """A gap of 1e-6 in the likelihood leaves some 1e-3 of the estimates of a flat one open."""
+    return 1e-3 if type(estimator.prior) is priors.Discrete or estimator.prior == "npmle" else 1e-6
+
+
 BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
 
 
@@ -158,7 +165,7 @@ BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
     ids=repr,
 )
 def test_gaussian_estimator(estimator):
-    check_estimator_contract(estimator, NOISY, np.arange(600) % 200)
+    check_estimator_contract(estimator, NOISY, np.arange(600) % 200, tolerance(estimator))
 
 
 def test_gaussian_estimator_of_vectors():
@@ -178,7 +185,7 @@ def test_gaussian_estimator_of_vectors():
     ids=repr,
 )
 def test_bernoulli_estimator(estimator):
-    check_estimator_contract(estimator, BITS, np.arange(600) % 200)
+    check_estimator_contract(estimator, BITS, np.arange(600) % 200, tolerance(estimator))
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,7 @@ def test_cost_of_unknown_variances():
 @pytest.mark.parametrize("prior", ["normal", "npmle"])
 def test_gaussian_oracle(prior):
     """At m=10,000 the risk is within 1 % of the oracle's, unequal group sizes."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 20, 10_000)
+    sizes = np.random.default_rng(1000).integers(1, 20, 10_000)
     risk = np.zeros(2)
     for seed in range(10):
         rng = np.random.default_rng(seed)

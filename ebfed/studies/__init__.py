@@ -1,0 +1,1 @@
+"""Studies: published experiments run again, each a module with one function `run`."""

@@ -1,0 +1,360 @@
+"""Polling counties: what do five elections of a county tell about the sixth?
+
+The protocol is that of Ozkara, Girgis, Data and Diggavi (2023): counties are clients, an election
+is a row, 1 if the Republican won. Each election is left out in turn; every county's rate p is
+estimated from the other ``n = 5``, and the estimate p^ judged on the one left out by its squared
+error ``(p^ - y)**2``, averaged over counties.
+
+Two gains over the local estimate (the mean of the five) are reported, and they are not the same.
+The *held-out* gain compares errors on the election left out. The *implied* gain compares expected
+squared errors of p under the fitted population; no vote that was left out enters it. With m_z the
+posterior mean after z wins out of n,
+
+    local risk = E p (1 - p) / n,    Bayes risk = E p**2 - sum_z P(z) m_z**2,
+
+and for a beta population Bayes risk is ``a = n / (n + alpha + beta)`` times local risk, an implied
+gain of ``100 (1 - a)`` per cent. The two differ for two reasons:
+
+- One election is a coin toss around p, whose variance ``E p (1 - p) = n * local risk`` is in the
+  error of every method alike. Were the fitted population true and elections exchangeable, the
+  held-out gain would be ``implied / (n + 1)``: the column `expected`.
+- Elections are not exchangeable: some years whole regions change sides. With each county's six
+  elections shuffled, which makes them exchangeable, the gain of eq. (6) is about 1.3 % and moves by
+  a few tenths from fold to fold; in their order it moves by three.
+
+The implied gain takes the fitted population for the truth. That is harmless for 3,111 counties, and
+flattering for a state of three.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.clients import Summary
+from ebfed.datasets import load_county_outcomes
+from ebfed.estimators import BernoulliEB
+from ebfed.likelihoods import Binomial
+from ebfed.priors import IdentificationWarning, Prior
+from ebfed.report import new_axes, plot_by_fold, plot_population, plot_shrinkage
+from ebfed.report.summary import Text
+
+__all__ = ["CountyStudy", "expected_risks", "run"]
+
+POPULATIONS: dict[str, dict[str, Any]] = {
+    "eq. (6)": {"method": "paper"},
+    "moments": {"method": "moments"},
+    "ML": {},
+    "NPMLE": {"prior": "npmle"},
+}
+BY_STATE = "ML by state"
+FIGURES = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
+
+
+@dataclass(frozen=True)
+class CountyStudy:
+    """Results of the county study.
+
+    Attributes
+    ----------
+    folds : DataFrame
+        A row for each election left out and each method: ``year``, ``method``, ``mse`` on the
+        election left out, ``gain`` over local in per cent, the gain ``implied`` by the fitted
+        population and what it lets one expect on one election (``expected``); ``mean`` and ``sd``
+        of the fitted population (over states, where each has its own), ``alpha`` and ``beta`` of a
+        beta; ``saturated``, whether the population reproduces the counted frequencies exactly, so
+        that another may do so too. NaN where a method has no such figure.
+    table : DataFrame
+        A row for each method: means over folds, and as ``..._pm`` the standard deviations (divisor
+        6: the six folds are all there are).
+    fits : mapping of name to fitted BernoulliEB
+        The populations of the last fold.
+    n_counties, n_states : int
+    """
+
+    folds: pd.DataFrame
+    table: pd.DataFrame
+    fits: Mapping[str, BernoulliEB]
+    n_counties: int
+    n_states: int
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        years = self.folds["year"].unique()
+        rule = "-" * 96
+        lines = [
+            f"Polling {self.n_counties:,} counties of {self.n_states} states, {years[0]} to "
+            f"{years[-1]}: each of {len(years)} elections predicted from the others",
+            "=" * 96,
+            f"{'':<12}{'squared error':>18}{'gain over local, %: on the election left out':>49}"
+            f"{'for the rate':>17}",
+            f"{'method':<12}{'left-out election':>18}{'held-out':>27}{'model expects':>22}"
+            f"{'model-implied':>17}",
+            rule,
+        ]
+        for row in self.table.itertuples():
+            lines.append(
+                f"{row.method:<12}{_spread(row.mse, row.mse_pm, 4):>18}"
+                f"{_spread(row.gain, row.gain_pm, 1):>27}"
+                f"{_spread(row.expected, row.expected_pm, 1):>22}"
+                f"{_spread(row.implied, row.implied_pm, 1):>17}"
+            )
+        lines += ["", f"{'held-out gain, %, by year':<30}{'':<12}{_row(years, 'd')}", rule]
+        for method, gains in self.gains().items():
+            lines.append(f"{method:<42}{_row(gains, '.1f')}")
+        head = "".join(f"{name:>17}" for name in ("mean", "sd", "alpha", "beta"))
+        lines += ["", f"{'fitted population':<28}{head}", rule]
+        for row in self.table.dropna(subset="mean").itertuples():
+            lines.append(
+                f"{row.method:<28}{_spread(row.mean, row.mean_pm, 3):>17}"
+                f"{_spread(row.sd, row.sd_pm, 3):>17}{_spread(row.alpha, row.alpha_pm, 3):>17}"
+                f"{_spread(row.beta, row.beta_pm, 3):>17}"
+            )
+        lines += ["=" * 96]
+        for note in self._notes():
+            lines += textwrap.wrap(note, 96)
+        return Text("\n".join(lines))
+
+    def _notes(self) -> Iterator[str]:
+        n = self.folds["year"].nunique() - 1
+        yield f"Means ± standard deviations over the {n + 1} elections."
+        yield (
+            "Held-out: the fall in squared error on an election that the estimates have not seen. "
+            "Model-implied: the fall in the expected squared error of a county's rate if the fitted "
+            "population is true; it looks at no election left out. They differ, first, because one "
+            "election is a coin toss around the rate: its variance is in the error of every method, "
+            f"so that the model itself expects only 1/{n + 1} of its gain on one election. Second, "
+            "elections are not exchangeable: what five say of the sixth changes from year to year, "
+            "and so does the held-out gain."
+        )
+        saturated = int(self.folds.loc[self.folds["method"] == "NPMLE", "saturated"].sum())
+        if saturated:
+            yield (
+                f"In {saturated} of {n + 1} folds the NPMLE reproduces the frequencies of 0 to {n} "
+                "wins exactly. Other populations then do so too, with other estimates: so few "
+                "elections do not tell them apart."
+            )
+
+    def gains(self) -> pd.DataFrame:
+        """Held-out gains in per cent, a row for each election and a column for each method."""
+        gains = self.folds.pivot(index="year", columns="method", values="gain")
+        methods = [method for method in self.table["method"] if method != "local"]
+        return gains[methods].rename_axis(index="left out", columns=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, lists and strings, ready for JSON; None for what does not exist."""
+        frames = {"folds": self.folds, "table": self.table}
+        return {"n_counties": self.n_counties, "n_states": self.n_states} | {
+            name: json.loads(frame.to_json(orient="records", double_precision=15))
+            for name, frame in frames.items()
+        }
+
+    def save(self, directory: str | Path) -> list[Path]:
+        """Write tables (CSV), the printed page and the figures (PNG) to a directory.
+
+        Parameters
+        ----------
+        directory : str or Path
+            Made if it does not exist.
+
+        Returns
+        -------
+        list of Path
+            The files written.
+        """
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in ("county_table.csv", "county_folds.csv", "county.txt")]
+        self.table.to_csv(paths[0], index=False)
+        self.folds.to_csv(paths[1], index=False)
+        paths[2].write_text(self.to_text() + "\n", encoding="utf-8")
+        for name, figure in self.figures().items():
+            paths.append(folder / f"county_{name}.png")
+            figure.savefig(paths[-1], dpi=200)
+        return paths
+
+    def figures(self) -> dict[str, Any]:
+        """Draw shrinkage and populations of the last fold, and the gains of all.
+
+        Returns
+        -------
+        dict of name to matplotlib Figure
+        """
+        left_out = self.folds["year"].iloc[-1]
+        shrinkage = new_axes(2, (9.6, 4.4))
+        for ax, name in zip(shrinkage, ("ML", "NPMLE"), strict=True):
+            plot_shrinkage(self.fits[name], ax=ax)
+            ax.set_title(f"{name}, {left_out} left out", loc="left", fontsize="medium")
+            ax.set(xlabel="share of elections won", ylabel="estimated rate")
+        populations = new_axes(2, (9.6, 4.2))
+        for ax, cumulative in zip(populations, (False, True), strict=True):
+            plot_population(self.fits, support=(0, 1), cumulative=cumulative, ax=ax)
+            ax.set_xlabel("rate of Republican wins")
+        (ax,) = new_axes(size=(7.2, 4.2))
+        plot_by_fold(self.gains(), ax=ax)
+        ax.set_xlabel("held-out gain over local, %  (bar: mean ± sd over elections)")
+        return {
+            "shrinkage": shrinkage[0].figure,
+            "populations": populations[0].figure,
+            "gains": ax.figure,
+        }
+
+
+def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
+    """Run the study: every method, every election left out once.
+
+    Parameters
+    ----------
+    outcomes : DataFrame, optional
+        ``state``, ``county``, ``year`` and ``republican`` (0 or 1), a row for each county and
+        election; `datasets.load_county_outcomes` if None.
+
+    Returns
+    -------
+    CountyStudy
+
+    Examples
+    --------
+    >>> outcomes = load_county_outcomes()
+    >>> study = run(outcomes[outcomes["state"].isin(["ME", "NH", "VT"])])
+    >>> study.table["method"].tolist()
+    ['local', 'pooled', 'eq. (6)', 'moments', 'ML', 'NPMLE', 'ML by state']
+    """
+    from tqdm import tqdm
+
+    outcomes = load_county_outcomes() if outcomes is None else outcomes
+    votes = outcomes.pivot(index=["state", "county"], columns="year", values="republican")
+    states = votes.index.get_level_values("state").to_numpy()
+    rows: list[dict[str, Any]] = []
+    for year in tqdm(votes.columns, "elections", leave=False, disable=None):  # None: no terminal
+        train, truth = votes.drop(columns=year), votes[year].to_numpy()
+        summary = Summary.from_counts(
+            train.sum(axis=1).to_numpy(), np.full(len(train), train.shape[1])
+        )
+        estimates, facts, fits = _fit_all(summary, states)
+        errors = {name: float(np.mean((each - truth) ** 2)) for name, each in estimates.items()}
+        rows += [
+            {"year": year, "method": name, "mse": mse, "gain": _gain(mse, errors["local"])}
+            | facts.get(name, {})
+            for name, mse in errors.items()
+        ]
+    folds = pd.DataFrame(rows, columns=["year", "method", *FIGURES, "saturated"])
+    folds = folds.astype({"saturated": bool})
+    return CountyStudy(folds, _tabulate(folds), fits, len(votes), len(np.unique(states)))
+
+
+def expected_risks(prior: Prior, n: int) -> tuple[float, float]:
+    """Expected squared error of a rate from n trials, local and Bayes, if `prior` is true.
+
+    Parameters
+    ----------
+    prior : fitted Prior of rates
+    n : int
+
+    Returns
+    -------
+    local, bayes : float
+        ``E p (1 - p) / n`` and ``E p**2 - sum_z P(z) m_z**2``, exactly: z has n + 1 values.
+
+    Examples
+    --------
+    >>> from ebfed.priors import Beta
+    >>> uniform = Beta(1.0, 1.0).fit(Binomial(np.array([[1]]), np.array([2])))
+    >>> local, bayes = expected_risks(uniform, 5)
+    >>> round(bayes / local, 6) == round(5 / (5 + 2), 6)
+    True
+    """
+    wins = Binomial(np.arange(n + 1)[:, None], np.full(n + 1, n))
+    mean = float(prior.mean_[0])
+    square = float(prior.variance_[0]) + mean**2
+    chance = np.exp(prior.log_marginal(wins))
+    bayes = square - float(chance @ prior.posterior(wins).mean[:, 0] ** 2)
+    return (mean - square) / n, bayes
+
+
+def _fit_all(
+    summary: Summary, states: NDArray
+) -> tuple[dict[str, NDArray], dict[str, dict[str, Any]], dict[str, BernoulliEB]]:
+    """Estimate every county's rate by every method; facts about the fits; the fits."""
+    local = summary.mean[:, 0]
+    estimates = {"local": local, "pooled": np.full_like(local, local.mean())}
+    facts: dict[str, dict[str, Any]] = {}
+    fits = {name: BernoulliEB(**choice).fit(summary) for name, choice in POPULATIONS.items()}
+    for name, fit in fits.items():
+        estimates[name] = fit.predict()
+        facts[name] = _describe(fit, local)
+    estimates[BY_STATE], facts[BY_STATE] = _fit_states(summary, states)
+    return estimates, facts, fits
+
+
+def _describe(fit: BernoulliEB, local: NDArray) -> dict[str, Any]:
+    """Gains that the fitted population implies, and the population itself."""
+    prior, n = fit.prior_, int(fit.summaries_.n[0])
+    wins = Binomial(np.arange(n + 1)[:, None], np.full(n + 1, n))
+    counted = np.bincount(np.rint(n * local).astype(int), minlength=n + 1) / len(local)
+    facts = _implied(*expected_risks(prior, n), n) | {
+        "mean": prior.mean_[0],
+        "sd": np.sqrt(prior.variance_[0]),
+        "saturated": np.allclose(np.exp(prior.log_marginal(wins)), counted, rtol=0, atol=1e-4),
+    }
+    return facts | {
+        name: getattr(prior, f"{name}_")[0]
+        for name in ("alpha", "beta")
+        if hasattr(prior, f"{name}_")
+    }
+
+
+def _fit_states(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, Any]]:
+    """Fit a population to the counties of each state; risks and moments over all counties."""
+    estimate = np.empty(len(summary))
+    n = int(summary.n[0])
+    parts = []
+    for state in np.unique(states):
+        mine = states == state
+        with warnings.catch_warnings():  # one county, or all alike: the spread is not identified
+            warnings.simplefilter("ignore", IdentificationWarning)
+            fit = BernoulliEB().fit(summary.take(mine))
+        estimate[mine] = fit.predict()
+        mean, variance = fit.prior_.mean_[0], fit.prior_.variance_[0]
+        parts.append((mine.sum(), *expected_risks(fit.prior_, n), mean, variance + mean**2))
+    size, *columns = np.array(parts).T
+    local, bayes, mean, square = (size @ column / size.sum() for column in columns)
+    return estimate, _implied(local, bayes, n) | {"mean": mean, "sd": np.sqrt(square - mean**2)}
+
+
+def _implied(local: float, bayes: float, n: int) -> dict[str, Any]:
+    gain = _gain(bayes, local)
+    return {"implied": gain, "expected": gain / (n + 1), "saturated": False}
+
+
+def _gain(error: float, local: float) -> float:
+    return 100 * (1 - error / local)
+
+
+def _tabulate(folds: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over folds of every figure, methods in their order."""
+    methods = folds.groupby("method", sort=False)[FIGURES]
+    mean, spread = methods.mean(), methods.std(ddof=0)
+    columns = {
+        f"{name}{end}": part[name]
+        for name in FIGURES
+        for end, part in (("", mean), ("_pm", spread))
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def _spread(value: float, spread: float, digits: int) -> str:
+    return "–" if np.isnan(value) else f"{value:.{digits}f} ± {spread:.{digits}f}"
+
+
+def _row(values: Any, form: str) -> str:
+    return "".join(f"{value:>9{form}}" for value in values)

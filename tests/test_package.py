@@ -1,0 +1,76 @@
+"""The package as a whole: what importing loads, who imports whom, style, types."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ebfed
+
+ROOT = Path(__file__).parents[1]
+HEAVY = [
+    "sklearn",
+    "scipy.stats",
+    "pandas",
+    "statsmodels",
+    "matplotlib",
+    "numba",
+    "narwhals",
+    "polars",
+    "pyarrow",
+    "pooch",
+    "dp_accounting",
+    "typer",
+]
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **options)
+
+
+def test_import_loads_nothing_heavy():
+    code = f"import ebfed, sys; print([m for m in {HEAVY} if m in sys.modules])"
+    answer = run(sys.executable, "-c", code)
+    assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
+
+
+def test_public_names_resolve():
+    for name in ebfed.__all__:
+        assert getattr(ebfed, name) is not None
+    assert set(ebfed.__all__) <= set(dir(ebfed))
+    with pytest.raises(AttributeError, match="no attribute 'GaussianBE'"):
+        ebfed.GaussianBE  # noqa: B018
+
+
+def test_every_folder_lists_what_it_exports():
+    for folder in (
+        "channels",
+        "engines",
+        "estimators",
+        "kernels",
+        "likelihoods",
+        "priors",
+        "report",
+    ):
+        module = __import__(f"ebfed.{folder}", fromlist=["__all__"])
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+
+
+def test_version_matches_the_project():
+    assert f'version = "{ebfed.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {ebfed.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"], ["lint-imports"]],
+    ids=" ".join,
+)
+def test_quality(command):
+    tool = shutil.which(command[0], path=Path(sys.executable).parent)
+    assert tool, f"{command[0]} is part of the extra 'test'"
+    answer = run(tool, *command[1:])
+    assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 
 __all__ = ["Binomial"]
@@ -78,11 +79,16 @@ class Binomial(Likelihood):
 
     def compress(self) -> tuple[Binomial, NDArray]:
         """Table of the distinct (successes, trials)."""
-        told = self.trials > 0
-        rows, counts = np.unique(
-            np.column_stack([self.successes[told], self.trials[told]]), axis=0, return_counts=True
-        )
-        return Binomial(rows[:, :-1], rows[:, -1]), counts.astype(float)
+        told = self.take(self.trials > 0)
+        if not len(told):
+            return told, np.empty(0)
+        codes, first = number_integers(told.trials)
+        for successes in told.successes.T:
+            key = codes * (successes.max() + 1) + successes
+            codes, first = number_integers(key)
+        rows = told.take(first)
+        order = np.lexsort((*rows.successes.T, rows.trials))  # whatever the order of clients
+        return rows.take(order), np.bincount(codes)[order].astype(float)
 
     def column(self, j: int) -> Binomial:
         """One coordinate."""

@@ -521,6 +521,12 @@ def _binomial_noncoverage(
     spacing = weight / size if size else 1.0
     centre = (1 - weight) * mean
     length = 2 * half_width / spacing
+    # Where the bias (1 - a) (p - mean) comes near the half-width, the noncoverage climbs from
+    # the noise level to one within a few standard deviations of the estimate.
+    noise = weight * math.sqrt(mean * (1 - mean) / max(size, 1))
+    climb = (half_width + noise * np.linspace(-4, 4, 33)) / max(1 - weight, 1e-9)
+    grid = np.concatenate([grid, mean - climb, mean + climb])
+    grid = grid[(grid >= 0) & (grid <= 1)]
     lower = (grid - half_width - centre) / spacing
     # Just above p_hat(z) + h the count z is lost, just below p_hat(z) - h as well.
     lost_below = np.unique(np.clip(np.round(lower), 0, size))

@@ -57,7 +57,8 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     A point on the diagonal was left alone; the line that hangs it there is the pull of the
     population, which is drawn on the right along the axis of the estimates. Groups (nearly) at one
     place share a point whose area grows with their number, written beside it where places are few.
-    Where groups differ in their number of rows colour tells it, since the small ones are pulled.
+    Where groups differ in their number of rows, colour tells it: it is the small ones that are
+    pulled most.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ def _write_counts(x: NDArray, y: NDArray, count: NDArray, radius: NDArray, ax: A
         ax.annotate(
             f"{number:,}",
             (at, height),
-            (-6 * away, away * (r + 2)),
+            (-4 * away, away * (r + 2)),
             textcoords="offset points",
             ha="center",
             va="bottom" if away > 0 else "top",
@@ -149,7 +150,8 @@ def _draw_margin(prior: Prior, column: int, ax: Axes) -> None:
     side = ax.inset_axes((1.02, 0, 0.16, 1), sharey=ax)
     atoms = _atoms(prior, column)
     if atoms is None:
-        at = np.linspace(*np.clip(ax.get_ylim(), *prior.support), 600)
+        low, high = np.clip(ax.get_ylim(), *prior.support)
+        at = np.linspace(low, high, 600)
         density = _density(prior, column, at)
         side.fill_betweenx(at, density, color=VERMILLION, alpha=0.3, lw=0)
         side.plot(density, at, color=VERMILLION, lw=1)
@@ -211,7 +213,8 @@ def plot_population(
     at = np.linspace(low, high, 600)
     lines, ceiling = [], 0.0
     for k, (name, prior) in enumerate(priors.items()):
-        look = {"color": COLOURS[k % 7], "ls": LINES[k % 7], "label": name, "lw": 1.6}
+        look: dict[str, Any] = {"color": COLOURS[k % 7], "label": name, "lw": 1.6}
+        look["ls"] = LINES[k % 7]
         places = atoms[name]
         if cumulative:
             draws = _draws(prior, column) if places is None else places[0]

@@ -1,4 +1,4 @@
-"""Polling counties: what do five elections of a county tell about the sixth?
+"""Polling counties: what five elections of a county tell about the sixth.
 
 The protocol is that of Ozkara, Girgis, Data and Diggavi (2023): counties are clients, an election
 is a row, 1 if the Republican won. Each election is left out in turn; every county's rate p is
@@ -22,8 +22,10 @@ gain of ``100 (1 - a)`` per cent. The two differ for two reasons:
   elections shuffled, which makes them exchangeable, the gain of eq. (6) is about 1.3 % and moves by
   a few tenths from fold to fold; in their order it moves by three.
 
-The implied gain takes the fitted population for the truth. That is harmless for 3,111 counties, and
-flattering for a state of three.
+Estimates by eq. (6) see a population fitted to the other counties; its implied gain is that of the
+population fitted to all. An implied gain takes the fitted population for the truth, which flatters
+where it follows few data closely: the population of a small state, or the NPMLE, which six
+frequencies do not pin down.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ POPULATIONS: dict[str, dict[str, Any]] = {
     "NPMLE": {"prior": "npmle"},
 }
 BY_STATE = "ML by state"
-FIGURES = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
+FACTS = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
 
 
 @dataclass(frozen=True)
@@ -78,22 +80,21 @@ class CountyStudy:
         6: the six folds are all there are).
     fits : mapping of name to fitted BernoulliEB
         The populations of the last fold.
-    n_counties, n_states : int
+    n_counties : int
     """
 
     folds: pd.DataFrame
     table: pd.DataFrame
     fits: Mapping[str, BernoulliEB]
     n_counties: int
-    n_states: int
 
     def to_text(self) -> Text:
         """Return the results as a printed page."""
         years = self.folds["year"].unique()
         rule = "-" * 96
         lines = [
-            f"Polling {self.n_counties:,} counties of {self.n_states} states, {years[0]} to "
-            f"{years[-1]}: each of {len(years)} elections predicted from the others",
+            f"Polling {self.n_counties:,} counties, {years[0]} to {years[-1]}: each of "
+            f"{len(years)} elections predicted from the others",
             "=" * 96,
             f"{'':<12}{'squared error':>18}{'gain over local, %: on the election left out':>49}"
             f"{'for the rate':>17}",
@@ -121,7 +122,7 @@ class CountyStudy:
             )
         lines += ["=" * 96]
         for note in self._notes():
-            lines += textwrap.wrap(note, 96)
+            lines += textwrap.wrap(note, 96, break_on_hyphens=False)
         return Text("\n".join(lines))
 
     def _notes(self) -> Iterator[str]:
@@ -129,12 +130,12 @@ class CountyStudy:
         yield f"Means ± standard deviations over the {n + 1} elections."
         yield (
             "Held-out: the fall in squared error on an election that the estimates have not seen. "
-            "Model-implied: the fall in the expected squared error of a county's rate if the fitted "
-            "population is true; it looks at no election left out. They differ, first, because one "
-            "election is a coin toss around the rate: its variance is in the error of every method, "
-            f"so that the model itself expects only 1/{n + 1} of its gain on one election. Second, "
-            "elections are not exchangeable: what five say of the sixth changes from year to year, "
-            "and so does the held-out gain."
+            "Model-implied: the fall in the expected squared error of a county's rate if the "
+            "fitted population is true; it looks at no election left out. They differ, first, "
+            "because one election is a coin toss around the rate: its variance is in the error of "
+            f"every method, so that the model itself expects only 1/{n + 1} of its gain on one "
+            "election. Second, elections are not exchangeable: what the others say of an election "
+            "changes from year to year, and so does the held-out gain."
         )
         saturated = int(self.folds.loc[self.folds["method"] == "NPMLE", "saturated"].sum())
         if saturated:
@@ -153,7 +154,7 @@ class CountyStudy:
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for JSON; None for what does not exist."""
         frames = {"folds": self.folds, "table": self.table}
-        return {"n_counties": self.n_counties, "n_states": self.n_states} | {
+        return {"n_counties": self.n_counties} | {
             name: json.loads(frame.to_json(orient="records", double_precision=15))
             for name, frame in frames.items()
         }
@@ -200,7 +201,7 @@ class CountyStudy:
             plot_population(self.fits, support=(0, 1), cumulative=cumulative, ax=ax)
             ax.set_xlabel("rate of Republican wins")
         (ax,) = new_axes(size=(7.2, 4.2))
-        plot_by_fold(self.gains(), ax=ax)
+        plot_by_fold(self.gains().drop(columns="pooled"), ax=ax)  # far off the scale of the rest
         ax.set_xlabel("held-out gain over local, %  (bar: mean ± sd over elections)")
         return {
             "shrinkage": shrinkage[0].figure,
@@ -244,12 +245,12 @@ def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
         errors = {name: float(np.mean((each - truth) ** 2)) for name, each in estimates.items()}
         rows += [
             {"year": year, "method": name, "mse": mse, "gain": _gain(mse, errors["local"])}
+            | {"saturated": False}
             | facts.get(name, {})
             for name, mse in errors.items()
         ]
-    folds = pd.DataFrame(rows, columns=["year", "method", *FIGURES, "saturated"])
-    folds = folds.astype({"saturated": bool})
-    return CountyStudy(folds, _tabulate(folds), fits, len(votes), len(np.unique(states)))
+    folds = pd.DataFrame(rows, columns=["year", "method", *FACTS, "saturated"])
+    return CountyStudy(folds, _tabulate(folds), fits, len(votes))
 
 
 def expected_risks(prior: Prior, n: int) -> tuple[float, float]:
@@ -273,12 +274,17 @@ def expected_risks(prior: Prior, n: int) -> tuple[float, float]:
     >>> round(bayes / local, 6) == round(5 / (5 + 2), 6)
     True
     """
-    wins = Binomial(np.arange(n + 1)[:, None], np.full(n + 1, n))
+    wins = _wins(n)
     mean = float(prior.mean_[0])
     square = float(prior.variance_[0]) + mean**2
     chance = np.exp(prior.log_marginal(wins))
     bayes = square - float(chance @ prior.posterior(wins).mean[:, 0] ** 2)
     return (mean - square) / n, bayes
+
+
+def _wins(n: int) -> Binomial:
+    """Every outcome of n trials."""
+    return Binomial(np.arange(n + 1)[:, None], np.full(n + 1, n))
 
 
 def _fit_all(
@@ -299,12 +305,11 @@ def _fit_all(
 def _describe(fit: BernoulliEB, local: NDArray) -> dict[str, Any]:
     """Gains that the fitted population implies, and the population itself."""
     prior, n = fit.prior_, int(fit.summaries_.n[0])
-    wins = Binomial(np.arange(n + 1)[:, None], np.full(n + 1, n))
     counted = np.bincount(np.rint(n * local).astype(int), minlength=n + 1) / len(local)
     facts = _implied(*expected_risks(prior, n), n) | {
         "mean": prior.mean_[0],
         "sd": np.sqrt(prior.variance_[0]),
-        "saturated": np.allclose(np.exp(prior.log_marginal(wins)), counted, rtol=0, atol=1e-4),
+        "saturated": np.allclose(np.exp(prior.log_marginal(_wins(n))), counted, rtol=0, atol=1e-4),
     }
     return facts | {
         name: getattr(prior, f"{name}_")[0]
@@ -333,26 +338,24 @@ def _fit_states(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, A
 
 def _implied(local: float, bayes: float, n: int) -> dict[str, Any]:
     gain = _gain(bayes, local)
-    return {"implied": gain, "expected": gain / (n + 1), "saturated": False}
+    return {"implied": gain, "expected": gain / (n + 1)}
 
 
 def _gain(error: float, local: float) -> float:
-    return 100 * (1 - error / local)
+    return 100 * (1 - error / local) if local > 0 else np.nan
 
 
 def _tabulate(folds: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation over folds of every figure, methods in their order."""
-    methods = folds.groupby("method", sort=False)[FIGURES]
+    methods = folds.groupby("method", sort=False)[FACTS]
     mean, spread = methods.mean(), methods.std(ddof=0)
     columns = {
-        f"{name}{end}": part[name]
-        for name in FIGURES
-        for end, part in (("", mean), ("_pm", spread))
+        f"{name}{end}": part[name] for name in FACTS for end, part in (("", mean), ("_pm", spread))
     }
     return pd.DataFrame(columns).reset_index()
 
 
-def _spread(value: float, spread: float, digits: int) -> str:
+def _spread(value: Any, spread: Any, digits: int) -> str:
     return "–" if np.isnan(value) else f"{value:.{digits}f} ± {spread:.{digits}f}"
 
 

@@ -1,0 +1,382 @@
+"""The command line: `ebfed county`, `ebfed fit FILE`, `ebfed warm`.
+
+Commands import what they need when they run, so that help and version are instant. Results go to
+stdout; what happened on the way, and errors, to stderr. A mistake of the user ends with one line
+and exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json as json_format
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import ebfed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+__all__ = ["app"]
+
+# What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
+MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="""\b
+Examples:
+  ebfed county --out results/
+  ebfed fit scores.csv --group school --value score
+  ebfed fit votes.parquet --group county --value won --model bernoulli --out rates.csv
+  ebfed fit --help
+""",
+)
+
+
+class Model(StrEnum):
+    """What a row is: a number around its group's mean, or 0/1 with its group's rate."""
+
+    gaussian = "gaussian"
+    bernoulli = "bernoulli"
+
+
+class Population(StrEnum):
+    """Families of populations to fit."""
+
+    normal = "normal"
+    beta = "beta"
+    npmle = "npmle"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ebfed {ebfed.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Estimate every group as well as if the population were known.
+
+    Empirical Bayes for many groups with little data in each: the population that groups come from
+    is learned from all of them, and every group's own estimate is drawn towards it by as much as
+    its data are noisy.
+    """
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  ebfed county                          print the results
+  ebfed county --out results/           also write tables (CSV) and figures (PNG)
+  ebfed county --json | jq .table       results for other programs
+"""
+)
+def county(
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write tables and figures to this directory.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print nothing but JSON.")] = False,
+) -> None:
+    """Run the study of county elections.
+
+    Each of six presidential elections in 3,111 counties of the United States is predicted from the
+    other five: by the share of them that the Republican won, and by empirical Bayes estimates. The
+    data come with the package.
+    """
+    with _errors_of_the_user():
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        from ebfed.studies.county import run
+
+        study = run()
+        typer.echo(json_format.dumps(study.to_dict(), indent=2) if json else study.to_text())
+        if out is not None:
+            for path in study.save(out):
+                typer.echo(f"Wrote {path}", err=json)
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  ebfed fit scores.csv --group school --value score
+      means of schools, a normal population; prints the fit and the first schools
+  ebfed fit votes.csv --group county --value won --model bernoulli --out rates.csv
+      rates of counties from rows of 0 and 1, written to a table
+  ebfed fit scores.csv --group school --value score --prior npmle --level .9
+      a population of any shape, and intervals that hold 90 %
+
+\b
+The table has a row for each group:
+  n         rows of the group          local        its own mean
+  estimate  empirical Bayes estimate   sd           its posterior standard deviation
+  lower, upper  interval of the given level
+  weight    share of the group's own mean in the estimate (normal and beta)
+"""
+)
+def fit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv or .parquet table of rows.")],
+    group: Annotated[str, typer.Option(metavar="COLUMN", help="The column of group labels.")],
+    value: Annotated[str, typer.Option(metavar="COLUMN", help="The column of values.")],
+    model: Annotated[
+        Model, typer.Option(help="gaussian: values around a mean; bernoulli: 0 or 1 with a rate.")
+    ] = Model.gaussian,
+    prior: Annotated[
+        Population | None,
+        typer.Option(
+            help="The population; normal for gaussian and beta for bernoulli if not given. npmle: "
+            "of any shape.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all groups to this .csv or .parquet.")
+    ] = None,
+    level: Annotated[
+        float, typer.Option(metavar="SHARE", help="Probability that an interval holds.")
+    ] = 0.95,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows without a label or a value.")
+    ] = False,
+) -> None:
+    """Estimate the mean or rate of every group of a table.
+
+    Labels in CSV files keep their leading zeros: they are numbers only if every one is written as
+    a number would be, and text otherwise. A blank label is missing, and so is a value that is
+    blank or NA.
+    """
+    with _errors_of_the_user():
+        if out is not None:
+            with _naming(out):
+                _format_of(out)
+                if not out.parent.is_dir():
+                    raise ValueError("no such directory")
+        if group == value:
+            raise ValueError(f"--group and --value both name the column {group!r}")
+        with _naming(file):
+            table = _complete(_read(file, group, value), drop_missing)
+            if model is Model.bernoulli and not table[value].isin([0, 1]).all():
+                raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
+        from ebfed.estimators import BernoulliEB, GaussianEB
+
+        learners: dict[Model, Any] = {Model.gaussian: GaussianEB, Model.bernoulli: BernoulliEB}
+        learner = learners[model]
+        estimator = learner() if prior is None else learner(prior=prior.value)
+        with _warnings_in_a_line():
+            estimator.fit(table[[value]], groups=table[group])
+        estimates = estimator.posterior().to_frame(level=level)
+        typer.echo(estimator.summary())
+        if out is None:
+            typer.echo(_first_rows(estimates))
+        else:
+            _write(estimates, out)
+            typer.echo(f"Wrote {len(estimates):,} groups to {out}")
+
+
+@app.command()
+def warm() -> None:
+    """Compile ahead, so that the first fit does not wait.
+
+    Compiled code is kept on disk: run this once after installing, or while an image is built.
+    The environment variable NUMBA_CACHE_DIR says where, if the package's own folder is read-only.
+    """
+    from ebfed import kernels
+
+    everything = [getattr(kernels, name) for name in kernels.__all__]
+    compiled = [kernel for kernel in everything if hasattr(kernel, "stats")]
+    if not compiled:
+        typer.echo("Nothing to compile: NUMBA_DISABLE_JIT switches compilation off.")
+        return
+    start = time.perf_counter()
+    _fit_every_kind()
+    seconds = time.perf_counter() - start
+    new = sum(sum(kernel.stats.cache_misses.values()) for kernel in compiled)
+    ready = sum(len(kernel.signatures) for kernel in compiled)
+    typer.echo(f"{ready} compiled functions are ready, {new} of them new, after {seconds:.1f} s.")
+    for path in sorted({kernel.stats.cache_path for kernel in compiled}):
+        typer.echo(f"Cache: {path}")
+
+
+@contextmanager
+def _errors_of_the_user() -> Iterator[None]:
+    """Say what was wrong with files and columns in one line, and end with code 2."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        typer.echo(f"ebfed: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show warnings without the place in the code that they come from."""
+    from ebfed.priors import IdentificationWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", IdentificationWarning)  # the summary has a note of it
+        yield
+    for warning in caught:
+        typer.echo(f"Warning: {warning.message}", err=True)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Head what is wrong with a file by its name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _format_of(file: Path) -> str:
+    """``csv`` or ``parquet``, by the name of the file."""
+    name = file.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return "csv"
+    if not name.endswith(".parquet"):
+        raise ValueError(f"the name must end in .csv, .csv.gz or .parquet, not {file.suffix!r}")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError('parquet files need pyarrow: pip install "ebfed[parquet]"')
+    return "parquet"
+
+
+def _read(file: Path, group: str, value: str) -> pd.DataFrame:
+    """Read two columns: labels as they are written, and numbers."""
+    if not file.is_file():
+        raise ValueError("no such file")
+    table = (_read_csv if _format_of(file) == "csv" else _read_parquet)(file, group, value)
+    if table.empty:
+        raise ValueError("no rows")
+    return table.assign(**{value: _numbers(table[value])})
+
+
+def _read_csv(file: Path, group: str, value: str) -> pd.DataFrame:
+    import pandas as pd
+
+    table = pd.read_csv(
+        file,
+        dtype={group: str},
+        na_values={group: [""], value: MISSING},
+        keep_default_na=False,
+        low_memory=False,
+    )
+    if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+        raise ValueError("rows have more fields than the header has names")
+    _check_columns(list(table.columns), group, value)
+    return table[[group, value]].assign(**{group: _labels(table[group])})
+
+
+def _read_parquet(file: Path, group: str, value: str) -> pd.DataFrame:
+    from pyarrow import parquet
+
+    _check_columns(parquet.read_schema(file).names, group, value)
+    # without its metadata, what was an index of pandas is a column like others
+    return parquet.read_table(file, columns=[group, value]).to_pandas(ignore_metadata=True)
+
+
+def _check_columns(names: list[str], group: str, value: str) -> None:
+    for option, column in (("--group", group), ("--value", value)):
+        if column not in names:
+            raise ValueError(f"no column {column!r} ({option}) among {', '.join(map(repr, names))}")
+
+
+def _labels(text: pd.Series) -> pd.Series:
+    """Make labels numbers where nothing is lost by it, so that 2 comes before 10."""
+    text = text.where(text.str.strip() != "")
+    plain = text.str.fullmatch(r"0|-?[1-9]\d{0,17}")
+    return text.astype("int64") if plain.eq(True).all() else text
+
+
+def _numbers(values: pd.Series) -> pd.Series:
+    """Make values floats; anything that is neither a finite number nor missing is refused."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+        raise ValueError(f"column {values.name!r} holds dates, not numbers")
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    strange = (numbers.isna() & values.notna()) | numbers.abs().eq(float("inf"))
+    if strange.any():
+        row = int(strange.to_numpy().argmax())
+        raise ValueError(
+            f"column {values.name!r} is not numeric: {int(strange.sum()):,} of {len(values):,} "
+            f"values are not finite numbers, the first {str(values.iloc[row])!r} in row {row + 1}"
+        )
+    return numbers
+
+
+def _complete(table: pd.DataFrame, drop_missing: bool) -> pd.DataFrame:
+    """Drop rows with a missing label or value, if told to, and say how many."""
+    missing = table.isna()
+    rows = int(missing.any(axis=1).sum())
+    if not rows:
+        return table
+    parts = " and ".join(
+        f"{count:,} without {column!r}" for column, count in missing.sum().items() if count
+    )
+    if not drop_missing:
+        raise ValueError(
+            f"{rows:,} of {len(table):,} rows are incomplete ({parts}); fill them in, or leave "
+            "them out with --drop-missing"
+        )
+    if rows == len(table):
+        raise ValueError(f"no complete rows are left: all {rows:,} are incomplete ({parts})")
+    typer.echo(f"Left out {rows:,} of {len(table):,} rows ({parts}).", err=True)
+    return table.dropna()
+
+
+def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
+    """Print the head of a table, and say how much more there is."""
+    shown = estimates.head(size).to_string(index=False, float_format="{:.6g}".format)
+    more = len(estimates) - size
+    return (
+        shown if more <= 0 else f"{shown}\n… and {more:,} more groups; --out FILE writes them all."
+    )
+
+
+def _write(estimates: pd.DataFrame, out: Path) -> None:
+    if _format_of(out) == "csv":
+        estimates.to_csv(out, index=False)
+    else:
+        estimates.to_parquet(out, index=False, engine="pyarrow")
+
+
+def _fit_every_kind() -> None:
+    """Fit tiny tables of every kind of label and value that kernels are compiled for."""
+    import numpy as np
+
+    from ebfed.estimators import BernoulliEB, GaussianEB
+
+    def frozen(array: NDArray) -> NDArray:
+        array = array.copy()
+        array.flags.writeable = False
+        return array
+
+    values = np.tile([0.0, 1.0, 1.0], 4)
+    near = np.repeat(np.arange(4), 3)
+    far = near * 10**9  # too far apart to be tabulated: they are hashed
+    words = near.astype(str).astype(object)
+    # columns of frames are read-only, which is another type to the compiler
+    for X in (values, frozen(values)):
+        for groups in (near, frozen(near), far, frozen(far), words):
+            GaussianEB().fit(X, groups=groups)
+            GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
+        BernoulliEB().fit(X, groups=near).predict()

@@ -1,0 +1,179 @@
+"""Pictures hold what they claim to show."""
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+from ebfed.report import new_axes, plot_by_fold, plot_population, plot_shrinkage
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture
+def ax(tmp_path):
+    """Axes that are drawn and written after the test, when every warning is an error."""
+    (axes,) = new_axes()
+    yield axes
+    path = tmp_path / "figure.png"
+    axes.figure.savefig(path)
+    assert path.stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    n = np.random.default_rng(0).integers(2, 40, 80)
+    X, groups, _ = eb.datasets.make_gaussian_groups(80, n, random_state=0)
+    return eb.GaussianEB().fit(X, groups=groups)
+
+
+@pytest.fixture(scope="module")
+def counts():
+    y, groups, _ = eb.datasets.make_bernoulli_groups(500, 8, random_state=0)
+    return {name: eb.BernoulliEB(prior=name).fit(y, groups=groups) for name in ("beta", "npmle")}
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_shrinkage_shows_every_group(gaussian, ax):
+    assert plot_shrinkage(gaussian, ax=ax) is ax
+    points = np.asarray(ax.collections[-1].get_offsets())
+    frame = gaussian.posterior().to_frame()
+    assert len(points) <= 80
+    # a point stands at the mean of the groups it stands for
+    assert points[:, 0].min() == pytest.approx(frame["local"].min(), abs=0.05)
+    assert points[:, 1].max() == pytest.approx(frame["estimate"].max(), abs=0.05)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["left alone", "population mean"]
+    side, bar = ax.child_axes[1], ax.child_axes[0]
+    assert bar.get_title() == "rows of the group"
+    assert side.get_title() == "population"
+
+
+@pytest.mark.parametrize("prior", ["beta", "npmle"])
+def test_shrinkage_counts_groups_at_one_place(counts, prior, ax):
+    plot_shrinkage(counts[prior], ax=ax)
+    points = np.asarray(ax.collections[-1].get_offsets())
+    shares, numbers = np.unique(counts[prior].summaries_.mean.round(9), return_counts=True)
+    np.testing.assert_allclose(points[:, 0], shares, atol=1e-8)
+    np.testing.assert_allclose(points[:, 1], np.unique(counts[prior].predict().round(9)), atol=1e-8)
+    assert sum(int(text.replace(",", "")) for text in texts(ax)) == 500
+    sizes = ax.collections[-1].get_sizes()
+    assert np.argmax(sizes) == np.argmax(numbers)
+
+
+def test_shrinkage_of_many_groups_merges_points(ax):
+    X, groups, _ = eb.datasets.make_gaussian_groups(30_000, 3, random_state=0)
+    plot_shrinkage(eb.GaussianEB().fit(X, groups=groups), ax=ax)
+    assert len(ax.collections[-1].get_offsets()) < 500
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_shrinkage_of_one_of_several_columns(column, ax):
+    X, groups, _ = eb.datasets.make_gaussian_groups(40, 4, n_features=2, random_state=0)
+    X[:, 1] += 100
+    fit = eb.GaussianEB().fit(X, groups=groups)
+    plot_shrinkage(fit, column=column, ax=ax)
+    low, high = ax.get_xlim()
+    assert low < 100 * column < high
+    fill = ax.child_axes[-1].lines[0]
+    top = fill.get_ydata()[np.argmax(fill.get_xdata())]
+    assert top == pytest.approx(fit.prior_.mean_[column], abs=0.5)
+
+
+@pytest.mark.filterwarnings("ignore::ebfed.IdentificationWarning")
+@pytest.mark.parametrize(
+    "rows",
+    [[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0], [3.0]],
+    ids=["no spread at all", "no spread between groups", "one row"],
+)
+def test_shrinkage_without_spread(rows, ax):
+    fit = eb.GaussianEB().fit(np.array(rows), groups=np.arange(len(rows)) // 2)
+    plot_shrinkage(fit, ax=ax)
+
+
+def test_shrinkage_leaves_out_groups_without_rows(ax):
+    summary = eb.Summary.from_counts([0, 2, 3, 4], [0, 4, 4, 4])
+    plot_shrinkage(eb.BernoulliEB().fit(summary), ax=ax)
+    assert len(ax.collections[-1].get_offsets()) == 3
+
+
+def test_population_gives_atoms_their_own_axis(counts, ax):
+    assert plot_population(counts, ax=ax) is ax
+    right = next(other for other in ax.figure.axes if other is not ax)
+    assert (ax.get_ylabel(), right.get_ylabel()) == ("density", "probability of an atom")
+    prior = counts["npmle"].prior_
+    np.testing.assert_allclose(right.lines[0].get_xdata(), prior.atoms_[:, 0])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), prior.weights_)
+    at, density = ax.lines[0].get_data()
+    assert np.trapezoid(density, at) == pytest.approx(1, abs=0.01)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["beta", "npmle"]
+
+
+def test_population_of_atoms_only(counts, ax):
+    plot_population({"npmle": counts["npmle"].prior_}, ax=ax)
+    assert ax.get_ylabel() == "probability of an atom"
+
+
+def test_population_of_one_of_several_columns(ax):
+    X, groups, _ = eb.datasets.make_gaussian_groups(40, 4, n_features=2, random_state=0)
+    plot_population({"normal": eb.GaussianEB().fit(X, groups=groups)}, column=1, ax=ax)
+    at, density = ax.lines[0].get_data()
+    assert np.trapezoid(density, at) == pytest.approx(1, abs=0.02)
+
+
+def test_distribution_functions_reach_one(counts, ax):
+    point = eb.priors.Normal(0.5, 0.0).fit(
+        eb.likelihoods.Gaussian(np.zeros((2, 1)), np.ones((2, 1)))
+    )
+    plot_population(counts | {"point": point}, cumulative=True, ax=ax)
+    assert len(ax.figure.axes) == 1
+    for line in ax.lines:
+        height = line.get_ydata()
+        assert height[0] == 0
+        assert height[-1] == pytest.approx(1)
+        assert (np.diff(height) >= 0).all()
+    at, height = ax.lines[0].get_data()
+    fitted = counts["beta"].prior_
+    assert np.interp(fitted.mean_[0], at, height) == pytest.approx(0.5, abs=0.1)
+
+
+def test_density_that_is_infinite_at_its_ends_is_cut(ax):
+    prior = eb.priors.Beta(0.3, 0.1).fit(eb.likelihoods.Binomial(np.array([[1]]), np.array([2])))
+    plot_population({"U": prior}, ax=ax)
+    assert 0.5 < ax.get_ylim()[1] < 10
+
+
+def test_gains_by_fold(ax):
+    gains = pd.DataFrame(
+        {"ML": [2.0, 4.0], "none": [np.nan, np.nan], "NPMLE": [1.0, 6.0]},
+        index=pd.Index([2016, 2020], name="left out"),
+    )
+    assert plot_by_fold(gains, ax=ax) is ax
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["ML", "NPMLE"]
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    np.testing.assert_allclose(bars, [(2, 4), (1, 6)])
+    legend = ax.get_legend()
+    assert legend.get_title().get_text() == "left out"
+    assert [text.get_text() for text in legend.get_texts()] == ["2016", "2020"]
+
+
+def test_many_folds_have_no_legend(ax):
+    plot_by_fold(pd.DataFrame({"ML": np.arange(30.0)}), ax=ax)
+    assert ax.get_legend() is None
+
+
+def test_without_axes_a_figure_of_pyplot_opens(gaussian):
+    import matplotlib.pyplot as plt
+
+    drawn = [
+        plot_shrinkage(gaussian),
+        plot_population({"normal": gaussian}),
+        plot_by_fold(pd.DataFrame({"ML": [1.0]})),
+    ]
+    assert [plt.figure(number).axes[0] for number in plt.get_fignums()[-3:]] == drawn
+    for ax in drawn:
+        plt.close(ax.figure)

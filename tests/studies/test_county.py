@@ -1,0 +1,145 @@
+"""The county study against figures measured independently, and against its own definitions."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ebfed.datasets import load_county_outcomes
+from ebfed.likelihoods import Binomial
+from ebfed.priors import Beta, Discrete
+from ebfed.studies import county
+
+
+@pytest.fixture(scope="module")
+def study():
+    return county.run()
+
+
+@pytest.fixture(scope="module")
+def table(study):
+    return study.table.set_index("method")
+
+
+def of(study, method, column):
+    return study.folds.loc[study.folds["method"] == method, column].to_numpy()
+
+
+def test_sizes(study):
+    assert study.n_counties == 3111
+    assert study.folds.groupby("method").size().eq(6).all()
+    assert study.folds["year"].unique().tolist() == [2000, 2004, 2008, 2012, 2016, 2020]
+
+
+def test_local(study, table):
+    # the three other polls too are means of five outcomes: nothing is fitted
+    assert table.loc["local", "mse"] == pytest.approx(0.0616, abs=5e-5)
+    assert table.loc["local", "mse_pm"] == pytest.approx(0.0175, abs=5e-5)
+    assert table.loc["local", ["gain", "gain_pm"]].tolist() == [0, 0]
+    assert np.isnan(table.loc[["local", "pooled"], "implied"]).all()
+
+
+def test_measured_figures(study, table):
+    gains = of(study, "eq. (6)", "gain")
+    np.testing.assert_allclose(gains, [2.4, 1.8, -1.4, -4.2, 4.1, 3.4], atol=0.05)
+    for method, column, mean, spread in [
+        ("eq. (6)", "gain", 1.0, 2.9),
+        ("eq. (6)", "implied", 6.3, 0.5),
+        ("moments", "implied", 8.4, 0.7),
+    ]:
+        assert table.loc[method, column] == pytest.approx(mean, abs=0.05)
+        assert table.loc[method, f"{column}_pm"] == pytest.approx(spread, abs=0.05)
+
+
+def test_beta_shrinks_by_concentration(study):
+    """The exact sum over outcomes is the closed form M / (M + n)."""
+    for method in ("eq. (6)", "moments", "ML"):
+        concentration = of(study, method, "alpha") + of(study, method, "beta")
+        implied = 100 * concentration / (concentration + 5)
+        np.testing.assert_allclose(of(study, method, "implied"), implied, rtol=1e-8)
+        np.testing.assert_allclose(of(study, method, "expected"), implied / 6, rtol=1e-8)
+
+
+def test_estimates_are_those_of_eq_6(study):
+    """Mean and variance of the other counties' proportions, written out for one fold."""
+    outcomes = load_county_outcomes().pivot(index="county", columns="year", values="republican")
+    local = outcomes.drop(columns=2020).mean(axis=1).to_numpy()
+    errors = []
+    for share in np.unique(local):
+        others = np.delete(local, np.argmax(local == share))
+        mean, variance = others.mean(), others.var(ddof=1)
+        a = 5 / (mean * (1 - mean) / variance - 1 + 5)
+        truth = outcomes.loc[local == share, 2020].to_numpy()
+        errors.append((a * share + (1 - a) * mean - truth) ** 2)
+    assert of(study, "eq. (6)", "mse")[-1] == pytest.approx(np.concatenate(errors).mean())
+
+
+@pytest.mark.parametrize(
+    "prior", [Beta(0.4, 0.1), Discrete([[0.1], [0.5], [1.0]], [0.2, 0.3, 0.5])]
+)
+def test_expected_risks_by_simulation(prior):
+    prior.fit(Binomial(np.array([[1]]), np.array([5])))
+    rng = np.random.default_rng(0)
+    p = prior.sample(200_000, rng)
+    counts = Binomial(rng.binomial(5, p), np.full(len(p), 5))
+    bayes = np.mean((prior.posterior(counts).mean - p) ** 2)
+    local = np.mean((counts.local - p) ** 2)
+    assert county.expected_risks(prior, 5) == pytest.approx((local, bayes), rel=0.02)
+
+
+def test_exchangeable_elections_gain_what_the_model_expects():
+    """The control: with each county's elections shuffled, gains neither swing nor disappoint."""
+    outcomes = load_county_outcomes()
+    winners = outcomes["republican"].to_numpy().reshape(-1, 6)
+    shuffled = np.random.default_rng(0).permuted(winners, axis=1).ravel()
+    table = county.run(outcomes.assign(republican=shuffled)).table.set_index("method")
+    assert table.loc["eq. (6)", "gain"] == pytest.approx(1.3, abs=0.05)
+    assert table.loc["eq. (6)", "gain_pm"] < 0.5
+    assert table.loc["eq. (6)", "gain"] == pytest.approx(table.loc["eq. (6)", "expected"], abs=0.3)
+    assert table.loc["ML", "gain"] == pytest.approx(table.loc["ML", "expected"], abs=0.1)
+    assert table.loc["NPMLE", "gain"] > 1.5
+
+
+def test_text_says_which_gain_is_which(study):
+    text = study.to_text()
+    assert max(map(len, text.splitlines())) <= 96
+    assert "0.0616 ± 0.0175" in text
+    assert "Held-out" in text
+    assert "Model-implied" in text
+    assert "not exchangeable" in text
+    assert "In 4 of 6 folds the NPMLE" in text
+    assert "10.7" not in text
+
+
+def test_dict_is_json(study):
+    plain = json.loads(json.dumps(study.to_dict(), allow_nan=False))
+    assert plain["table"][0]["implied"] is None
+    assert [row["method"] for row in plain["table"]] == study.table["method"].tolist()
+    assert plain["folds"][2]["gain"] == pytest.approx(study.folds["gain"][2], rel=1e-12)
+
+
+def test_save(study, tmp_path):
+    paths = study.save(tmp_path / "a" / "b")
+    assert {path.name for path in paths} == {
+        "county.txt",
+        "county_table.csv",
+        "county_folds.csv",
+        "county_shrinkage.png",
+        "county_populations.png",
+        "county_gains.png",
+    }
+    assert all(path.stat().st_size > 500 for path in paths)
+    pd.testing.assert_frame_equal(pd.read_csv(paths[0]), study.table)
+    pd.testing.assert_frame_equal(pd.read_csv(paths[1]), study.folds)
+
+
+def test_a_state_without_any_change(study):
+    """All outcomes alike: every method is right, and no gain can be stated."""
+    outcomes = load_county_outcomes()
+    hawaii = outcomes[(outcomes["state"] == "HI")]
+    with pytest.warns(UserWarning, match="Every outcome is 0"):
+        result = county.run(hawaii)
+    np.testing.assert_allclose(result.table["mse"], 0, atol=1e-12)
+    assert result.table["gain"].isna().all()
+    assert "–" in result.to_text()

@@ -23,7 +23,16 @@ _HOME = {
     "Summary": "ebfed.clients",
     "IdentificationWarning": "ebfed.priors",
 }
-_MODULES = ("channels", "datasets", "engines", "likelihoods", "priors", "report", "testing")
+_MODULES = (
+    "channels",
+    "datasets",
+    "engines",
+    "likelihoods",
+    "priors",
+    "report",
+    "studies",
+    "testing",
+)
 
 __all__ = [
     "BernoulliEB",
@@ -38,6 +47,7 @@ __all__ = [
     "posterior_from",
     "priors",
     "report",
+    "studies",
     "testing",
 ]
 

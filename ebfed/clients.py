@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Clients", "Summary", "number_labels"]
 
-LARGEST = 1e150  # squares of larger numbers overflow float64
+# Beyond these the fourth powers that moments need leave the range of float64.
+LARGEST, SMALLEST = 1e60, 1e-60
 
 
 def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
@@ -53,7 +54,7 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
     labels = check_labels(labels, name)
     if labels.size == 0:
         return labels, np.empty(0, np.int64)
-    if labels.dtype.kind in "iuM":
+    if labels.dtype == np.int64 or labels.dtype.kind in "Mm":
         offset, size = _extent(labels)
         if size:
             present = np.zeros(size, bool)
@@ -83,15 +84,23 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
 
 def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     """Return labels as a one-dimensional array; integers become int64."""
-    labels = np.asarray(labels)
+    given, labels = labels, np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise ValueError(
             f"{name} must be one label per row, a 1-D array; it has shape {labels.shape}."
         )
-    if labels.dtype.kind in "biu":
-        return labels.astype(np.int64, copy=False) if labels.dtype != bool else labels
+    if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
+        # NumPy turns numbers beside strings into strings, and large integers into floats
+        objects = np.array(given, dtype=object)
+        if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
+            labels = objects
+    if labels.dtype.kind == "O":
+        labels = _plain(labels)
+    if labels.dtype.kind in "iu":
+        whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
+        return labels.astype(np.int64, copy=False) if whole else labels
     if labels.dtype.kind == "f":
         missing = ~np.isfinite(labels)
     elif labels.dtype.kind in "Mm":
@@ -112,9 +121,26 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     return labels
 
 
+def _plain(labels: NDArray) -> NDArray:
+    """Objects as the numbers or dates that all of them are, if so."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(labels, skipna=False)
+    if kind == "date":
+        return labels.astype("M8[D]")
+    if kind in ("datetime", "datetime64"):
+        return pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
+    if kind in ("integer", "boolean", "floating"):
+        try:
+            return labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
+        except OverflowError:
+            return labels
+    return labels
+
+
 def _extent(labels: NDArray) -> tuple[int, int]:
     """Smallest label and the width of the range; width 0 where it is too wide to tabulate."""
-    if labels.dtype.kind == "M":
+    if labels.dtype.kind in "Mm":
         return 0, 0
     low, high = int(labels.min()), int(labels.max())
     size = high - low + 1
@@ -259,6 +285,14 @@ class Summary:
         return cls(ids, *_summarise(X, codes, 0, len(ids)))
 
     @classmethod
+    def each_row(cls, X: ArrayLike) -> Self:
+        """Summarise rows without labels: every row is a client, numbered in order."""
+        X = _columns(X)
+        scatter = np.zeros_like(X)
+        _check_range(X, X, scatter)
+        return cls(np.arange(len(X)), np.ones(len(X), np.int64), X, scatter)
+
+    @classmethod
     def from_counts(
         cls, successes: ArrayLike, trials: ArrayLike, ids: ArrayLike | None = None
     ) -> Self:
@@ -290,8 +324,8 @@ class Summary:
         for name, counts in (("successes", successes), ("trials", trials)):
             if not (np.issubdtype(counts.dtype, np.number) and np.isfinite(counts).all()):
                 raise ValueError(f"{name} must be whole numbers, none missing.")
-            if np.any(counts < 0) or np.any(counts != np.floor(counts)):
-                raise ValueError(f"{name} must be whole numbers >= 0.")
+            if np.any((counts < 0) | (counts != np.floor(counts)) | (counts > 2**53)):
+                raise ValueError(f"{name} must be whole numbers from 0 to 2**53.")
         if np.any(successes > trials):
             row = int(np.argmax(successes > trials))
             raise ValueError(f"successes exceed trials, first in row {row}.")
@@ -374,7 +408,13 @@ def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDAr
     for j in range(d):
         table = summarise_rows(np.ascontiguousarray(X[:, j]), codes, offset, size)
         n, mean[:, j], scatter[:, j] = table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
-    if not (np.isfinite(scatter).all() and np.abs(mean).max(initial=0.0) < LARGEST):
+    _check_range(X, mean, scatter)
+    return n, mean, scatter
+
+
+def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
+    """Refuse rows that are missing, infinite or too large to be squared."""
+    if not (np.all(scatter < LARGEST**2) and np.all(np.abs(mean) < LARGEST)):
         rows = ~np.isfinite(X).all(axis=1)
         if rows.any():
             raise ValueError(
@@ -385,11 +425,13 @@ def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDAr
             f"Input X holds a value too large for float64 arithmetic (up to "
             f"{np.abs(X).max():.3g}): its square overflows. Rescale the data."
         )
-    return n, mean, scatter
 
 
 def _columns(X: ArrayLike) -> NDArray[np.float64]:
-    X = np.asarray(X, dtype=np.float64)
+    try:
+        X = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must be numbers: {error}.") from None
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2:
@@ -410,4 +452,6 @@ def _edges(length: int, n_blocks: int) -> list[tuple[int, int]]:
 
 def _comparable(a: NDArray, b: NDArray) -> bool:
     text, numbers = "OU", "biuf"
-    return any(a.dtype.kind in kinds and b.dtype.kind in kinds for kinds in (text, numbers, "M"))
+    return a.dtype.kind == b.dtype.kind or any(
+        a.dtype.kind in kinds and b.dtype.kind in kinds for kinds in (text, numbers)
+    )

@@ -8,7 +8,8 @@ back exactly as they went in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,15 +23,34 @@ __all__ = ["Style", "Table", "frame", "read"]
 
 @dataclass(frozen=True)
 class Style:
-    """How results are to look: the library of the frames, the group column's name and type."""
+    """How results are to look.
+
+    Attributes
+    ----------
+    backend : str
+        Library of the frames.
+    group : str
+        Name of the group column.
+    dtype : narwhals data type or None
+        Of the labels as they came.
+    native : data type or None
+        The same in the library's own words, which say more in pandas: categories, nullability.
+    """
 
     backend: Any = "pandas"
     group: str = "group"
     dtype: Any = None
+    native: Any = field(default=None, compare=False)
 
     def using(self, backend: str) -> Style:
         """Same names, another library."""
-        return replace(self, backend=backend)
+        return replace(
+            self, backend=backend, native=None if backend != self.backend else self.native
+        )
+
+    def avoiding(self, names: Iterable[str]) -> Style:
+        """Rename the group column where its name is taken by a result."""
+        return replace(self, group=f"{self.group}_group") if self.group in set(names) else self
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,8 @@ def read(X: Any, groups: Any = None) -> Table:
                     f"groups={groups!r} is not a column of X, which has "
                     f"{', '.join(map(repr, values.columns))}."
                 )
+            if len(values.columns) == 1:
+                raise ValueError(f"X has no column but the labels {groups!r}; nothing to estimate.")
             groups, values = values[groups], values.drop(groups)
         for name, dtype in values.schema.items():
             if not (dtype.is_numeric() or dtype == nw.Boolean):
@@ -93,7 +115,7 @@ def read(X: Any, groups: Any = None) -> Table:
                     f"column {name!r} of X is {dtype}, not numeric; select the columns to "
                     "estimate, or name the column of labels in groups=."
                 )
-        X = values.to_native() if values.implementation.is_pandas_like() else values.to_pandas()
+        X = values.to_native()
     elif isinstance(groups, str):
         raise ValueError(
             f"groups={groups!r} names a column, but X is not a data frame; pass the labels."
@@ -106,7 +128,8 @@ def read(X: Any, groups: Any = None) -> Table:
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
     if style.backend == "pandas":
         style = style.using(_backend(labels))
-    style = replace(style, group=name, dtype=labels.dtype)
+    native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
+    style = replace(style, group=name, dtype=labels.dtype, native=native)
     return Table(X, check_labels(_label_array(labels, name), name), style)
 
 
@@ -115,7 +138,7 @@ def _backend(native: Any) -> str:
 
 
 def _label_array(labels: Any, name: str) -> NDArray:
-    """Labels as NumPy: numbers and dates as they are, everything else as strings."""
+    """Labels as NumPy: numbers and times (in UTC) as they are, categories by what they hold."""
     import narwhals as nw
 
     missing = labels.is_null()
@@ -124,16 +147,18 @@ def _label_array(labels: Any, name: str) -> NDArray:
             f"{name} has {int(missing.sum())} missing labels, the first in row "
             f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
         )
-    dtype = labels.dtype
-    if dtype == nw.Datetime and dtype.time_zone is not None:
+    if labels.dtype in (nw.Categorical, nw.Enum):
+        if labels.implementation.is_pandas_like():
+            native = labels.to_native()
+            labels = nw.from_native(native.astype(native.cat.categories.dtype), series_only=True)
+        else:
+            labels = labels.cast(nw.String)
+    if labels.dtype == nw.Datetime and labels.dtype.time_zone is not None:
         labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    elif dtype == nw.Date:
-        labels = labels.cast(nw.Datetime("ms"))
-    elif dtype in (nw.Categorical, nw.Enum):
-        labels = labels.cast(nw.String)
     if labels.dtype == nw.String:
         return np.asarray(labels.to_list(), dtype=object)
-    return labels.to_numpy()
+    array = labels.to_numpy()
+    return array.astype("M8[D]") if labels.dtype == nw.Date else array
 
 
 def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
@@ -149,25 +174,46 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
     import narwhals as nw
 
     style = style or Style()
-    series = []
-    for name, values in columns.items():
-        array = np.asarray(values)
-        wanted = style.dtype if name == style.group else None
-        column = nw.new_series(
-            name, array.tolist() if array.dtype.kind in "OU" else array, backend=style.backend
-        )
-        series.append(column if wanted is None else _restore(column, wanted))
+    series = [
+        _restore(np.asarray(values), style)
+        if name == style.group
+        else _series(name, np.asarray(values), style.backend)
+        for name, values in columns.items()
+    ]
     # not nw.from_dict: with pandas it loses categories and time zones
     return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
 
 
-def _restore(column: Any, dtype: Any) -> Any:
+def _series(name: str, array: NDArray, backend: Any) -> Any:
     import narwhals as nw
 
-    if column.dtype == dtype:
+    unit = np.datetime_data(array.dtype)[0] if array.dtype.kind == "M" else ""
+    if unit not in ("", "ms", "us", "ns"):
+        array = array.astype("M8[us]")
+    values = array.tolist() if array.dtype.kind in "OUS" else array
+    series = nw.new_series(name, values, backend=backend)
+    return series.cast(nw.Date) if unit == "D" and backend != "pandas" else series
+
+
+def _restore(ids: NDArray, style: Style) -> Any:
+    """Labels in the type they came in, if that can hold them: new labels may be of any kind."""
+    import narwhals as nw
+
+    if style.native is not None and style.native == np.dtype(object):
+        ids = ids.astype(object)
+    column = _series(style.group, ids, style.backend)
+    if style.dtype is None:
         return column
-    if dtype == nw.Datetime and dtype.time_zone is not None:
-        column = column.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
-    elif dtype == nw.Enum and not dtype.categories:
-        dtype = nw.Categorical()
-    return column.cast(dtype)
+    if style.dtype == nw.Datetime and style.dtype.time_zone is not None and ids.dtype.kind == "M":
+        column = column.dt.replace_time_zone("UTC")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if style.native is not None:
+                back = nw.from_native(column.to_native().astype(style.native), series_only=True)
+            else:
+                back = column.cast(style.dtype)
+            same = np.array_equal(_label_array(back, style.group), ids)
+    except Exception:  # whatever a library raises where a type cannot hold a value
+        return column
+    return back if same else column

@@ -64,6 +64,7 @@ def check_likelihood(likelihood: Likelihood) -> None:
     )
     if told.all():
         best = np.diag(mine)
+        np.testing.assert_allclose(likelihood.log_peak(), best, rtol=1e-6, atol=1e-6)
         assert np.all(mine <= best[:, None] + 1e-9 * (1 + np.abs(best[:, None]))), (
             "a client's local estimate must maximise its likelihood"
         )

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ebfed.channels import Channel, Exact
 from ebfed.channels.base import Message
 from ebfed.clients import Clients, Summary, number_labels
-from ebfed.engines import Local
+from ebfed.engines import Engine, Local
 from ebfed.likelihoods import Likelihood
 from ebfed.priors import Posterior, Prior
 from ebfed.tabular import Style, frame, read
@@ -55,9 +55,14 @@ class Estimator(BaseEstimator, ABC):
 
     def _run(self, clients: Clients | Summary, n_features: int) -> dict:
         engine = Local() if self.engine is None else self.engine
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine must be an ebfed.engines.Engine; {engine!r} came.")
         blocks = clients.split(engine.n_blocks)
         memories: list[Any] = [None] * len(blocks)
-        rng = np.random.default_rng(self.random_state)
+        try:
+            rng = np.random.default_rng(self.random_state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state={self.random_state!r} is no seed: {error}.") from None
         state = self.start(n_features)
         while not state["done"]:
             streams = rng.spawn(len(blocks))
@@ -216,10 +221,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         else:
             summary, _, style = self._read(X, None, groups, reset=False)
         likelihood = self._likelihood(summary)
-        columns = {style.group: summary.ids, "n": summary.n, "local": likelihood.local}
+        columns = {"n": summary.n, "local": likelihood.local}
         terms = getattr(self, "feature_names_in_", None)
         return self._posterior(summary, likelihood).labelled(
-            columns, self._output(style), None if terms is None else tuple(terms)
+            summary.ids, columns, self._output(style), None if terms is None else tuple(terms)
         )
 
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
@@ -328,14 +333,14 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = ["value"] if values.shape[1] == 1 else [f"x{j}" for j in range(values.shape[1])]
-        single = values.shape[1] == 1
-        columns = {style.group: labels}
-        columns |= {name: values[:, j] for j, name in enumerate(names)}
+        plain = len(names) == 1 and names[0] not in ("fitted", "residual")
+        columns = {name: values[:, j] for j, name in enumerate(names)}
         for j, name in enumerate(names):
-            suffix = "" if single else f"_{name}"
+            suffix = "" if plain else f"_{name}"
             columns["fitted" + suffix] = fitted[:, j]
             columns["residual" + suffix] = values[:, j] - fitted[:, j]
-        return frame(columns, self._output(style))
+        style = self._output(style).avoiding(columns)
+        return frame({style.group: labels} | columns, style)
 
     @property
     def log_likelihood_(self) -> float:
@@ -365,14 +370,19 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         table = read(X, groups)
         values = self._validate(table.X, reset)
         if table.labels is None:
-            return self._each_row(values), None, self._remember(table.style, reset)
+            return Summary.each_row(values), None, self._remember(table.style, reset)
         summary = self._summarise(values, table.labels)
         return summary, table.labels, self._remember(table.style, reset)
 
     def _validate(self, X: Any, reset: bool) -> NDArray:
         if _ndim(X) == 1 and (reset or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
-        return validate_data(self, X, dtype=np.float64, reset=reset)
+        try:
+            return validate_data(self, X, dtype=np.float64, reset=reset)
+        except (TypeError, ValueError) as error:
+            if "X" in str(error):
+                raise
+            raise type(error)(f"X must hold numbers: {error}") from None
 
     def _values(self, X: Any, groups: Any) -> NDArray:
         if isinstance(X, Clients | Summary):
@@ -381,10 +391,6 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _summarise(self, values: NDArray, labels: NDArray) -> Summary:
         return Summary.from_rows(values, labels)
-
-    def _each_row(self, values: NDArray) -> Summary:
-        n = len(values)
-        return Summary(np.arange(n), np.ones(n, np.int64), values, np.zeros_like(values))
 
     def _read_summary(
         self, X: Clients | Summary, groups: Any, reset: bool
@@ -445,5 +451,6 @@ def _ndim(X: Any) -> int:
 
 def read_labels(groups: Any) -> tuple[NDArray, NDArray]:
     """Number the labels of groups asked for: sorted labels, and the place of each in them."""
-    labels = read(np.zeros(len(groups)), groups).labels
-    return number_labels([] if labels is None else labels)
+    if isinstance(groups, str) or not np.iterable(groups):
+        raise TypeError(f"groups must be a sequence of labels; {groups!r} came.")
+    return number_labels(read(np.zeros(0), groups).labels)

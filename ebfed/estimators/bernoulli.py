@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from ebfed.channels import Channel
 from ebfed.channels.base import Message
-from ebfed.clients import Summary
+from ebfed.clients import Clients, Summary
 from ebfed.engines import Engine
 from ebfed.estimators.base import LocationEstimator
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import Beta, Discrete, Posterior, Prior
 from ebfed.priors.beta import BetaPosterior, leave_one_out
+from ebfed.tabular import Style
 
 __all__ = ["BernoulliEB"]
 
@@ -89,6 +91,8 @@ class BernoulliEB(LocationEstimator):
     def _validate(self, X: Any, reset: bool) -> NDArray:
         values = super()._validate(X, reset)
         if self.binarize is not None:
+            if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
+                raise ValueError(f"binarize must be a number or None; {self.binarize!r} came.")
             return (values > self.binarize).astype(float)
         strange = ~((values == 0) | (values == 1)).all(axis=1)
         if strange.any():
@@ -98,6 +102,17 @@ class BernoulliEB(LocationEstimator):
                 "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
             )
         return values
+
+    def _read_summary(
+        self, X: Clients | Summary, groups: Any, reset: bool
+    ) -> tuple[Summary, NDArray, Style]:
+        summary, labels, style = super()._read_summary(X, groups, reset)
+        n, rate = summary.n[:, None], summary.mean
+        whole = np.abs(n * rate - np.rint(n * rate)) < 1e-6
+        binary = np.abs(summary.scatter - n * rate * (1 - rate)) < 1e-6 * (1 + n)
+        if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
+            raise ValueError("X must summarise rows of 0 and 1; other numbers came.")
+        return summary, labels, style
 
     def model(self, message: Message) -> Binomial:
         """``z_i ~ Binomial(n_i, p_i)``."""
@@ -111,16 +126,18 @@ class BernoulliEB(LocationEstimator):
         return -self._likelihood(summary).log_coefficient()
 
     def _make_prior(self) -> Prior:
+        if self.method not in ("ml", "moments", "paper"):
+            raise ValueError(f"method must be 'ml', 'moments' or 'paper'; {self.method!r} came.")
         return self._prior_instance({"beta": Beta(method=self.method), "npmle": Discrete("npmle")})
 
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
         """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
-        if not (self.prior == "beta" and self.method == "paper" and len(self.summaries_) > 2):
+        told = self.summaries_.take(self.summaries_.n > 0)
+        if not (isinstance(self.prior_, Beta) and self.prior_.method == "paper" and len(told) > 2):
             return super()._posterior(summary, likelihood)
         seen = self._known(summary.ids).n > 0
         mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
         concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
-        told = self.summaries_.take(self.summaries_.n > 0)
         place = np.searchsorted(told.ids, summary.ids[seen])
         for j in range(mean.shape[1]):
             means, concentrations = leave_one_out(told.mean[:, j])

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.channels import Channel
 from ebfed.channels.base import Message
-from ebfed.clients import Summary
+from ebfed.clients import LARGEST, SMALLEST, Summary
 from ebfed.engines import Engine
 from ebfed.estimators.base import LocationEstimator
 from ebfed.likelihoods import Gaussian
@@ -90,6 +90,12 @@ class GaussianEB(LocationEstimator):
     def model(self, message: Message) -> Gaussian:
         """``mean_i ~ N(theta_i, noise / n_i)``, the noise open if it is not known."""
         n = message["n"]
+        size = np.maximum(np.abs(message["mean"]), np.sqrt(message["scatter"])).max(axis=0)
+        if np.any((size > 0) & (size < SMALLEST)):
+            raise ValueError(
+                f"X holds a column of values too small for float64 arithmetic (below "
+                f"{SMALLEST:g}): their squares underflow. Rescale the data."
+            )
         with np.errstate(divide="ignore"):
             variances = 1 / n[:, None]
         if self.variances is None:
@@ -99,17 +105,25 @@ class GaussianEB(LocationEstimator):
 
     def _known_variances(self, message: Message) -> NDArray:
         d = message["mean"].shape[1]
-        variances = np.asarray(self.variances, float)
+        try:
+            variances = np.asarray(self.variances, float)
+        except (TypeError, ValueError):
+            raise TypeError(f"variances must be numbers; {self.variances!r} came.") from None
         if variances.shape not in ((), (1,), (d,)):
             raise ValueError(
                 f"variances must be a number or one per column of X ({d}); it has shape "
                 f"{variances.shape}."
             )
-        if not (np.isfinite(variances).all() and (variances >= 0).all()):
-            raise ValueError(f"variances must be finite and >= 0; {self.variances!r} came.")
+        if not np.all((variances == 0) | ((variances > SMALLEST) & (variances < LARGEST))):
+            raise ValueError(
+                f"variances must be 0 or between {SMALLEST:g} and {LARGEST:g}; "
+                f"{self.variances!r} came."
+            )
         return np.broadcast_to(variances, d)
 
     def _make_prior(self) -> Prior:
+        if self.method not in ("reml", "ml", "moments"):
+            raise ValueError(f"method must be 'reml', 'ml' or 'moments'; {self.method!r} came.")
         return self._prior_instance(
             {"normal": Normal(method=self.method), "npmle": Discrete("npmle")}
         )
@@ -154,7 +168,7 @@ def posterior_from(
     """Shrink any table of estimates with standard errors.
 
     Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``; the population of theta is fitted
-    to those with a positive, finite standard error.
+    to those with a positive, finite standard error (to the exact ones, if all of these are zero).
 
     Parameters
     ----------
@@ -181,15 +195,15 @@ def posterior_from(
     >>> posterior = posterior_from([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])
     >>> posterior.mean.ravel().round(2)
     array([7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69])
-    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame().round(2)
-       local  std_error  estimate    sd  lower  upper  weight
-    0    0.0        1.0      0.25  0.97  -1.65   2.15    0.88
-    1    4.0        1.0      3.75  0.97   1.85   5.65    0.88
-    2    9.0        0.0      9.00  0.00   9.00   9.00    1.00
+    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame()[["local", "estimate"]]
+       local  estimate
+    0    0.0      0.25
+    1    4.0      3.75
+    2    9.0      9.00
     """
     table = read(estimates)
-    values = np.asarray(table.X, float)
-    errors = np.asarray(read(std_errors).X, float)
+    values = _numbers(table.X, "estimates")
+    errors = _numbers(read(std_errors).X, "std_errors")
     if values.ndim != 1 or values.shape != errors.shape:
         raise ValueError(
             f"estimates and std_errors must be one-dimensional and of one length; they have shapes "
@@ -200,14 +214,23 @@ def posterior_from(
         raise ValueError("std_errors must not be negative.")
     if not np.isfinite(values[told]).all():
         raise ValueError("estimates must be finite wherever their standard error is.")
-    if np.abs(np.concatenate((values[told], errors[told]))).max(initial=0.0) > 1e150:
-        raise ValueError("estimates and std_errors must stay below 1e150: their squares overflow.")
+    for sizes in (np.abs(values[told]), errors[told]):
+        if sizes.max(initial=0.0) > LARGEST or 0 < sizes.max(initial=0.0) < SMALLEST:
+            raise ValueError(
+                f"estimates and std_errors must stay below {LARGEST:g}, and not all be smaller "
+                f"than {SMALLEST:g}: their squares leave the range of float64. Rescale them."
+            )
     likelihood = Gaussian(
         np.where(told, values, 0.0)[:, None], np.where(told, errors, np.inf)[:, None] ** 2
     )
-    fitted = (
-        GaussianEB(prior=prior)._make_prior().fit(likelihood.take(likelihood.variances[:, 0] > 0))
-    )
+    fitted = GaussianEB(prior=prior)._make_prior().fit(likelihood)
     posterior = fitted.posterior(likelihood)
     posterior.prior = fitted
-    return posterior.labelled({"local": values, "std_error": errors}, table.style)
+    return posterior.labelled(None, {"local": values, "std_error": errors}, table.style)
+
+
+def _numbers(values: Any, name: str) -> NDArray:
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers; {values!r} came.") from None

@@ -50,13 +50,15 @@ def number_integers(keys):
     first : int64 ndarray of shape (n_distinct,)
         Where each number first appears.
     """
+    # Fibonacci hashing: the top bits of a product spread neighbouring keys over the table
+    hashes = keys.view(np.uint64) * np.uint64(11400714819323198485)
     bits = 10
     slots = np.zeros((1 << bits, 2), np.int64)  # key, code + 1 (0: empty)
     codes = np.empty(len(keys), np.int64)
     first = np.empty(1 << bits, np.int64)
     distinct = 0
     for row in range(len(keys)):
-        place = _slot(slots, keys[row], bits)
+        place = _slot(slots, keys[row], hashes[row], bits)
         if slots[place, 1] == 0:
             first[distinct] = row
             distinct += 1
@@ -67,7 +69,7 @@ def number_integers(keys):
                 bits += 2
                 slots = np.zeros((1 << bits, 2), np.int64)
                 for code in range(distinct):
-                    place = _slot(slots, keys[first[code]], bits)
+                    place = _slot(slots, keys[first[code]], hashes[first[code]], bits)
                     slots[place, 0] = keys[first[code]]
                     slots[place, 1] = code + 1
                 first = np.concatenate((first[:distinct], np.empty(1 << bits, np.int64)))
@@ -77,11 +79,9 @@ def number_integers(keys):
 
 
 @jit
-def _slot(slots, key, bits):
+def _slot(slots, key, hash_, bits):
     """Where `key` lies in the table, or the empty place where it belongs."""
-    # Fibonacci hashing: the top bits of a product spread neighbouring keys over the table
-    product = np.uint64(key) * np.uint64(11400714819323198485)
-    place = np.uint64(product >> np.uint64(64 - bits))
+    place = np.uint64(hash_ >> np.uint64(64 - bits))
     while slots[place, 1] != 0 and slots[place, 0] != key:
         place = np.uint64((place + np.uint64(1)) & np.uint64(len(slots) - 1))
     return place

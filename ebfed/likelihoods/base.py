@@ -56,6 +56,10 @@ class Likelihood(ABC):
         ndarray of shape (n, k)
         """
 
+    @abstractmethod
+    def log_peak(self) -> NDArray:
+        """Log-likelihood of each client at its own best guess, shape (n,)."""
+
     @property
     @abstractmethod
     def local(self) -> NDArray:

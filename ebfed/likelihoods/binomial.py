@@ -61,6 +61,14 @@ class Binomial(Likelihood):
         coefficients = gammaln(self.successes + 1) + gammaln(failures + 1)
         return self.n_features * gammaln(self.trials + 1) - coefficients.sum(axis=1)
 
+    def log_peak(self) -> NDArray:
+        """Log-probability of the counts at their own proportions."""
+        from scipy.special import xlog1py, xlogy
+
+        rate, trials = np.nan_to_num(self.local), self.trials[:, None]
+        terms = xlogy(self.successes, rate) + xlog1py(trials - self.successes, -rate)
+        return self.log_coefficient() + terms.sum(axis=1)
+
     @property
     def local(self) -> NDArray:
         """Proportions; NaN without trials."""

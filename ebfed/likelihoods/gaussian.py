@@ -91,23 +91,36 @@ class Gaussian(Likelihood):
             return None
         return np.where(self.variances == 0, self.values, np.nan)
 
+    def log_peak(self) -> NDArray:
+        """Log-density of the values at themselves."""
+        variances = np.broadcast_to(self.variances, self.values.shape)
+        told = np.isfinite(variances) & (variances > 0)
+        return np.where(told, -0.5 * np.log(2 * np.pi * np.where(told, variances, 1)), 0).sum(
+            axis=1
+        )
+
     @property
     def local(self) -> NDArray:
         """The values; NaN at infinite variance."""
         return np.where(np.isfinite(self.variances), self.values, np.nan)
 
     def nodes(self, k: int) -> NDArray:
-        """Span the values and four typical errors beyond, with four points to a small error."""
+        """Cover the values and four typical errors beyond, with four points to a small error.
+
+        Stretches without values are left out, so that an outlier does not thin the grid.
+        """
         told = np.isfinite(self.variances[:, 0])
         if not told.any():
-            return np.array([-1.0, 1.0])
-        values, errors = self.values[told, 0], np.sqrt(self.variances[told, 0])
-        reach = 4 * np.median(errors) or 1.0
-        low, high = values.min() - reach, values.max() + reach
-        finest = np.quantile(errors, 0.05)
-        if finest > 0:
-            k = int(max(k, min(4 * (high - low) / finest, 2000)))
-        return np.linspace(low, high, k)
+            return np.linspace(-1.0, 1.0, k)
+        values, errors = np.sort(self.values[told, 0]), np.sqrt(self.variances[told, 0])
+        reach = 4 * np.median(errors) or max(values[-1] - values[0], 1.0)
+        cuts = np.flatnonzero(np.diff(values) > 4 * reach)
+        low = values[np.append(0, cuts + 1)] - reach
+        high = values[np.append(cuts, len(values) - 1)] + reach
+        length = (high - low).sum()
+        k = int(max(k, min(4 * length / max(np.quantile(errors, 0.05), length / 2000), 2000)))
+        shares = np.ceil(k * (high - low) / length).astype(int) + 2
+        return np.concatenate([np.linspace(*ends) for ends in zip(low, high, shares, strict=True)])
 
     def combine(self, weights: NDArray) -> NDArray:
         """Average with weights times precisions."""

@@ -32,7 +32,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Likelihood
+from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.posterior import DiscretePosterior, Posterior
 
 __all__ = ["IdentificationWarning", "Prior"]
@@ -121,19 +121,26 @@ class Prior(BaseEstimator, ABC):
             if unidentified:
                 warnings.warn(sentence, IdentificationWarning, stacklevel=6)
 
-    def _settled(self, likelihood: Any) -> Any:
+    def _settled(self, likelihood: Likelihood) -> Likelihood:
         """Plug in the pooled noise variance where the likelihood leaves it open.
 
         Where there is no noise, the population is seen itself; it is fitted as if seen with a
         thousandth of its own spread as error.
         """
-        if getattr(likelihood, "scatter", None) is None:
+        if not isinstance(likelihood, Gaussian):
             return likelihood
-        noise = self.noise_variance_ = likelihood.noise_variance
-        if likelihood.degrees == 0:
-            self._say(UNKNOWN_NOISE, True)
-        floor = 1e-6 * likelihood.values.var(axis=0)
-        return likelihood.scaled(np.where(noise > 0, noise, np.where(floor > 0, floor, 1.0)))
+        told = np.isfinite(likelihood.variances).all(axis=1)
+        values = likelihood.values[told]
+        floor = 1e-6 * values.var(axis=0) if len(values) else np.ones(likelihood.n_features)
+        floor = np.where(floor > 0, floor, 1.0)
+        if likelihood.scatter is not None:
+            noise = self.noise_variance_ = likelihood.noise_variance
+            if likelihood.degrees == 0:
+                self._say(UNKNOWN_NOISE, True)
+            return likelihood.scaled(np.where(noise > 0, noise, floor))
+        if likelihood.variances[told].any():
+            return likelihood
+        return Gaussian(likelihood.values, np.where(told[:, None], floor, np.inf))
 
     @abstractmethod
     def _start(self, rows: Likelihood, counts: NDArray) -> None:

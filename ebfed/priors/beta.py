@@ -282,8 +282,7 @@ class BetaPosterior(Posterior):
         self._trials, self._centre, self._moments = likelihood.trials, mean, moments
         self._shape = beta_from_moments(self.mean, variance)
 
-    def quantile(self, q: float) -> NDArray:
-        """Quantile of each rate, shape (n, 1)."""
+    def _quantile(self, q: float) -> NDArray:
         from scipy.special import betaincinv
 
         alpha, beta = self._shape
@@ -305,6 +304,8 @@ class BetaPosterior(Posterior):
     def _robust_half_width(self, level: float) -> NDArray:
         if self._moments is None or self.weight is None:
             return super()._robust_half_width(level)
+        if not self.sd.any():
+            return np.zeros_like(self.sd)
         weights = np.broadcast_to(self.weight, self.mean.shape)
         columns = zip(weights.T, self._centre, *self._moments, strict=True)
         return np.stack(

@@ -164,14 +164,13 @@ class Discrete(Prior):
 
     def _npmle(self, rows: Likelihood, counts: NDArray) -> None:
         nodes = rows.nodes(self.n_nodes)
-        log_likelihoods = rows.logpdf(nodes[:, None])
-        scale = log_likelihoods.max(axis=1, keepdims=True)
-        on_grid = np.exp(log_likelihoods - scale)
-        del log_likelihoods
+        scale = rows.log_peak()[:, None]
         spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
 
         def at(atoms: NDArray) -> NDArray:
             return np.exp(rows.logpdf(atoms[:, None]) - scale)
+
+        on_grid = at(nodes)
 
         def solve(atoms: NDArray, weights: NDArray, steps: int) -> tuple[NDArray, NDArray, float]:
             """Constrained Newton steps until nothing rises, or steps run out."""

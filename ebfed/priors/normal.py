@@ -105,9 +105,10 @@ class Normal(Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         self._check()
+        if self.variance is not None:
+            likelihood = self._settled(likelihood)
         if isinstance(likelihood, Gaussian):
-            known = self.variance is not None
-            self._fit_messages(self._settled(likelihood) if known else likelihood)
+            self._fit_messages(likelihood)
         else:
             super()._fit(likelihood)
 
@@ -178,15 +179,20 @@ class Normal(Prior):
             )
 
     def _learn_moments(self, likelihood: Gaussian) -> None:
-        scale = np.ones(1) if self.noise_variance_ is None else self.noise_variance_
-        variances = np.broadcast_to(likelihood.variances * scale, likelihood.values.shape)
+        if likelihood.scatter is not None and self.noise_variance_ is not None:
+            likelihood = likelihood.scaled(self.noise_variance_)
+        variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
         moments = []
         for j, (value, variance) in enumerate(zip(likelihood.values.T, variances.T, strict=True)):
             told = np.isfinite(variance) & (variance > 0)
             if told.sum() < 2:
                 moments.append((self.variance_[j], 3.0))
             else:
-                moments.append(robust.gaussian_moments(value[told] - self.mean_[j], variance[told]))
+                unit = variance[told].max()  # keeps fourth powers within range
+                second, kurtosis = robust.gaussian_moments(
+                    (value[told] - self.mean_[j]) / np.sqrt(unit), variance[told] / unit
+                )
+                moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
 
     def posterior(self, likelihood: Likelihood) -> Posterior:
@@ -234,8 +240,7 @@ class NormalPosterior(Posterior):
         self._own_variance = weight * (1 - weight) * prior.variance_
         self._prior = prior
 
-    def quantile(self, q: float) -> NDArray:
-        """Quantile of each coordinate, shape (n, d)."""
+    def _quantile(self, q: float) -> NDArray:
         from scipy.special import ndtri
 
         return self.mean + ndtri(q) * self.sd
@@ -259,14 +264,12 @@ class NormalPosterior(Posterior):
         bias = away**2 * prior.second_moment_
         # the floor keeps m2 finite where the estimate is all prior mean
         variance = np.maximum(self._own_variance + away**2 * prior.mean_variance_, 1e-6 * bias)
-        half = np.zeros_like(self.mean)
-        for j, kurtosis in enumerate(prior.kurtosis_):
-            shrunk = bias[:, j] > 0
-            ratio = bias[shrunk, j] / variance[shrunk, j]
-            half[shrunk, j] = np.sqrt(variance[shrunk, j]) * robust.gaussian_critical_value(
-                ratio, kurtosis, level
-            )
-        return half
+        ratio = np.divide(bias, variance, out=np.zeros_like(bias), where=variance > 0)
+        critical = [
+            robust.gaussian_critical_value(column, kurtosis, level)
+            for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
+        ]
+        return np.sqrt(variance) * np.stack(critical, axis=1)
 
 
 @dataclass
@@ -305,15 +308,17 @@ class _Table:
     def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> _Table:
         """Merge the messages of one column; those without information or error are left out.
 
-        A message of variance zero says too much: one is enough to make a likelihood unbounded.
-        Where all are without noise (not `noisy`), values are the parameters themselves.
+        One message of variance zero among others is enough to make a likelihood unbounded. Where
+        all are without noise (or not `noisy`), values are the parameters themselves.
         """
         from ebfed.kernels import number_integers, summarise_rows
 
         variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
         values = likelihood.values[:, column]
         scatter = None if likelihood.scatter is None else float(likelihood.scatter[column])
-        told = np.isfinite(variances) & (variances > 0)
+        told = np.isfinite(variances)
+        if variances[told].any():
+            told &= variances > 0
         if not told.all():
             variances, values = variances[told], values[told]
         if not noisy:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ class Posterior(ABC):
     weight: NDArray | None = None
     prior: Any = None
 
+    _ids: NDArray | None = None
     _columns: Mapping[str, NDArray] = {}
     _style: Style = Style()
     _terms: tuple[str, ...] | None = None
@@ -46,9 +48,20 @@ class Posterior(ABC):
         """Count the clients."""
         return len(self.mean)
 
-    @abstractmethod
     def quantile(self, q: float) -> NDArray:
-        """Return the `q`-quantile of each coordinate, shape (n, d)."""
+        """Return the `q`-quantile of each coordinate, shape (n, d).
+
+        Raises
+        ------
+        ValueError
+            If `q` is outside [0, 1].
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(f"q must lie between 0 and 1; {q!r} came.")
+        return self._quantile(q)
+
+    @abstractmethod
+    def _quantile(self, q: float) -> NDArray: ...
 
     @abstractmethod
     def prob_below(self, threshold: float) -> NDArray:
@@ -81,7 +94,7 @@ class Posterior(ABC):
             If `level` is outside (0, 1), `kind` is unknown, or a robust interval is asked of a
             posterior that does not shrink linearly.
         """
-        if not 0 < level < 1:
+        if not isinstance(level, Real) or not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
         if kind == "robust":
             half = self._robust_half_width(level)
@@ -98,6 +111,7 @@ class Posterior(ABC):
 
     def labelled(
         self,
+        ids: NDArray | None,
         columns: Mapping[str, NDArray],
         style: Style | None = None,
         terms: tuple[str, ...] | None = None,
@@ -106,13 +120,16 @@ class Posterior(ABC):
 
         Parameters
         ----------
+        ids : ndarray of shape (n,) or None
+            Labels.
         columns : mapping of name to ndarray of shape (n,) or (n, d)
         style : Style, optional
-            Library of the frame and type of the labels.
+            Library of the frame, name and type of the labels.
         terms : tuple of d strings, optional
             Names of the coordinates.
         """
-        self._columns, self._style, self._terms = dict(columns), style or Style(), terms
+        self._ids, self._columns = ids, dict(columns)
+        self._style, self._terms = style or Style(), terms
         return self
 
     def to_frame(self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb") -> Any:
@@ -126,18 +143,18 @@ class Posterior(ABC):
         """
         lower, upper = self.interval(level, kind)
         n, d = self.mean.shape
-        columns = dict(self._columns)
+        columns: dict[str, Any] = {}
         if d > 1:
             terms = self._terms or tuple(f"x{j}" for j in range(d))
-            head = [self._style.group] if self._style.group in columns else []
-            columns = {name: columns[name] for name in head} | {
-                "term": np.tile(np.asarray(terms, dtype=object), (n, 1)),
-                **{name: value for name, value in columns.items() if name not in head},
-            }
+            columns["term"] = np.tile(np.asarray(terms, dtype=object), (n, 1))
+        columns |= self._columns
         columns |= {"estimate": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         if self.weight is not None:
             columns["weight"] = self.weight
-        return frame({name: _long(values, (n, d)) for name, values in columns.items()}, self._style)
+        style = self._style.avoiding(columns)
+        if self._ids is not None:
+            columns = {style.group: self._ids} | columns
+        return frame({name: _long(values, (n, d)) for name, values in columns.items()}, style)
 
     def __repr__(self) -> str:
         n, d = self.mean.shape
@@ -189,8 +206,8 @@ class DiscretePosterior(Posterior):
         known = self.likelihood.exact
         return values if known is None else np.where(np.isnan(known), values, exact(known))
 
-    def quantile(self, q: float) -> NDArray:
-        """Smallest atom with at least probability `q` at or below it, shape (n, d)."""
+    def _quantile(self, q: float) -> NDArray:
+        """Smallest atom with at least probability `q` at or below it."""
         columns = []
         for atoms in self.atoms.T:
             order = np.argsort(atoms)

@@ -37,25 +37,27 @@ BINOMIAL_NODES = 24
 def gaussian_moments(deviations: ArrayLike, variances: ArrayLike) -> tuple[float, float]:
     r"""Variance and kurtosis of the population behind noisy estimates.
 
-    With ``e_i = Y_i - mean``, noise variances ``s_i^2`` and weights ``w_i`` that sum to one,
+    With ``e_i = Y_i - mean``, noise variances ``s_i^2`` and weights ``w_i``, ``v_i`` that sum to
+    one,
 
     .. math::
 
         \mu_2 &= \max\Bigl\{\sum_i w_i (e_i^2 - s_i^2),
             \; \frac{2 \sum_i w_i^2 s_i^4}{\sum_i w_i s_i^2}\Bigr\},
 
-        \kappa &= \max\Bigl\{\frac{\sum_i w_i (e_i^4 - 6 s_i^2 e_i^2 + 3 s_i^4)}{\mu_2^2},
-            \; 1 + \frac{32 \sum_i w_i^2 s_i^8}{\mu_2^2 \sum_i w_i s_i^4}\Bigr\}.
+        \kappa &= \max\Bigl\{\frac{\sum_i v_i (e_i^4 - 6 s_i^2 e_i^2 + 3 s_i^4)}{\mu_2^2},
+            \; 1 + \frac{32 \sum_i v_i^2 s_i^8}{\mu_2^2 \sum_i v_i s_i^4}\Bigr\}.
 
     The first sums are unbiased for the second and fourth moments. The second terms keep a noisy
     sample from shrinking everything to the mean: they are roughly the posterior means under a
     flat prior on ``mu_2 >= 0`` and ``kappa >= 1`` when the first ones lie as low as they can.
 
-    Any fixed weights are consistent, and the paper uses equal ones or ``1/s_i^2``. With very
-    unequal groups the former leave the fourth moment to the noisiest groups and the latter the
-    whole estimate to the few largest, so the weights here are ``(t + s_i^2)^-2``, the efficient
-    ones for the variance of a normal population. ``t`` is a pilot variance, the single root of
-    ``sum_i e_i^2 / (t + s_i^2) = n`` (Paule and Mandel), but at least ``2 / sum_i s_i^-2``.
+    Any weights are consistent, and the paper uses equal ones or ``1/s_i^2`` for both moments.
+    With very unequal groups the former leave the fourth moment to the noisiest groups and the
+    latter the variance to the few largest. The weights here are those of least variance for a
+    normal population, ``w_i ~ (t + s_i^2)^-2`` and ``v_i ~ (t + s_i^2)^-4``. ``t`` is a pilot
+    variance, the single root of ``sum_i e_i^2 / (t + s_i^2) = n`` (Paule and Mandel), but at
+    least ``2 / sum_i s_i^-2``.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ def gaussian_moments(deviations: ArrayLike, variances: ArrayLike) -> tuple[float
     ...     theta + np.sqrt(variances) * rng.standard_normal(5000), variances
     ... )
     >>> round(variance, 1), round(kurtosis, 1)
-    (1.0, 1.1)
+    (1.0, 1.0)
     """
     deviations = np.asarray(deviations, dtype=float)
     variances = np.asarray(variances, dtype=float)
@@ -105,39 +107,39 @@ def gaussian_moments(deviations: ArrayLike, variances: ArrayLike) -> tuple[float
         raise ValueError("deviations must be finite")
     if not np.all(np.isfinite(variances) & (variances > 0)):
         raise ValueError("variances must be finite and positive")
-    weights = _efficient_weights(deviations, variances)
     squares = deviations**2
-    least_variance, least_excess = _truncation(weights, variances)
-    variance = max(weights @ (squares - variances), least_variance)
+    total = _pilot_variance(squares, variances) + variances
+    weights = _efficient_weights(total, 2)
+    variance = max(weights @ (squares - variances), _least_moment(weights, variances, 2))
+    weights = _efficient_weights(total, 4)
     fourth_moment = weights @ (squares**2 - 6 * variances * squares + 3 * variances**2)
-    kurtosis = max(fourth_moment / variance**2, 1 + least_excess / variance**2)
-    return float(variance), float(kurtosis)
+    least = variance**2 + _least_moment(weights, variances, 4)
+    return float(variance), float(max(fourth_moment, least) / variance**2)
 
 
-def _efficient_weights(deviations: NDArray, variances: NDArray) -> NDArray:
-    """Weights ``(t + s_i^2)^-2``, summing to one, at the Paule-Mandel variance ``t``."""
+def _pilot_variance(squares: NDArray, variances: NDArray) -> float:
+    """Paule-Mandel estimate of the population variance, kept off zero."""
     from scipy.optimize import brentq
-
-    squares = deviations**2
 
     def excess(variance):
         return np.mean(squares / (variance + variances)) - 1
 
-    pilot = 2 / np.sum(1 / variances)
-    if excess(pilot) > 0:
-        pilot = brentq(excess, pilot, squares.max(), xtol=1e-6 * pilot, rtol=1e-6)
-    # Relative to the smallest total variance, so that no square under- or overflows.
-    weights = ((pilot + variances.min()) / (pilot + variances)) ** 2
+    least = 2 / np.sum(1 / variances)
+    if excess(least) <= 0:
+        return least
+    return brentq(excess, least, squares.max(), xtol=1e-6 * least, rtol=1e-6)
+
+
+def _efficient_weights(total: NDArray, order: int) -> NDArray:
+    """Weights ``total^-order``, summing to one, for the moment of that order."""
+    weights = (total.min() / total) ** order
     return weights / weights.sum()
 
 
-def _truncation(weights: NDArray, variances: NDArray) -> tuple[float, float]:
-    """Least variance, and least excess of the fourth moment over the squared variance."""
-    noise = weights * variances
-    return (
-        2 * np.sum(noise**2) / np.sum(noise),
-        32 * np.sum((noise * variances) ** 2) / np.sum(noise * variances),
-    )
+def _least_moment(weights: NDArray, variances: NDArray, order: int) -> float:
+    """Least variance, or least excess of the fourth moment over the squared variance."""
+    noise = weights * variances ** (order // 2)
+    return {2: 2, 4: 32}[order] * np.sum(noise**2) / np.sum(noise)
 
 
 def gaussian_critical_value(
@@ -325,24 +327,25 @@ def binomial_moments(successes: ArrayLike, trials: ArrayLike, mean: float) -> tu
         raise ValueError("no group has two trials, so the variance cannot be estimated")
 
     def pooled(order):
-        """Pooled estimate of a central moment, and the least values that go with it."""
+        """Pooled estimate of a central moment, and the least value that goes with it."""
         enough = trials >= order
         hits, size = successes[enough], trials[enough]
         noise = mean * (1 - mean) / size
-        weights = _efficient_weights(hits / size - mean, noise)
+        total = _pilot_variance((hits / size - mean) ** 2, noise) + noise
+        weights = _efficient_weights(total, order)
         power = np.ones(len(hits))  # unbiased for p^r
         moment = np.full(len(hits), (-mean) ** order)
         for r in range(1, order + 1):
             power *= (hits - r + 1) / (size - r + 1)
             moment += math.comb(order, r) * (-mean) ** (order - r) * power
-        return weights @ moment, _truncation(weights, noise)
+        return weights @ moment, _least_moment(weights, noise, order)
 
-    estimate, (least_variance, _) = pooled(2)
-    variance = min(max(estimate, least_variance), mean * (1 - mean))
+    estimate, least = pooled(2)
+    variance = min(max(estimate, least), mean * (1 - mean))
     fourth_moment = np.inf
     if np.any(trials >= 4):
-        estimate, (_, least_excess) = pooled(4)
-        fourth_moment = max(estimate, variance**2 + least_excess)
+        estimate, least = pooled(4)
+        fourth_moment = max(estimate, variance**2 + least)
     return float(variance), _feasible_fourth_moment(mean, variance, fourth_moment)
 
 
@@ -495,10 +498,10 @@ def binomial_half_width(
 def _proportion_grid(mean: float, variance: float) -> NDArray:
     """Support of the linear program: both the unit interval and the population resolved."""
     deviation = math.sqrt(variance)
-    around = deviation * np.geomspace(1 / 32, 32, 31)  # the middle one is the deviation
+    around = deviation * np.geomspace(1 / 8, 8, 97)  # the middle one is the deviation
     points = np.concatenate(
         [
-            np.sin(np.linspace(0, np.pi / 2, 201)) ** 2,  # finer where binomials are narrower
+            np.sin(np.linspace(0, np.pi / 2, 101)) ** 2,  # finer where binomials are narrower
             mean - around,
             [mean],
             mean + around,

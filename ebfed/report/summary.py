@@ -37,9 +37,9 @@ def summary_table(estimator: Any) -> Text:
         _pair("Channel", repr(estimator._channel()), "Rows per group", _range(sizes, ",.0f")),
         _pair(
             "Log-likelihood",
-            f"{facts['log_likelihood']:.2f}",
+            _figure(facts["log_likelihood"]),
             "AIC",
-            f"{facts['aic']:.2f}",
+            _figure(facts["aic"]),
         ),
         "-" * WIDTH,
         f"{'':<10}{'of':<16}{'column':<16}{'estimate':>16}{'std. error':>16}",
@@ -60,6 +60,10 @@ def summary_table(estimator: Any) -> Text:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
     lines.append("=" * WIDTH)
     return Text("\n".join(lines))
+
+
+def _figure(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.2f}"
 
 
 def _pair(name: str, value: str, other: str, number: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import ndtri
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import ebfed as eb
@@ -55,7 +56,7 @@ def unidentified_is_fine():
 
 def fit(estimator, *args, **kwargs):
     with unidentified_is_fine():
-        return estimator.fit(*args, **kwargs)
+        return clone(estimator).fit(*args, **kwargs)
 
 
 def assert_sound(posterior):
@@ -67,14 +68,31 @@ def assert_sound(posterior):
     assert (table["lower"] <= table["upper"]).all()
     if posterior.weight is not None:
         assert ((posterior.weight >= 0) & (posterior.weight <= 1)).all()
-    try:
-        lower, upper = posterior.interval(0.9, kind="robust")
-    except ValueError as refused:
-        assert "robust intervals are built around linear shrinkage" in str(refused)
-    else:
+    robust = robust_interval(posterior)
+    if robust is not None:
+        lower, upper = robust
         assert np.isfinite(lower).all()
         assert np.isfinite(upper).all()
-        assert (lower <= upper).all()
+        assert ((lower < upper) | ((lower == upper) & (posterior.sd == 0))).all()
+
+
+def robust_interval(posterior):
+    """None where estimates are not shrunk linearly to one population, as the error says."""
+    try:
+        return posterior.interval(0.9, kind="robust")
+    except ValueError as error:
+        if "robust intervals are built around linear shrinkage" in str(error):
+            return None
+        raise
+
+
+def answer_or_refusal(function, *args, **kwargs):
+    """What the function returns, and the message of the ValueError that it raises instead."""
+    try:
+        with unidentified_is_fine():
+            return function(*args, **kwargs), None
+    except ValueError as error:
+        return None, str(error)
 
 
 # --- degenerate data: the documented answer ------------------------------------------------------
@@ -104,7 +122,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("data", DEGENERATE)
 def test_degenerate_data_gives_sound_answers(name, data):
     rows, groups = DEGENERATE[data]
-    fitted = ALL[name].fit(rows, groups=groups)
+    fitted = clone(ALL[name]).fit(rows, groups=groups)
     assert_sound(fitted.posterior())
     assert_sound(fitted.posterior(rows, groups=groups))
     asked = ["a", "new"] if groups is not None else [0, 99]
@@ -121,9 +139,9 @@ def test_degenerate_data_gives_sound_answers(name, data):
     assert (fitted.prior_.variance_ >= 0).all()
     assert np.isfinite(fitted.tidy().query("term in ['mean', 'sd']")["estimate"]).all()
     assert fitted.glance()["n_rows"].item() == len(rows)
-    assert "nan" not in fitted.summary().replace("Log-likelihood:       nan", "").replace(
-        "AIC:                               nan", ""
-    )
+    # rows without noise have no density; everything else is a number
+    lines = [line for line in fitted.summary().splitlines() if "Log-likelihood" not in line]
+    assert not any("nan" in line for line in lines)
 
 
 @every
@@ -145,7 +163,7 @@ def test_one_group_is_estimated_by_its_mean(name):
 @pytest.mark.parametrize("name", ["reml", "ml", "moments", "gaussian npmle"])
 def test_without_repeated_rows_estimates_are_the_local_ones(name):
     with pytest.warns(eb.IdentificationWarning, match="noise and spread .* not identified apart"):
-        fitted = ALL[name].fit([2.0, 3.0, 4.0, 7.0])
+        fitted = clone(ALL[name]).fit([2.0, 3.0, 4.0, 7.0])
     np.testing.assert_allclose(fitted.predict(), [2.0, 3, 4, 7], rtol=CLOSE)
     np.testing.assert_array_equal(fitted.posterior().sd, 0)
     assert any("not identified apart" in note for note in fitted.notes_)
@@ -185,7 +203,7 @@ def test_a_constant_column_does_not_disturb_its_neighbour(name):
     ids=["one empty", "all empty", "one told", "one empty of four"],
 )
 def test_clients_without_rows_get_the_population(name, counts):
-    fitted = ALL[name].fit(eb.Summary.from_counts(*counts))
+    fitted = clone(ALL[name]).fit(eb.Summary.from_counts(*counts))
     posterior = fitted.posterior()
     assert_sound(posterior)
     empty = np.array(counts[1]) == 0
@@ -194,17 +212,11 @@ def test_clients_without_rows_get_the_population(name, counts):
     assert_sound(fitted.posterior(groups=[0, 99]))
 
 
-@pytest.mark.filterwarnings("ignore::ebfed.IdentificationWarning")
 @every
-def test_a_robust_interval_is_a_point_only_where_the_posterior_is(name):
-    for rows, groups in DEGENERATE.values():
-        posterior = ALL[name].fit(rows, groups=groups).posterior()
-        if posterior.weight is None or name == "beta by eq. (6)":
-            with pytest.raises(ValueError, match="linear shrinkage"):
-                posterior.interval(kind="robust")
-            continue
-        lower, upper = posterior.interval(kind="robust")
-        assert ((upper > lower) | (posterior.sd == 0)).all()
+def test_who_has_robust_intervals(name):
+    posterior = fit(ALL[name], Y, groups=G).posterior()
+    linear = "npmle" not in name and name != "beta by eq. (6)"
+    assert (robust_interval(posterior) is not None) == linear
 
 
 @pytest.mark.parametrize("data", ["one group", "one row in every group", "all ones"])
@@ -221,7 +233,7 @@ def test_zero_spread_is_a_normal_answer_without_warning():
     assert fitted.prior_.variance_[0] == 0
     np.testing.assert_allclose(fitted.predict(), 0.5, rtol=CLOSE)
     assert any("variance between groups is zero" in note for note in fitted.notes_)
-    assert "full" in fitted.summary() or "variance between groups is zero" in fitted.summary()
+    assert "variance between groups is zero" in " ".join(fitted.summary().split())
 
 
 # --- unseen groups -------------------------------------------------------------------------------
@@ -264,13 +276,13 @@ def test_an_unseen_group_with_rows_is_predicted_from_them(name):
 @both
 @pytest.mark.parametrize("asked", [[1, 2], [1.5], [True], ["z"], np.array(["2020-01-01"], "M8[D]")])
 def test_labels_of_another_kind_are_unseen_groups(kind, asked):
-    fitted = BOTH[kind].fit(Y, groups=G)
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     np.testing.assert_allclose(fitted.predict(groups=asked), fitted.prior_.mean_[0], rtol=CLOSE)
 
 
 @both
 def test_asking_for_no_group_gives_none(kind):
-    fitted = BOTH[kind].fit(Y, groups=G)
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     assert fitted.predict(groups=[]).shape == (0,)
     assert len(fitted.posterior(groups=[]).to_frame()) == 0
 
@@ -320,7 +332,7 @@ READERS = {
     ],
 )
 def test_rows_and_labels_that_are_refused(kind, reader, X, groups, error, message):
-    fitted = BOTH[kind].fit(Y, groups=G)
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     before = fitted.predict()
     with pytest.raises(error, match=message):
         READERS[reader](fitted, X, groups)
@@ -331,14 +343,14 @@ def test_rows_and_labels_that_are_refused(kind, reader, X, groups, error, messag
 @both
 @pytest.mark.parametrize("reader", ["predict", "posterior", "score", "transform", "partial_fit"])
 def test_another_number_of_columns_is_refused(kind, reader):
-    fitted = BOTH[kind].fit(Y, groups=G)
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     with pytest.raises(ValueError, match=r"X has 2 features.* 1"):
         READERS[reader](fitted, np.ones((3, 2)), ["a", "a", "b"])
 
 
 @both
 def test_asking_for_groups_that_are_not_labels(kind):
-    fitted = BOTH[kind].fit(Y, groups=G)
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     for groups, message in [
         (["a", None], "groups has 1 missing"),
         ([["a", "b"]], "groups must be one label per row"),
@@ -353,17 +365,17 @@ def test_asking_for_groups_that_are_not_labels(kind):
 @both
 def test_y_in_the_place_of_groups_is_told_where_it_belongs(kind):
     with pytest.raises(ValueError, match="pass them as groups="):
-        BOTH[kind].fit(Y, G)
+        clone(BOTH[kind]).fit(Y, G)
 
 
 @both
 def test_summaries_bring_their_own_labels(kind):
     summary = eb.Summary.from_counts([1, 2], [3, 3])
     with pytest.raises(ValueError, match="groups must be None"):
-        BOTH[kind].fit(summary, groups=[0, 1])
+        clone(BOTH[kind]).fit(summary, groups=[0, 1])
     with pytest.raises(ValueError, match="X holds no clients"):
-        BOTH[kind].fit(eb.Summary.from_counts([], []))
-    fitted = BOTH[kind].fit(Y, groups=G)
+        clone(BOTH[kind]).fit(eb.Summary.from_counts([], []))
+    fitted = clone(BOTH[kind]).fit(Y, groups=G)
     with pytest.raises(ValueError, match=r"X has 2 features"):
         fitted.predict(eb.Summary.from_rows(np.ones((2, 2)), [0, 1]))
     with pytest.raises(TypeError, match="augment needs the rows themselves"):
@@ -374,7 +386,7 @@ def test_summaries_bring_their_own_labels(kind):
 @pytest.mark.parametrize("bad", [-1, 2, 0.5, 1 + 1e-9])
 def test_a_rate_is_of_zeros_and_ones(name, bad):
     with pytest.raises(ValueError, match="X must hold only 0 and 1; row 1 has"):
-        RATES[name].fit([0, bad, 1], groups=["a", "a", "b"])
+        clone(RATES[name]).fit([0, bad, 1], groups=["a", "a", "b"])
     fitted = fit(RATES[name], Y, groups=G)
     with pytest.raises(ValueError, match="X must hold only 0 and 1; row 1 has"):
         fitted.predict([0, bad, 1], groups=["a", "a", "b"])
@@ -390,11 +402,11 @@ def test_a_rate_is_of_summaries_of_zeros_and_ones(values):
 
 @both
 def test_objects_that_are_numbers_are_numbers(kind):
-    expected = BOTH[kind].fit(Y, groups=G).predict()
+    expected = clone(BOTH[kind]).fit(Y, groups=G).predict()
     objects = np.array(Y, object)
-    np.testing.assert_array_equal(BOTH[kind].fit(objects, groups=G).predict(), expected)
+    np.testing.assert_array_equal(clone(BOTH[kind]).fit(objects, groups=G).predict(), expected)
     booleans = np.array(Y, bool)
-    np.testing.assert_array_equal(BOTH[kind].fit(booleans, groups=G).predict(), expected)
+    np.testing.assert_array_equal(clone(BOTH[kind]).fit(booleans, groups=G).predict(), expected)
 
 
 # --- numbers too large and too small -------------------------------------------------------------
@@ -405,7 +417,7 @@ def test_objects_that_are_numbers_are_numbers(kind):
 @pytest.mark.parametrize("values", [[1.0, 1e308, 2], [1e308, -1e308, 3.0], [0.0, 0.0, -1e308]])
 def test_values_whose_squares_overflow_are_refused(name, groups, values):
     with unidentified_is_fine(), pytest.raises(ValueError, match="X holds a value too large"):
-        GAUSSIAN[name].fit(values, groups=groups)
+        clone(GAUSSIAN[name]).fit(values, groups=groups)
     fitted = fit(GAUSSIAN[name], Y, groups=G)
     with pytest.raises(ValueError, match="X holds a value too large"):
         fitted.predict(values, groups=groups)
@@ -419,14 +431,14 @@ POWERS = [-300, -200, -160, -120, -80, -40, 40, 70, 80, 120, 149, 152, 200, 300]
 def test_rescaling_rescales_the_answer_or_is_refused(name, power):
     values = np.array([0.3, 1.0, 2.0, 0.5, 4.5, 8.0, 2.5])
     groups = list("aabbccc")
-    expected = GAUSSIAN[name].fit(values, groups=groups).posterior().to_frame()
+    expected = clone(GAUSSIAN[name]).fit(values, groups=groups).posterior().to_frame()
     scale = float(f"1e{power}")
-    try:
-        posterior = GAUSSIAN[name].fit(values * scale, groups=groups).posterior()
-    except ValueError as refused:
-        assert "X holds" in str(refused)
-        assert abs(power) > 60  # numbers that somebody may have
+    fitted, refusal = answer_or_refusal(fit, GAUSSIAN[name], values * scale, groups=groups)
+    if refusal is not None:
+        assert "X holds" in refusal
+        assert abs(power) > 60  # nobody measures such numbers
         return
+    posterior = fitted.posterior()
     assert_sound(posterior)
     for column in ("estimate", "sd", "lower", "upper"):
         np.testing.assert_allclose(
@@ -440,10 +452,9 @@ def test_rescaling_estimates_rescales_the_posterior_or_is_refused(prior, power):
     values, errors = np.array([0.0, 1.0, 2.0, 0.5, 4.5, 8.0]), np.array([1, 0.5, 1, 1, 2, 1])
     expected = eb.posterior_from(values, errors, prior).mean
     scale = float(f"1e{power}")
-    try:
-        posterior = eb.posterior_from(values * scale, errors * scale, prior)
-    except ValueError as refused:
-        assert "estimates and std_errors must" in str(refused)
+    posterior, refusal = answer_or_refusal(eb.posterior_from, values * scale, errors * scale, prior)
+    if refusal is not None:
+        assert "estimates and std_errors must" in refusal
         assert abs(power) > 60
         return
     assert_sound(posterior)
@@ -529,17 +540,19 @@ def test_variances_of_wrong_kind(prior, variances):
 @pytest.mark.parametrize("prior", ["normal", "npmle"])
 @pytest.mark.parametrize("variance", [5e-324, 1e-308, 1e-150, 1e-30, 1e30, 1e150, 1e308])
 def test_variances_of_any_size_give_sound_answers_or_are_refused(prior, variance):
-    estimator = eb.GaussianEB(variance, prior=prior)
     values = [1.0, 2.0, 3.0, 4.0, 8.0, 9.0]
-    try:
-        fitted = fit(estimator, values, groups=list("aabbcc"))
-    except ValueError as refused:
-        assert "variances must be" in str(refused)
+    fitted, refusal = answer_or_refusal(
+        fit, eb.GaussianEB(variance, prior=prior), values, groups=list("aabbcc")
+    )
+    if refusal is not None:
+        assert "variances must be" in refusal
         assert not 1e-40 < variance < 1e40
         return
     assert_sound(fitted.posterior())
-    expected = [1.5, 3.5, 8.5] if variance < 1 else [4.5, 4.5, 4.5]
-    np.testing.assert_allclose(fitted.predict(), expected, rtol=LOOSE)
+    if variance < 1:
+        np.testing.assert_allclose(fitted.predict(), [1.5, 3.5, 8.5], rtol=LOOSE)
+    elif prior == "normal":  # for an NPMLE, any place within the noise is as likely
+        np.testing.assert_allclose(fitted.predict(), 4.5, rtol=LOOSE)
 
 
 @pytest.mark.parametrize("threshold", ["half", np.nan, None, [0.5]])

@@ -88,7 +88,7 @@ def test_reports_hold_the_same_figures(case):
     dataset, method, estimator = case
     expected = figures("lme4", dataset, method)
     tidy = estimator.tidy().set_index(["term", "group"])
-    mean = tidy.loc[("mean", "")].iloc[0]
+    mean = tidy.loc[("mean", "")]
     assert mean["estimate"] == pytest.approx(expected["mu"], rel=STORED)
     assert mean["std_error"] == pytest.approx(expected["mu_se"], rel=STORED)
     between = tidy.loc[("sd", "group"), "estimate"].item()

@@ -14,7 +14,7 @@ subclass names its `model`, the likelihood of exact figures.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -453,4 +453,4 @@ def read_labels(groups: Any) -> tuple[NDArray, NDArray]:
     """Number the labels of groups asked for: sorted labels, and the place of each in them."""
     if isinstance(groups, str) or not np.iterable(groups):
         raise TypeError(f"groups must be a sequence of labels; {groups!r} came.")
-    return number_labels(read(np.zeros(0), groups).labels)
+    return number_labels(cast(NDArray, read(np.zeros(0), groups).labels))

@@ -471,14 +471,13 @@ def binomial_half_width(
 
     # Trials without weight are no trials. As complex numbers the pairs sort by trials.
     pairs, inverse = np.unique(np.where(weights > 0, trials, 0) + 1j * weights, return_inverse=True)
-    sizes, weights = pairs.real, pairs.imag
+    sizes, shares = pairs.real, pairs.imag
     half_widths = np.empty(len(pairs))
     exact = (sizes == 0) | (len(pairs) <= BINOMIAL_NODES)
-    half_widths[exact] = [
-        solve(*pair, False) for pair in zip(sizes[exact], weights[exact], strict=True)
-    ]
-    sizes, weights = sizes[~exact], weights[~exact]
-    if len(sizes):
+    for i in np.flatnonzero(exact):
+        half_widths[i] = solve(sizes[i], shares[i], smooth=False)
+    if not np.all(exact):
+        sizes, shares = sizes[~exact], shares[~exact]
         if np.any(np.diff(sizes) == 0):
             raise ValueError(
                 f"with more than {BINOMIAL_NODES} different pairs of trials and weights, equal "
@@ -487,11 +486,11 @@ def binomial_half_width(
         spread = np.geomspace(sizes[0], sizes[-1], BINOMIAL_NODES)
         nodes = np.unique(np.searchsorted(sizes, spread).clip(max=len(sizes) - 1))
         ratio = [
-            solve(size, weight, True) / risk(size, weight)
-            for size, weight in zip(sizes[nodes], weights[nodes], strict=True)
+            solve(n, a, smooth=True) / risk(n, a)
+            for n, a in zip(sizes[nodes], shares[nodes], strict=True)
         ]
         curve = PchipInterpolator(np.log(sizes[nodes]), ratio)
-        half_widths[~exact] = curve(np.log(sizes)) * risk(sizes, weights)
+        half_widths[~exact] = curve(np.log(sizes)) * risk(sizes, shares)
     return half_widths[inverse]
 
 
@@ -574,14 +573,15 @@ def _worst_mean(
     # which sums to two at most, so that the solver's tolerances mean the same everywhere.
     scale = 1 / (1 + tail)
     room = 1e-6  # moments at the edge of the possible ones leave a single law
-    solution = linprog(
-        -values * scale,
-        A_eq=scale * np.array([np.ones_like(x), x]),
-        b_eq=[1, 0],
-        A_ub=scale * np.array([x**2, -(x**2), tail]),
-        b_ub=[1, room - 1, 1 + room],
-        method="highs",
-    )
-    if solution.status != 0:
-        raise RuntimeError(f"the linear program of the worst case failed: {solution.message}")
-    return -solution.fun
+    for method in ("highs", "highs-ipm"):  # the simplex method may stall on columns this alike
+        solution = linprog(
+            -values * scale,
+            A_eq=scale * np.array([np.ones_like(x), x]),
+            b_eq=[1, 0],
+            A_ub=scale * np.array([x**2, -(x**2), tail]),
+            b_ub=[1, room - 1, 1 + room],
+            method=method,
+        )
+        if solution.status == 0:
+            return -float(solution.fun)
+    raise RuntimeError(f"the linear program of the worst case failed: {solution.message}")

@@ -15,7 +15,8 @@ from ebfed.engines import Engine
 from ebfed.estimators.base import LocationEstimator
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import Beta, Discrete, Posterior, Prior
-from ebfed.priors.beta import BetaPosterior, leave_one_out
+from ebfed.priors.beta import BetaPosterior
+from ebfed.priors.beta_binomial import leave_one_out
 from ebfed.tabular import Style
 
 __all__ = ["BernoulliEB"]

@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
-from ebfed.priors import robust
+from ebfed.priors import beta_binomial, robust
 from ebfed.priors.base import Prior
+from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.scan import minimise
 
-__all__ = ["Beta", "BetaPosterior", "beta_from_moments", "leave_one_out"]
+__all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
 
-# A concentration this large is a point mass to every digit of float64.
-POINT_MASS = 1e14
+FITS = {
+    "ml": beta_binomial.maximise,
+    "moments": beta_binomial.moments,
+    "paper": beta_binomial.paper_moments,
+}
 
 
 class Beta(Prior):
@@ -115,7 +118,7 @@ class Beta(Prior):
             return np.log(np.where(edges[1:] < self.mean_[0], below, above))
 
     def _fit(self, likelihood: Likelihood) -> None:
-        if self.method not in ("ml", "moments", "paper"):
+        if self.method not in FITS:
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; {self.method!r} came.")
         if (self.alpha is None) != (self.beta is None):
             raise ValueError("give both alpha and beta, or neither.")
@@ -139,7 +142,7 @@ class Beta(Prior):
             self._say("No client has data: the population is unknown, taken as uniform.", True)
             self._set(np.full(len(tables), 0.5), np.full(len(tables), 0.5))
             return
-        fit = {"ml": _maximise, "moments": _moments, "paper": _paper_moments}[self.method]
+        fit = FITS[self.method]
         self._set(*np.array([fit(rows, counts) for rows, counts in tables]).T)
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows, counts)
@@ -239,7 +242,7 @@ class Beta(Prior):
         if not isinstance(likelihood, Binomial):
             return super().log_marginal(likelihood)
         ordered = sum(
-            _ordered_log_marginal(likelihood.column(j), mean, 1 / concentration)
+            beta_binomial.ordered_log_marginal(likelihood.column(j), mean, 1 / concentration)
             for j, (mean, concentration) in enumerate(
                 zip(self.mean_, self.concentration_, strict=True)
             )
@@ -335,128 +338,3 @@ def beta_from_moments(mean: NDArray, variance: NDArray) -> tuple[NDArray, NDArra
     concentration = np.where(np.isfinite(concentration) & (concentration > 0), concentration, 1.0)
     tiny = np.finfo(float).tiny
     return np.maximum(mean * concentration, tiny), np.maximum((1 - mean) * concentration, tiny)
-
-
-def _ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> NDArray:
-    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums."""
-    steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
-    with np.errstate(divide="ignore"):
-        up, down, all_ = (
-            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
-            for start in (mean, 1 - mean, 1.0)
-        )
-    successes = rows.successes[:, 0]
-    return up[successes] + down[rows.trials - successes] - all_[rows.trials]
-
-
-def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:
-    """Count, for each j < size, the clients with value > j."""
-    tally = np.bincount(values, counts, minlength=size + 1)
-    return tally[::-1].cumsum()[::-1][1 : size + 1]
-
-
-def _maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
-    """Mean and overdispersion of greatest beta-binomial likelihood.
-
-    The log-likelihood is a sum over j < max n of the numbers of clients whose z, n - z and n
-    exceed j, so a step costs the longest group, not the number of groups. It is concave in the
-    mean, which is profiled out.
-    """
-    successes, trials = rows.successes[:, 0], rows.trials
-    pooled = float(counts @ successes / (counts @ trials))
-    if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
-        return pooled, 0.0
-    size = int(trials.max())
-    steps = np.arange(size)
-    up, down, both = (
-        _exceedances(x, counts, size) for x in (successes, trials - successes, trials)
-    )
-
-    def best_mean(overdispersion: float) -> float:
-        mean = pooled
-        for _ in range(100):
-            above, below = mean + steps * overdispersion, 1 - mean + steps * overdispersion
-            slope = (up / above).sum() - (down / below).sum()
-            step = slope / ((up / above**2).sum() + (down / below**2).sum())
-            while not 0 < mean + step < 1:
-                step /= 2
-            mean += step
-            if abs(step) < 1e-15:
-                break
-        return float(mean)
-
-    def criterion(overdispersion: float) -> tuple[float, float]:
-        mean = best_mean(overdispersion)
-        grown = steps * overdispersion
-        bases = mean + grown, 1 - mean + grown, 1 + grown
-        value = up @ np.log(bases[0]) + down @ np.log(bases[1]) - both @ np.log(bases[2])
-        slope = steps @ (up / bases[0] + down / bases[1] - both / bases[2])
-        return -float(value), -float(slope)
-
-    overdispersion = minimise(criterion, np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60))))
-    return best_mean(overdispersion), overdispersion
-
-
-def _moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
-    """Mean and overdispersion by moments, sampling noise removed (Kleinman 1973, two steps)."""
-    trials = rows.trials
-    proportions = rows.local[:, 0]
-    correlation = 0.0
-    for _ in range(2):
-        weights = trials / (1 + (trials - 1) * correlation)
-        total = counts @ weights
-        mean = float(counts @ (weights * proportions) / total)
-        between = counts @ (weights * (proportions - mean) ** 2)
-        kept = weights * (1 - weights / total)
-        sampling, full = counts @ (kept / trials), counts @ kept
-        if mean in (0.0, 1.0) or full <= sampling * (1 + 1e-12):
-            return mean, 0.0
-        excess = between / (mean * (1 - mean)) - sampling
-        correlation = float(np.clip(excess / (full - sampling), 0, 1 - 1e-6))
-    return mean, correlation / (1 - correlation)
-
-
-def _paper_moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
-    """Mean and overdispersion from the raw variance of the proportions, eq. (6)."""
-    proportions = rows.local[:, 0]
-    m = counts.sum()
-    mean = float(counts @ proportions / m)
-    variance = float(counts @ (proportions - mean) ** 2) / max(m - 1, 1)
-    return mean, float(1 / _concentration(np.array(mean), np.array(variance)))
-
-
-def _concentration(mean: NDArray, variance: NDArray) -> NDArray:
-    """``mean (1 - mean) / variance - 1``, kept positive and finite."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        concentration = mean * (1 - mean) / variance - 1
-    concentration = np.where(variance > 0, concentration, POINT_MASS)
-    return np.clip(concentration, 1e-6, POINT_MASS)
-
-
-def leave_one_out(proportions: NDArray) -> tuple[NDArray, NDArray]:
-    """Mean and concentration that each client sees in the others' proportions, eq. (6).
-
-    Parameters
-    ----------
-    proportions : ndarray of shape (m,), m >= 3
-
-    Returns
-    -------
-    mean, concentration : ndarray of shape (m,)
-
-    References
-    ----------
-    Ozkara, Girgis, Data, Diggavi (2023), eq. (6) of the main text (with its -1).
-
-    Examples
-    --------
-    >>> mean, concentration = leave_one_out(np.array([0.2, 0.4, 0.6, 0.8]))
-    >>> mean
-    array([0.6   , 0.5333, 0.4667, 0.4   ])
-    """
-    m = len(proportions)
-    centre = proportions.mean()
-    deviations = proportions - centre
-    mean = centre - deviations / (m - 1)
-    scatter = (deviations**2).sum() - deviations**2 * m / (m - 1)
-    return mean, _concentration(mean, np.maximum(scatter, 0) / (m - 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import UNKNOWN_NOISE, Prior
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.scan import minimise
+from ebfed.priors.variance_components import Table, fit_components
 
 __all__ = ["Normal"]
 
@@ -119,7 +118,7 @@ class Normal(Prior):
             noisy = likelihood.scatter > 0
             if self.covariance == "spherical":
                 noisy[:] = noisy.any()
-        tables = [_Table.of(likelihood, j, noisy[j]) for j in range(d)]
+        tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
         if self.mean is not None:
             for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
                 table.fixed_mean = float(mean)
@@ -127,10 +126,10 @@ class Normal(Prior):
         if self.variance is not None:
             ratio[:] = self.variance
         elif self.covariance == "spherical":
-            ratio[:], scale[:] = _components(tables, self.method)
+            ratio[:], scale[:] = fit_components(tables, self.method)
         else:
             for j, table in enumerate(tables):
-                ratio[j], scale[j] = _components([table], self.method)
+                ratio[j], scale[j] = fit_components([table], self.method)
         self.variance_ = ratio * scale
         if likelihood.scatter is not None:
             self.noise_variance_ = np.where(noisy, scale, 0.0)
@@ -159,7 +158,7 @@ class Normal(Prior):
         if self.variance is not None and np.min(self.variance) < 0:
             raise ValueError(f"variance must not be negative; {self.variance!r} came.")
 
-    def _explain(self, likelihood: Gaussian, tables: list[_Table]) -> None:
+    def _explain(self, likelihood: Gaussian, tables: list[Table]) -> None:
         """Say in a sentence what the data could not tell."""
         m = min(table.size for table in tables)
         if m == 0:
@@ -270,174 +269,3 @@ class NormalPosterior(Posterior):
             for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
         ]
         return np.sqrt(variance) * np.stack(critical, axis=1)
-
-
-@dataclass
-class _Profile:
-    """Best mean given the ratio of variances, and what the criterion needs of it."""
-
-    mean: float
-    weight: float
-    quadratic: float
-    log_det: float
-    slope_det: float
-    slope_quadratic: float
-    slope_weight: float
-
-
-@dataclass
-class _Table:
-    """One coordinate's messages, those of equal variance merged: sufficient, and short.
-
-    Attributes
-    ----------
-    variances, counts, means, scatters : ndarray of shape (r,)
-        Of the messages with each distinct variance: how many, their mean, their scatter around it.
-    scatter, degrees : within-group scatter, where the scale of `variances` is open
-    """
-
-    variances: NDArray
-    counts: NDArray
-    means: NDArray
-    scatters: NDArray
-    scatter: float | None
-    degrees: int
-    fixed_mean: float | None = None
-
-    @classmethod
-    def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> _Table:
-        """Merge the messages of one column; those without information or error are left out.
-
-        One message of variance zero among others is enough to make a likelihood unbounded. Where
-        all are without noise (or not `noisy`), values are the parameters themselves.
-        """
-        from ebfed.kernels import number_integers, summarise_rows
-
-        variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
-        values = likelihood.values[:, column]
-        scatter = None if likelihood.scatter is None else float(likelihood.scatter[column])
-        told = np.isfinite(variances)
-        if variances[told].any():
-            told &= variances > 0
-        if not told.all():
-            variances, values = variances[told], values[told]
-        if not noisy:
-            variances, scatter = np.zeros_like(variances), None
-        codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
-        merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
-        counts, means, scatters = merged.T
-        degrees = likelihood.degrees if noisy else 0
-        return cls(variances[first], counts, means, scatters, scatter, degrees)
-
-    @property
-    def size(self) -> float:
-        """Number of messages."""
-        return float(self.counts.sum())
-
-    def profile(self, ratio: float) -> _Profile:
-        """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
-
-        Where every variance is zero (equal messages), weights are equal.
-        """
-        total = self.variances + ratio
-        total = total if total.any() else np.ones_like(total)
-        weights = self.counts / total
-        weight = float(weights.sum())
-        mean = self.fixed_mean
-        if mean is None:
-            mean = float(weights @ self.means / weight) if weight else 0.0
-        squares = self.scatters + self.counts * (self.means - mean) ** 2
-        return _Profile(
-            mean=mean,
-            weight=weight if weight else np.inf,
-            quadratic=float((squares / total).sum()),
-            log_det=float(self.counts @ np.log(total)),
-            slope_det=weight,
-            slope_quadratic=-float((squares / total**2).sum()),
-            slope_weight=-float((weights / total).sum()),
-        )
-
-
-def _components(tables: list[_Table], method: str) -> tuple[float, float]:
-    """Between-group variance over scale, and scale (1 where the variances are known).
-
-    Parameters
-    ----------
-    tables : the coordinates that share these two
-    method : {"reml", "ml", "moments"}
-    """
-    open_scale = tables[0].scatter is not None
-    if sum(table.size for table in tables) <= len(tables):
-        scale = _pooled(tables) if open_scale else 1.0
-        return 0.0, scale
-    if method == "moments":
-        scale = _pooled(tables) if open_scale else 1.0
-        return _moments(tables, scale) / scale, scale
-    restricted = [method == "reml" and table.fixed_mean is None for table in tables]
-    scatter = sum(table.scatter or 0.0 for table in tables)
-    degrees = sum(
-        table.degrees + table.size - lost for table, lost in zip(tables, restricted, strict=True)
-    )
-    if not any(table.variances.any() for table in tables):  # parameters seen without noise
-        return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
-
-    def criterion(ratio: float) -> tuple[float, float]:
-        profiles = [table.profile(ratio) for table in tables]
-        quadratic = scatter + sum(profile.quadratic for profile in profiles)
-        slope_quadratic = sum(profile.slope_quadratic for profile in profiles)
-        value = sum(profile.log_det for profile in profiles)
-        slope = sum(profile.slope_det for profile in profiles)
-        for profile, lost in zip(profiles, restricted, strict=True):
-            if lost:
-                value += np.log(profile.weight)
-                slope += profile.slope_weight / profile.weight
-        if open_scale:
-            return (
-                value + degrees * np.log(quadratic),
-                slope + degrees * slope_quadratic / quadratic,
-            )
-        return value + quadratic, slope + slope_quadratic
-
-    largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
-    if largest == 0:  # all values equal
-        return 0.0, _pooled(tables) if open_scale else 1.0
-    grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
-    ratio = minimise(criterion, grid)
-    if not open_scale:
-        return ratio, 1.0
-    return ratio, (scatter + sum(table.profile(ratio).quadratic for table in tables)) / degrees
-
-
-def _pooled(tables: list[_Table]) -> float:
-    """Pooled within-group variance."""
-    return sum(table.scatter or 0.0 for table in tables) / max(
-        1, sum(table.degrees for table in tables)
-    )
-
-
-def _largest_ratio(tables: list[_Table], scale: float) -> float:
-    """Find a bound on the optimum: the largest squared deviation, over the scale."""
-    squares = [
-        np.max(table.scatters + table.counts * (table.means - table.profile(0.0).mean) ** 2)
-        for table in tables
-    ]
-    return 10 * float(max(squares)) / scale
-
-
-def _moments(tables: list[_Table], scale: float) -> float:
-    """ANOVA (DerSimonian-Laird) estimate, cut at zero."""
-    excess, unit = 0.0, 0.0
-    for table in tables:
-        if not table.variances.all():  # noiseless messages: their plain variance
-            weights, noise = table.counts, 0.0
-        else:
-            weights, noise = table.counts / table.variances, scale
-        total = weights.sum()
-        mean = table.fixed_mean
-        lost = mean is None
-        mean = weights @ table.means / total if lost else mean
-        each = weights / table.counts
-        excess += (each * table.scatters + weights * (table.means - mean) ** 2).sum()
-        excess -= noise * (table.size - lost)
-        unit += total - lost * (weights * each).sum() / total
-    return max(0.0, float(excess / unit))

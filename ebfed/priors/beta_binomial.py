@@ -1,0 +1,149 @@
+"""Mean and overdispersion of counts ``z_i ~ BetaBinomial(n_i, mean, overdispersion)``.
+
+Overdispersion is ``1 / (alpha + beta)``; zero means that all groups have one rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Binomial
+from ebfed.priors.scan import minimise
+
+__all__ = [
+    "POINT_MASS",
+    "leave_one_out",
+    "maximise",
+    "moments",
+    "ordered_log_marginal",
+    "paper_moments",
+]
+
+# A concentration alpha + beta this large is a point mass to every digit of float64.
+POINT_MASS = 1e14
+
+
+def ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> NDArray:
+    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums."""
+    steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
+    with np.errstate(divide="ignore"):
+        up, down, all_ = (
+            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
+            for start in (mean, 1 - mean, 1.0)
+        )
+    successes = rows.successes[:, 0]
+    return up[successes] + down[rows.trials - successes] - all_[rows.trials]
+
+
+def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:
+    """Count, for each j < size, the clients with value > j."""
+    tally = np.bincount(values, counts, minlength=size + 1)
+    return tally[::-1].cumsum()[::-1][1 : size + 1]
+
+
+def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion of greatest beta-binomial likelihood.
+
+    The log-likelihood is a sum over j < max n of the numbers of clients whose z, n - z and n
+    exceed j, so a step costs the longest group, not the number of groups. It is concave in the
+    mean, which is profiled out.
+    """
+    successes, trials = rows.successes[:, 0], rows.trials
+    pooled = float(counts @ successes / (counts @ trials))
+    if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
+        return pooled, 0.0
+    size = int(trials.max())
+    steps = np.arange(size)
+    up, down, both = (
+        _exceedances(x, counts, size) for x in (successes, trials - successes, trials)
+    )
+
+    def best_mean(overdispersion: float) -> float:
+        mean = pooled
+        for _ in range(100):
+            above, below = mean + steps * overdispersion, 1 - mean + steps * overdispersion
+            slope = (up / above).sum() - (down / below).sum()
+            step = slope / ((up / above**2).sum() + (down / below**2).sum())
+            while not 0 < mean + step < 1:
+                step /= 2
+            mean += step
+            if abs(step) < 1e-15:
+                break
+        return float(mean)
+
+    def criterion(overdispersion: float) -> tuple[float, float]:
+        mean = best_mean(overdispersion)
+        grown = steps * overdispersion
+        bases = mean + grown, 1 - mean + grown, 1 + grown
+        value = up @ np.log(bases[0]) + down @ np.log(bases[1]) - both @ np.log(bases[2])
+        slope = steps @ (up / bases[0] + down / bases[1] - both / bases[2])
+        return -float(value), -float(slope)
+
+    overdispersion = minimise(criterion, np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60))))
+    return best_mean(overdispersion), overdispersion
+
+
+def moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion by moments, sampling noise removed (Kleinman 1973, two steps)."""
+    trials = rows.trials
+    proportions = rows.local[:, 0]
+    correlation = 0.0
+    for _ in range(2):
+        weights = trials / (1 + (trials - 1) * correlation)
+        total = counts @ weights
+        mean = float(counts @ (weights * proportions) / total)
+        between = counts @ (weights * (proportions - mean) ** 2)
+        kept = weights * (1 - weights / total)
+        sampling, full = counts @ (kept / trials), counts @ kept
+        if mean in (0.0, 1.0) or full <= sampling * (1 + 1e-12):
+            return mean, 0.0
+        excess = between / (mean * (1 - mean)) - sampling
+        correlation = float(np.clip(excess / (full - sampling), 0, 1 - 1e-6))
+    return mean, correlation / (1 - correlation)
+
+
+def paper_moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion from the raw variance of the proportions, eq. (6)."""
+    proportions = rows.local[:, 0]
+    m = counts.sum()
+    mean = float(counts @ proportions / m)
+    variance = float(counts @ (proportions - mean) ** 2) / max(m - 1, 1)
+    return mean, float(1 / concentration_from(np.array(mean), np.array(variance)))
+
+
+def concentration_from(mean: NDArray, variance: NDArray) -> NDArray:
+    """``mean (1 - mean) / variance - 1``, kept positive and finite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        concentration = mean * (1 - mean) / variance - 1
+    concentration = np.where(variance > 0, concentration, POINT_MASS)
+    return np.clip(concentration, 1e-6, POINT_MASS)
+
+
+def leave_one_out(proportions: NDArray) -> tuple[NDArray, NDArray]:
+    """Mean and concentration that each client sees in the others' proportions, eq. (6).
+
+    Parameters
+    ----------
+    proportions : ndarray of shape (m,), m >= 3
+
+    Returns
+    -------
+    mean, concentration : ndarray of shape (m,)
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), eq. (6) of the main text (with its -1).
+
+    Examples
+    --------
+    >>> mean, concentration = leave_one_out(np.array([0.2, 0.4, 0.6, 0.8]))
+    >>> mean
+    array([0.6   , 0.5333, 0.4667, 0.4   ])
+    """
+    m = len(proportions)
+    centre = proportions.mean()
+    deviations = proportions - centre
+    mean = centre - deviations / (m - 1)
+    scatter = (deviations**2).sum() - deviations**2 * m / (m - 1)
+    return mean, concentration_from(mean, np.maximum(scatter, 0) / (m - 2))

@@ -189,7 +189,7 @@ class Normal(Prior):
             else:
                 unit = variance[told].max()  # keeps fourth powers within range
                 second, kurtosis = robust.gaussian_moments(
-                    (value[told] - self.mean_[j]) / np.sqrt(unit), variance[told] / unit
+                    (value[told] - self.mean_[j]) / np.sqrt(unit), variance[told] / unit, margin=1.0
                 )
                 moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T

@@ -1,13 +1,9 @@
 """Frames in, frames out: every library, every kind of label, and back again.
 
-Labels come back with the type and the values they went in with. Two kinds of exception, both
-because narwhals, through which all libraries are read, sees one type where a library has several:
-
-- pyarrow's ``large_string`` and ``string_view`` come back as ``string``, and a dictionary with
-  ``uint32`` indices;
-- pandas' nullable and Arrow-backed types come back as the NumPy type of the same values
-  (``Int64`` as ``int64``, ``boolean`` as ``bool``, ``string`` as ``str``), and objects that are
-  all strings as ``str``. Labels are never null, so nothing is lost.
+Labels come back with the type and the values they went in with. The exception is pyarrow, of which
+narwhals, through which all libraries are read, sees one type where there are several:
+``large_string`` and ``string_view`` come back as ``string``, and a dictionary with ``uint32``
+indices. Labels are never null, so nothing is lost.
 """
 
 import datetime as dt

@@ -86,10 +86,11 @@ class Gaussian(Likelihood):
 
     @property
     def exact(self) -> NDArray | None:
-        """Values of variance zero."""
-        if np.all(self.variances > 0):
-            return None
-        return np.where(self.variances == 0, self.values, np.nan)
+        """Values of variance zero; where the scale is open, those of columns without scatter."""
+        known = self.variances == 0
+        if self.scatter is not None:
+            known = known | (np.isfinite(self.variances) & (self.scatter == 0))
+        return np.where(known, self.values, np.nan) if known.any() else None
 
     def log_peak(self) -> NDArray:
         """Log-density of the values at themselves."""
@@ -120,7 +121,12 @@ class Gaussian(Likelihood):
         length = (high - low).sum()
         k = int(max(k, min(4 * length / max(np.quantile(errors, 0.05), length / 2000), 2000)))
         shares = np.ceil(k * (high - low) / length).astype(int) + 2
-        return np.concatenate([np.linspace(*ends) for ends in zip(low, high, shares, strict=True)])
+        even = np.concatenate([np.linspace(*ends) for ends in zip(low, high, shares, strict=True)])
+        # values known more sharply than the grid are nodes themselves
+        sharp = self.values[told, 0][np.sqrt(self.variances[told, 0]) < 2 * length / k]
+        if len(sharp) > 1000:
+            sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
+        return np.union1d(even, sharp)
 
     def combine(self, weights: NDArray) -> NDArray:
         """Average with weights times precisions."""

@@ -173,6 +173,9 @@ class Beta(Prior):
             self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
                 clients.successes[:, 0], clients.trials, mean
             )
+        elif spread > 0:  # nothing is known of the spread: as wide as it can be
+            self.second_moment_[j] = spread
+            self.fourth_moment_[j] = spread * max(mean, 1 - mean) ** 2
 
     def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
         """Say in a sentence what the data could not tell."""

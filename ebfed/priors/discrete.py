@@ -111,7 +111,12 @@ class Discrete(Prior):
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
         placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
-        if placed:
+        seen = _seen(likelihood)
+        if isinstance(self.atoms, str) and seen is not None:
+            atoms, counts = np.unique(seen, axis=0, return_counts=True)
+            self.duality_gap_ = 0.0
+            self._set(atoms, counts.astype(float), free=2 * len(atoms) - 1)
+        elif placed:
             self._known_atoms(rows, counts)
         elif not len(rows):
             self._say("No client has data: the population is unknown.", True)
@@ -207,9 +212,11 @@ class Discrete(Prior):
                 stacklevel=5,
             )
         # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
-        fewer = solve(*_merged(atoms, weights, nodes), 20)
-        if fewer[2] <= self.tol and len(fewer[0]) < len(atoms):
-            atoms, weights, gap = fewer
+        merged = _merged(atoms, weights, nodes)
+        if len(merged[0]) < len(atoms) and (at(merged[0]) @ merged[1] > 0).all():
+            fewer = solve(*merged, 20)
+            if fewer[2] <= self.tol and len(fewer[0]) < len(atoms):
+                atoms, weights, gap = fewer
         self.duality_gap_ = gap
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
 
@@ -252,6 +259,14 @@ class Discrete(Prior):
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
         raise TypeError("Discrete is fitted by its own methods.")
+
+
+def _seen(likelihood: Likelihood) -> NDArray | None:
+    """Parameters of the clients that said something, where all gave them away; else None."""
+    exact, told = likelihood.exact, np.isfinite(likelihood.local).all(axis=1)
+    if exact is None or not told.any() or np.isnan(exact[told]).any():
+        return None
+    return exact[told]
 
 
 def _relative(log_likelihoods: NDArray) -> NDArray:

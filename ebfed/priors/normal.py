@@ -186,12 +186,14 @@ class Normal(Prior):
             told = np.isfinite(variance) & (variance > 0)
             if told.sum() < 2:
                 moments.append((self.variance_[j], 3.0))
-            else:
-                unit = variance[told].max()  # keeps fourth powers within range
-                second, kurtosis = robust.gaussian_moments(
-                    (value[told] - self.mean_[j]) / np.sqrt(unit), variance[told] / unit, margin=1.0
-                )
-                moments.append((unit * second, kurtosis))
+                continue
+            if not told.all():
+                value, variance = value[told], variance[told]
+            unit = variance.max()  # keeps fourth powers within range
+            second, kurtosis = robust.gaussian_moments(
+                (value - self.mean_[j]) / np.sqrt(unit), variance / unit, margin=1.0
+            )
+            moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
 
     def posterior(self, likelihood: Likelihood) -> Posterior:

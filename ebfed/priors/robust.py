@@ -127,15 +127,15 @@ def _raised_mean(weights: NDArray, values: NDArray, margin: float) -> float:
 
 def _efficient_weights(squares: NDArray, variances: NDArray) -> NDArray:
     """Weights ``(t + s_i^2)^-2``, summing to one, at the Paule-Mandel variance ``t``."""
-    from scipy.optimize import brentq
-
-    def excess(variance):
-        return np.mean(squares / (variance + variances)) - 1
-
     pilot = float(2 / np.sum(1 / variances))
-    if excess(pilot) > 0:
-        pilot = brentq(excess, pilot, squares.max(), xtol=1e-6 * pilot, rtol=1e-6)
-    total = pilot + variances
+    for _ in range(50):
+        total = pilot + variances
+        ratios = squares / total
+        mean = float(ratios.mean())
+        if mean < 1 + 1e-3:  # weights need no more
+            break
+        # Newton's method for 1 / mean = 1, which is concave in t, and linear if errors are equal
+        pilot += mean * (mean - 1) / float((ratios / total).mean())
     weights = (total.min() / total) ** 2
     return weights / weights.sum()
 
@@ -383,7 +383,8 @@ def binomial_half_width(
     The supremum is a linear program over a grid of ``p``; ``h`` is found by bisection to 5e-4
     of the root mean squared error, and rounded up. The probability of missing jumps in ``p``
     where ``|p_hat(z) - p| = h``, so the grid of each ``h`` contains those points, each with the
-    larger of its one-sided limits.
+    larger of its one-sided limits. Against a grid ten times as fine ``h`` is 0.05 percent too
+    small on average, and at most one percent, for kurtosis near its least value.
 
     With more than 24 different ``(n, a)`` the smooth bound of `_binomial_noncoverage` is solved
     at 24 of them, and ``h`` over the root mean squared error is interpolated in ``log n``. The

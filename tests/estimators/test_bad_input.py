@@ -219,6 +219,17 @@ def test_who_has_robust_intervals(name):
     assert (robust_interval(posterior) is not None) == linear
 
 
+@pytest.mark.filterwarnings("ignore::ebfed.IdentificationWarning")
+@pytest.mark.parametrize("name", ["reml", "known variance", "beta", "beta by moments"])
+@pytest.mark.parametrize("data", ["one group", "two groups of one row", "one row in every group"])
+def test_a_robust_interval_is_not_the_narrower_where_the_spread_is_unknown(name, data):
+    rows, groups = DEGENERATE[data]
+    posterior = clone(ALL[name]).fit(rows, groups=groups).posterior()
+    lower, upper = posterior.interval(0.9)
+    robust_lower, robust_upper = posterior.interval(0.9, kind="robust")
+    assert (robust_upper - robust_lower >= (1 - CLOSE) * (upper - lower)).all()
+
+
 @pytest.mark.parametrize("data", ["one group", "one row in every group", "all ones"])
 def test_what_a_rate_cannot_tell_is_said(data):
     rows, groups = DEGENERATE[data]
@@ -471,6 +482,23 @@ def test_one_wild_estimate_does_not_move_the_others_out_of_their_range(prior, fa
     assert (estimates[:5] > -LOOSE).all()
     assert (estimates[:5] < 2.1).all()
     assert estimates[5] == pytest.approx(far, abs=1)
+
+
+@pytest.mark.parametrize("prior", ["normal", "npmle"])
+@pytest.mark.parametrize("small", [1e-2, 1e-3, 1e-4, 1e-8])
+def test_precise_estimates_among_vague_ones_stay_where_they_are(prior, small):
+    values = np.random.default_rng(1).normal(size=100)
+    errors = np.where(np.arange(100) < 3, small, 1.0)
+    posterior = eb.posterior_from(values, errors, prior)
+    assert_sound(posterior)
+    assert (np.abs(posterior.mean[:3, 0] - values[:3]) < 3 * small).all()
+
+
+def test_the_npmle_of_rows_without_noise_is_their_own_distribution():
+    values = np.random.default_rng(2).normal(size=60)
+    prior = fit(GAUSSIAN["gaussian npmle"], values).prior_
+    np.testing.assert_allclose(prior.atoms_[:, 0], np.sort(values), rtol=CLOSE)
+    np.testing.assert_allclose(prior.weights_, 1 / 60, rtol=CLOSE)
 
 
 # --- arguments of the constructor ----------------------------------------------------------------

@@ -1,0 +1,18 @@
+"""The kernels are plain Python too: their tests pass uncompiled."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_kernels_without_jit():
+    tests = Path(__file__).with_name("test_groups.py")
+    answer = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(tests)],
+        env=dict(os.environ, NUMBA_DISABLE_JIT="1"),
+        capture_output=True,
+        text=True,
+        cwd=tests.parents[2],
+    )
+    assert answer.returncode == 0, answer.stdout

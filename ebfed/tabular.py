@@ -97,7 +97,8 @@ def read(X: Any, groups: Any = None) -> Table:
     style = Style()
     if isinstance(values, nw.Series):
         style = style.using(_backend(values))
-        X = values.to_numpy()
+        named = isinstance(values.name, str) and values.name
+        X = values.to_frame().to_native() if named else values.to_numpy()
     elif isinstance(values, nw.DataFrame):
         style = style.using(_backend(values))
         if isinstance(groups, str):

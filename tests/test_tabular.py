@@ -630,6 +630,16 @@ def test_an_empty_frame_of_results():
     assert out.shape == (0, 8)
 
 
+@pytest.mark.parametrize("series", [pd.Series, pl.Series])
+def test_named_series_are_columns(series):
+    values = series(name="income", **{"data" if series is pd.Series else "values": X})
+    fitted = eb.GaussianEB().fit(values, groups=["b", "b", "a", "a", "c", "c"])
+    assert fitted.feature_names_in_.tolist() == ["income"]
+    assert "income" in str(fitted.summary())
+    posterior = eb.posterior_from(values, values)
+    np.testing.assert_array_equal(posterior.mean, eb.posterior_from(X, X).mean)
+
+
 def test_estimates_in_series_give_frames_of_their_library():
     out = eb.posterior_from(pl.Series([1.0, 2.0, 9.0]), pl.Series([1.0, 1.0, 1.0])).to_frame()
     same = eb.posterior_from([1.0, 2.0, 9.0], [1.0, 1.0, 1.0]).to_frame()

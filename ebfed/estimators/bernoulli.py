@@ -68,8 +68,10 @@ class BernoulliEB(LocationEstimator):
     >>> import ebfed as eb
     >>> y, groups, p = eb.datasets.make_bernoulli_groups(500, 14, random_state=0)
     >>> est = eb.BernoulliEB().fit(y, groups=groups)
-    >>> est.predict(groups=[0, 1, "a new one"][:2])
-    array([...])
+    >>> est.prior_.mean_.round(1), est.prior_.variance_.round(2)
+    (array([0.5]), array([0.03]))
+    >>> est.predict(groups=[0, 1, 999_999]).round(2)
+    array([0.64, 0.36, 0.5 ])
     """
 
     def __init__(

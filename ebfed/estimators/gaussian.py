@@ -231,6 +231,8 @@ def posterior_from(
 
 def _numbers(values: Any, name: str) -> NDArray:
     try:
-        return np.asarray(values, float)
+        numbers = np.asarray(values, float)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be numbers; {values!r} came.") from None
+    # a named series was read as a frame of one column
+    return numbers[:, 0] if numbers.ndim == 2 and numbers.shape[1] == 1 else numbers

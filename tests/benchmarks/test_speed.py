@@ -36,12 +36,12 @@ class Contender:
 
 
 @cache
-def rows(n_groups):
-    """Ten rows to a group on average, from one to over a hundred; labels unsorted integers."""
+def rows(n_groups, per_group=10):
+    """Rows of groups of very unequal size (geometric); labels unsorted integers."""
     rng = np.random.default_rng(n_groups)
-    sizes = rng.geometric(0.1, n_groups)
-    sizes[np.argmax(sizes)] += max(0, 10 * n_groups - sizes.sum())
-    groups = rng.permutation(np.repeat(np.arange(n_groups), sizes)[: 10 * n_groups])
+    sizes = rng.geometric(1 / per_group, n_groups)
+    sizes[np.argmax(sizes)] += max(0, per_group * n_groups - sizes.sum())
+    groups = rng.permutation(np.repeat(np.arange(n_groups), sizes)[: per_group * n_groups])
     theta = rng.normal(5, 1, n_groups)
     return rng.normal(theta[groups], 2.0), groups
 
@@ -132,8 +132,8 @@ ebfed.GaussianEB().fit(np.random.default_rng(1).normal(size=5000), groups=groups
 # --- workloads -----------------------------------------------------------------------------------
 
 
-def fit(n_groups):
-    values, groups = rows(n_groups)
+def fit(n_groups, per_group=10):
+    values, groups = rows(n_groups, per_group)
     return eb.GaussianEB().fit(values, groups=groups)
 
 
@@ -158,9 +158,21 @@ WORKLOADS = {
         Contender("ebfed", lambda: eb.Summary.from_rows(*words(MILLION // 10))),
         Contender("pandas groupby", lambda: pandas_moments(*words(MILLION // 10))),
     ],
-    "fit, ten times the rows": [
+    "fit, 1e7 rows of 1e5 groups": [
+        Contender("ebfed", lambda: fit(MILLION // 10, 100)),
+        Contender("ebfed, 1e6 rows of 1e5 groups", lambda: fit(MILLION // 10), 11),
+    ],
+    # a table of 1e5 groups fits the cache and one of 1e6 does not, for everybody
+    "fit, ten times rows and groups": [
         Contender("ebfed", lambda: fit(MILLION)),
         Contender("ebfed, 1e6 rows of 1e5 groups", lambda: fit(MILLION // 10), 11),
+    ],
+    "sums, ten times rows and groups": [
+        Contender("compiled sums, one pass", lambda: plain_sums(*rows(MILLION), MILLION)),
+        Contender(
+            "the same, 1e6 rows of 1e5 groups",
+            lambda: plain_sums(*rows(MILLION // 10), MILLION // 10),
+        ),
     ],
     "fit and predict, 1e6 rows": [
         Contender("ebfed", lambda: fit_and_predict(MILLION // 10)),

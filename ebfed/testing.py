@@ -173,8 +173,9 @@ def _check_posterior(prior: Prior, likelihood: Likelihood) -> None:
         return
     plain = clone(prior)
     plain.__dict__.update(prior.__dict__)
-    if hasattr(plain, "mean_variance_"):  # quadrature takes the population as known
-        plain.mean_variance_ = np.zeros_like(plain.mean_variance_)
+    for name in ("mean_variance_", "variance_variance_"):
+        if hasattr(plain, name):  # quadrature takes the population as known
+            setattr(plain, name, np.zeros_like(prior.mean_))
     closed, numeric = plain.posterior(likelihood), Prior.posterior(plain, likelihood)
     scale = np.sqrt(prior.variance_)
     # quadrature on some 400 nodes; 1e-4 of the spread of the population

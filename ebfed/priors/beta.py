@@ -49,8 +49,8 @@ class Beta(Prior):
     alpha_, beta_ : ndarray of shape (d,)
         Infinite where the spread is zero.
     mean_, variance_ : ndarray of shape (d,)
-    mean_variance_ : ndarray of shape (d,)
-        Sampling variance of `mean_`.
+    mean_variance_, variance_variance_ : ndarray of shape (d,)
+        Sampling variances of `mean_` and `variance_`.
     concentration_ : ndarray of shape (d,)
         ``alpha + beta``, capped at 1e14.
     second_moment_, fourth_moment_ : ndarray of shape (d,)
@@ -157,7 +157,7 @@ class Beta(Prior):
         self.beta_ = np.where(spread, (1 - mean) * self.concentration_, np.inf)
         self.mean_ = mean
         self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
-        self.mean_variance_ = np.zeros_like(mean)
+        self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
         self.second_moment_, self.fourth_moment_ = self.variance_.copy(), 3 * self.variance_**2
         self.n_parameters_ = 2 * len(mean)
 
@@ -168,6 +168,10 @@ class Beta(Prior):
         if spread > 0:
             variance = spread * (trials + concentration) / (trials * (1 + concentration))
             self.mean_variance_[j] = 1 / (counts / variance).sum()
+            # how the variances of the proportions move with the population's, per unit of them
+            growth = (trials - 1) / trials / variance
+            if growth.any():
+                self.variance_variance_[j] = 2 / (counts @ growth**2)
         clients = rows.take(np.repeat(np.arange(len(rows)), counts.astype(int)))
         if spread > 0 and trials.max() > 1:
             self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
@@ -236,6 +240,7 @@ class Beta(Prior):
             self.mean_,
             self.concentration_,
             self.mean_variance_,
+            self.variance_variance_,
             (self.second_moment_, self.fourth_moment_),
         )
 
@@ -254,18 +259,21 @@ class Beta(Prior):
 
 
 class BetaPosterior(Posterior):
-    """``Beta(alpha + z_i, beta + n_i - z_i)``, widened by what estimating the mean adds.
+    """``Beta(alpha + z_i, beta + n_i - z_i)``, the population's uncertainty included.
 
-    The posterior mean is ``a_i z_i/n_i + (1-a_i) mean`` with ``a_i = n_i / (n_i + alpha + beta)``;
-    the uncertainty of the estimated mean adds ``(1 - a_i)**2 Var(mean)`` to the variance, and the
-    beta with that mean and variance is used for intervals and probabilities.
+    The posterior mean is ``a_i z_i/n_i + (1-a_i) mean`` with ``a_i = n_i / (n_i + alpha + beta)``.
+    As for a normal population (`NormalPosterior`), estimating mean and variance of the population
+    adds ``(1 - a_i)**2 (Var(mean) + 2 Var(variance) / v_i)`` to the variance, ``v_i`` that of a
+    proportion; the beta with that mean and variance is used for intervals and probabilities, kept
+    from becoming U-shaped where it was not.
 
     Parameters
     ----------
     likelihood : Binomial
     mean, concentration : ndarray of shape (d,) or (n, d)
         Of the prior; two dimensions give each client a prior of its own.
-    mean_variance : ndarray of shape (d,), optional
+    mean_variance, variance_variance : ndarray of shape (d,), optional
+        Sampling variances of the prior's mean and variance.
     moments : tuple of two ndarrays of shape (d,), optional
         Second and fourth central moment of the population, for robust intervals.
     """
@@ -276,6 +284,7 @@ class BetaPosterior(Posterior):
         mean: NDArray,
         concentration: NDArray,
         mean_variance: NDArray | float = 0.0,
+        variance_variance: NDArray | float = 0.0,
         moments: tuple[NDArray, NDArray] | None = None,
     ):
         trials = likelihood.trials[:, None]
@@ -283,7 +292,14 @@ class BetaPosterior(Posterior):
         self.weight = weight = trials / total
         self.mean = (likelihood.successes + mean * concentration) / total
         variance = self.mean * (1 - self.mean) / (total + 1)
-        variance = variance + (1 - weight) ** 2 * mean_variance
+        # (1 - a)**2 / v, in a form that holds without trials or spread
+        spread = np.where(mean * (1 - mean) > 0, mean * (1 - mean), 1.0)
+        odds = trials * (1 + concentration) * concentration**2 / (spread * total**3)
+        added = (1 - weight) ** 2 * mean_variance + 2 * odds * variance_variance
+        rarest = np.minimum(self.mean, 1 - self.mean)
+        with np.errstate(divide="ignore"):
+            widest = self.mean * (1 - self.mean) / (1 + np.minimum(total, 1 / rarest))
+        variance = np.minimum(variance + added, np.maximum(widest, variance))
         self.sd = np.sqrt(variance)
         self._trials, self._centre, self._moments = likelihood.trials, mean, moments
         self._shape = beta_from_moments(self.mean, variance)

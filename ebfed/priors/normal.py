@@ -43,8 +43,8 @@ class Normal(Prior):
     Attributes
     ----------
     mean_, variance_ : ndarray of shape (d,)
-    mean_variance_ : ndarray of shape (d,)
-        Sampling variance of `mean_`, 0 if it was given.
+    mean_variance_, variance_variance_ : ndarray of shape (d,)
+        Sampling variances of `mean_` and `variance_`, 0 if given.
     noise_variance_ : ndarray of shape (d,) or None
     kurtosis_, second_moment_ : ndarray of shape (d,)
         Moments of the population for robust intervals.
@@ -99,7 +99,7 @@ class Normal(Prior):
         spread = (masses * (atoms[:, 0] - self.mean_) ** 2).sum() / total
         spread = spread if self.variance is None else self.variance
         self.variance_ = np.atleast_1d(np.asarray(spread, float))
-        self.mean_variance_ = np.zeros(1)
+        self.mean_variance_ = self.variance_variance_ = np.zeros(1)
         self.n_parameters_ = (self.mean is None) + (self.variance is None)
 
     def _fit(self, likelihood: Likelihood) -> None:
@@ -141,6 +141,11 @@ class Normal(Prior):
                 for table, profile in zip(tables, profiles, strict=True)
             ]
         )
+        information = np.array([profile.information for profile in profiles])
+        if self.covariance == "spherical":
+            information[:] = information.sum()
+        learned = self.variance is None and min(table.size for table in tables) > 1
+        self.variance_variance_ = scale**2 / information if learned else np.zeros(d)
         n_variances = 1 if self.covariance == "spherical" else d
         self.n_parameters_ = d * (self.mean is None) + n_variances * (self.variance is None)
         self._explain(likelihood, tables)
@@ -217,10 +222,17 @@ class Normal(Prior):
 
 
 class NormalPosterior(Posterior):
-    """``N(a_i x_i + (1 - a_i) mean, (1 - a_i) variance + (1 - a_i)**2 Var(mean))``.
+    """``N(a_i x_i + (1 - a_i) mean, g_1 + g_2 + 2 g_3)``, the population's uncertainty included.
 
-    The second term of the variance is what the estimation of the population mean adds; with it the
-    expected squared error of Theorem 1, ``d noise/n ((1 - a)/m + a)``, is met exactly.
+    With ``v_i = variance + s_i**2`` and ``a_i = variance / v_i``,
+
+        g_1 = (1 - a_i) variance,   g_2 = (1 - a_i)**2 Var(mean),
+        g_3 = (1 - a_i)**2 Var(variance) / v_i.
+
+    The first is the posterior variance if the population were known, the second what estimating
+    its mean adds: together they are the expected squared error of Theorem 1, ``d noise/n ((1 - a)/m
+    + a)``, exactly. The third is what estimating its variance adds; it counts twice, since ``g_1``
+    at the estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri, 2000).
 
     Parameters
     ----------
@@ -236,7 +248,9 @@ class NormalPosterior(Posterior):
             weight = np.where(noise == 0, 1.0, prior.variance_ / (prior.variance_ + noise))
         self.weight = self._weight = weight
         self.mean = weight * values + (1 - weight) * prior.mean_
-        self.sd = np.sqrt((1 - weight) * prior.variance_ + (1 - weight) ** 2 * prior.mean_variance_)
+        total = np.where(weight < 1, prior.variance_ + noise, 1.0)
+        uncertain = prior.mean_variance_ + 2 * prior.variance_variance_ / total
+        self.sd = np.sqrt((1 - weight) * prior.variance_ + (1 - weight) ** 2 * uncertain)
         # weight**2 * noise without 0 * inf
         self._own_variance = weight * (1 - weight) * prior.variance_
         self._prior = prior
@@ -270,4 +284,6 @@ class NormalPosterior(Posterior):
             robust.gaussian_critical_value(column, kurtosis, level)
             for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
         ]
-        return np.sqrt(variance) * np.stack(critical, axis=1)
+        half = np.sqrt(variance) * np.stack(critical, axis=1)
+        # nor narrower than for a normal population, whose variance may be badly known
+        return np.maximum(half, self.quantile((1 + level) / 2) - self.mean)

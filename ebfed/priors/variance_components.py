@@ -21,10 +21,14 @@ __all__ = ["Profile", "Table", "fit_components"]
 
 @dataclass
 class Profile:
-    """Best mean given the ratio of variances, and what the criterion needs of it."""
+    """Best mean given the ratio of variances, and what the criterion needs of it.
+
+    `weight` is the expected information about the mean, `information` that about the ratio.
+    """
 
     mean: float
     weight: float
+    information: float
     quadratic: float
     log_det: float
     slope_det: float
@@ -95,6 +99,7 @@ class Table:
         return Profile(
             mean=mean,
             weight=weight if weight else np.inf,
+            information=0.5 * float((weights / total).sum()) or np.inf,
             quadratic=float((squares / total).sum()),
             log_det=float(self.counts @ np.log(total)),
             slope_det=weight,

@@ -78,10 +78,11 @@ def test_group_means_and_their_errors(case):
     posterior = estimator.posterior()
     expected = effects(dataset, method).loc[estimator.groups_.astype(str)]
     np.testing.assert_allclose(posterior.mean[:, 0], expected["blup"], rtol=STORED)
-    # lme4's are given the mean; ours add what estimating it adds.
-    away = 1 - posterior.weight
-    given_mean = np.sqrt(posterior.sd**2 - away**2 * estimator.prior_.mean_variance_)
-    np.testing.assert_allclose(given_mean[:, 0], expected["sd"], rtol=STORED)
+    # lme4's are given the population; ours add what estimating its mean and variance adds.
+    prior, away = estimator.prior_, 1 - posterior.weight
+    total = prior.variance_ + estimator.noise_variance_ / estimator.summaries_.n[:, None]
+    added = away**2 * (prior.mean_variance_ + 2 * prior.variance_variance_ / total)
+    np.testing.assert_allclose(np.sqrt(posterior.sd**2 - added)[:, 0], expected["sd"], rtol=STORED)
 
 
 def test_reports_hold_the_same_figures(case):

@@ -5,6 +5,8 @@ how likely a right implementation was to miss them when the seeds were chosen: 3
 4 s.e. .006 % for each figure.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -178,6 +180,42 @@ def test_coverage_of_intervals(model):
         covered.append(((lower[:, 0] <= truth) & (truth <= upper[:, 0])).mean())
     print(f"\n{model}: {100 * np.mean(covered):.2f} %")
     assert 0.94 <= np.mean(covered) <= 0.96
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("n_groups", [5, 10, 20])
+def test_coverage_with_few_groups(model, n_groups):
+    """With a handful of groups the variance of the population is hardly known: intervals say so.
+
+    Nominal 95 %. Without what estimating the variance adds (`variance_variance_`), coverage is 82
+    to 93 % here; with it, at least 92 % on average over 400 repetitions.
+    """
+    covered, plain = [], []
+    for seed in range(400):
+        rows = np.random.default_rng(1000 + seed).integers(3, 15, n_groups)
+        if model == "bernoulli":
+            groups = np.repeat(np.arange(n_groups), rows)
+            rng = np.random.default_rng(seed)
+            truth = rng.beta(4, 4, n_groups)
+            y = (rng.random(len(groups)) < truth[groups]).astype(float)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", eb.IdentificationWarning)
+                fitted = eb.BernoulliEB().fit(y, groups=groups)
+        else:
+            X, groups, truth = make_gaussian_groups(
+                n_groups, rows, group_variance=0.3, random_state=seed
+            )
+            fitted = eb.GaussianEB().fit(X, groups=groups)
+        lower, upper = fitted.posterior().interval(0.95)
+        covered.append(((lower[:, 0] <= truth) & (truth <= upper[:, 0])).mean())
+        fitted.prior_.variance_variance_ = np.zeros(1)
+        lower, upper = fitted.posterior().interval(0.95)
+        plain.append(((lower[:, 0] <= truth) & (truth <= upper[:, 0])).mean())
+    covered, plain = np.mean(covered), np.mean(plain)
+    print(f"\n{model}, m={n_groups}: {100 * covered:.1f} %, without: {100 * plain:.1f} %")
+    assert covered >= 0.92
+    assert plain < covered - 0.01
 
 
 @pytest.mark.slow

@@ -172,9 +172,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             return self.fit(X, y, groups=groups)
         summary = self._read(X, y, groups, reset=False)[0]
         if groups is None and not isinstance(X, Clients | Summary):
-            summary = Summary(
-                summary.ids + len(self.summaries_), summary.n, summary.mean, summary.scatter
-            )
+            if self.groups_.dtype.kind != "i":
+                raise ValueError("groups must label the rows, as they did before.")
+            start = self.groups_[-1] + 1
+            summary = Summary(summary.ids + start, summary.n, summary.mean, summary.scatter)
         return self._learn(self.summaries_.merge(summary))
 
     def _learn(self, summary: Summary) -> Self:
@@ -380,9 +381,9 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         try:
             return validate_data(self, X, dtype=np.float64, reset=reset)
         except (TypeError, ValueError) as error:
-            if "X" in str(error):
-                raise
-            raise type(error)(f"X must hold numbers: {error}") from None
+            if "could not convert" in str(error) or "argument must be" in str(error):
+                raise type(error)(f"X must hold numbers: {error}") from None
+            raise
 
     def _values(self, X: Any, groups: Any) -> NDArray:
         if isinstance(X, Clients | Summary):
@@ -400,6 +401,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         summary = X.summarise() if isinstance(X, Clients) else X
         if not len(summary):
             raise ValueError("X holds no clients.")
+        labels = summary.ids
+        ids, codes = number_labels(labels, "ids")
+        if len(ids) < len(labels):
+            raise ValueError("ids must be all different; merge the summaries of one client.")
+        summary = summary.take(np.argsort(codes))
         if reset:
             self.n_features_in_ = summary.n_features
         elif summary.n_features != self.n_features_in_:
@@ -407,7 +413,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                 f"X has {summary.n_features} features, but {type(self).__name__} was fitted with "
                 f"{self.n_features_in_}."
             )
-        return summary, summary.ids, self._remember(Style(), reset)
+        return summary, labels, self._remember(Style(), reset)
 
     def _remember(self, style: Style, reset: bool) -> Style:
         if reset:

@@ -77,8 +77,13 @@ class Binomial(Likelihood):
     def nodes(self, k: int) -> NDArray:
         """``sin(t)**2`` for even t: a count is equally informative everywhere on that scale."""
         k = int(max(k, min(4 * np.sqrt(np.max(self.trials, initial=0)) * np.pi, 2000)))
+        even = np.sin(np.linspace(0, np.pi / 2, k)) ** 2
+        # proportions known more sharply than the grid are nodes themselves
+        sharp = self.local[self.trials > (k / np.pi) ** 2, 0]
+        if len(sharp) > 1000:
+            sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         # off 0 and 1 by less than matters: no count is impossible anywhere
-        return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)
+        return np.unique(np.clip(np.append(even, sharp), 1e-12, 1 - 1e-12))
 
     def combine(self, weights: NDArray) -> NDArray:
         """Weighted successes over weighted trials."""

@@ -204,12 +204,20 @@ class Prior(BaseEstimator, ABC):
         check_is_fitted(self, "mean_")
         atoms, log_masses = self._grid(likelihood)
         n_blocks = 1 + len(likelihood) * len(atoms) // 4_000_000
-        return np.concatenate(
+        marginal = np.concatenate(
             [
                 logsumexp(block.logpdf(atoms) + log_masses, axis=1)
                 for block in likelihood.split(n_blocks)
             ]
         )
+        if likelihood.exact is not None:  # there, the message has the population's own density
+            seen = ~np.isnan(likelihood.exact).any(axis=1)
+            marginal[seen] = self._density(likelihood.exact[seen])
+        return marginal
+
+    def _density(self, theta: NDArray) -> NDArray:
+        """Log-density of parameters that were seen, shape (k,)."""
+        return self.logpdf(theta)
 
 
 def _relative(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:

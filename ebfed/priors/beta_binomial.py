@@ -22,10 +22,13 @@ __all__ = [
 
 # A concentration alpha + beta this large is a point mass to every digit of float64.
 POINT_MASS = 1e14
+# Time and memory of the likelihood grow with the longest group.
+MOST_TRIALS = 10_000_000
 
 
 def ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> NDArray:
     """Log-probability of a sequence with z successes in n trials, shape (n,): running sums."""
+    _check_size(rows)
     steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
     with np.errstate(divide="ignore"):
         up, down, all_ = (
@@ -34,6 +37,14 @@ def ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> 
         )
     successes = rows.successes[:, 0]
     return up[successes] + down[rows.trials - successes] - all_[rows.trials]
+
+
+def _check_size(rows: Binomial) -> None:
+    if np.max(rows.trials, initial=0) > MOST_TRIALS:
+        raise ValueError(
+            f"the beta-binomial likelihood is computed up to {MOST_TRIALS:,} trials of a group; "
+            "with more, proportions are nearly Gaussian: use posterior_from."
+        )
 
 
 def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:
@@ -53,6 +64,7 @@ def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
     pooled = float(counts @ successes / (counts @ trials))
     if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
         return pooled, 0.0
+    _check_size(rows)
     size = int(trials.max())
     steps = np.arange(size)
     up, down, both = (

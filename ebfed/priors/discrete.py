@@ -95,6 +95,9 @@ class Discrete(Prior):
         with np.errstate(divide="ignore"):
             return np.log(same @ self.weights_)
 
+    def _density(self, theta: NDArray) -> NDArray:
+        raise ValueError("a discrete population has no density at parameters seen without noise.")
+
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, d)."""
         rng = np.random.default_rng(random_state)
@@ -103,6 +106,10 @@ class Discrete(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         rows, counts = self._settled(likelihood).compress()
         self.duality_gap_: float | None = None
+        self._say(
+            "Intervals of a discrete population hold only its atoms and take it as known; where "
+            "the true population is continuous they are too short."
+        )
         if isinstance(self.atoms, str):
             if self.atoms != "npmle":
                 raise ValueError(
@@ -155,8 +162,10 @@ class Discrete(Prior):
                     f"weights must be {len(atoms)} nonnegative numbers, not all zero; "
                     f"{self.weights!r} came."
                 )
+            self._explains(rows, atoms[weights > 0])
             self._set(atoms, weights, free=0)
             return
+        self._explains(rows, atoms)
         relative = _relative(rows.logpdf(atoms))
         weights = np.full(len(atoms), 1 / len(atoms))
         for _ in range(200):
@@ -166,6 +175,12 @@ class Discrete(Prior):
             if gap <= self.tol:
                 break
         self._set(atoms, weights, free=len(atoms) - 1)
+
+    @staticmethod
+    def _explains(rows: Likelihood, atoms: NDArray) -> None:
+        lost = np.isneginf(rows.logpdf(atoms)).all(axis=1)
+        if lost.any():
+            raise ValueError(f"no atom makes the messages of {lost.sum()} clients possible.")
 
     def _npmle(self, rows: Likelihood, counts: NDArray) -> None:
         nodes = rows.nodes(self.n_nodes)

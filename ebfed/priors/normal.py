@@ -258,7 +258,8 @@ class NormalPosterior(Posterior):
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import ndtri
 
-        return self.mean + ndtri(q) * self.sd
+        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
+            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
 
     def prob_below(self, threshold: float) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
@@ -284,6 +285,4 @@ class NormalPosterior(Posterior):
             robust.gaussian_critical_value(column, kurtosis, level)
             for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
         ]
-        half = np.sqrt(variance) * np.stack(critical, axis=1)
-        # nor narrower than for a normal population, whose variance may be badly known
-        return np.maximum(half, self.quantile((1 + level) / 2) - self.mean)
+        return np.sqrt(variance) * np.stack(critical, axis=1)

@@ -81,8 +81,9 @@ class Posterior(ABC):
         level : float in (0, 1)
         kind : {"eb", "robust"}
             ``"eb"``: equal-tailed interval of the posterior; right on average over clients if the
-            fitted family of priors is. ``"robust"``: as wide as it must be for any population
-            with the same second and fourth moments (Armstrong, Kolesár, Plagborg-Møller, 2022).
+            fitted family of priors is. ``"robust"``, for normal and beta priors: as wide as it
+            must be for any population with the same second and fourth moments (Armstrong, Kolesár,
+            Plagborg-Møller, 2022), and never narrower than ``"eb"``.
 
         Returns
         -------
@@ -96,12 +97,16 @@ class Posterior(ABC):
         """
         if not isinstance(level, Real) or not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+        if kind not in ("eb", "robust"):
+            raise ValueError(f"kind must be 'eb' or 'robust'; {kind!r} came.")
+        # between atoms, a mean may lie beyond every quantile
+        lower = np.minimum(self.quantile((1 - level) / 2), self.mean)
+        upper = np.maximum(self.quantile((1 + level) / 2), self.mean)
         if kind == "robust":
             half = self._robust_half_width(level)
-            return self.mean - half, self.mean + half
-        if kind != "eb":
-            raise ValueError(f"kind must be 'eb' or 'robust'; {kind!r} came.")
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+            # where the population is badly known, its own family may be the wider
+            lower, upper = np.minimum(lower, self.mean - half), np.maximum(upper, self.mean + half)
+        return lower, upper
 
     def _robust_half_width(self, level: float) -> NDArray:
         raise ValueError(
@@ -196,7 +201,10 @@ class DiscretePosterior(Posterior):
 
         n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
         for block in self.likelihood.split(n_blocks):
-            yield softmax(block.logpdf(self.atoms) + self.log_weights, axis=1)
+            joint = block.logpdf(self.atoms) + self.log_weights
+            # a message that no atom makes possible says nothing about which
+            joint[np.isneginf(joint).all(axis=1)] = self.log_weights
+            yield softmax(joint, axis=1)
 
     def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
         return np.concatenate([function(weights) for weights in self.weights()])

@@ -189,5 +189,9 @@ def _moments(tables: list[Table], scale: float) -> float:
         each = weights / table.counts
         excess += (each * table.scatters + weights * (table.means - mean) ** 2).sum()
         excess -= noise * (table.size - lost)
-        unit += total - lost * (weights * each).sum() / total
+        # total - sum(each**2) / total, without cancellation where one weight outweighs the rest
+        before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
+        after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
+        others = before + after + each * (table.counts - 1)
+        unit += (weights * others).sum() / total if lost else total
     return max(0.0, float(excess / unit))

@@ -167,7 +167,7 @@ def _draw_margin(prior: Prior, column: int, ax: Axes) -> None:
 
 
 def plot_population(
-    populations: Mapping[str, Any],
+    populations: Mapping[str, Any] | Any,
     *,
     column: int = 0,
     support: tuple[float, float] | None = None,
@@ -178,7 +178,7 @@ def plot_population(
 
     Parameters
     ----------
-    populations : mapping of name to fitted Prior or estimator
+    populations : fitted Prior or estimator, or mapping of name to such
     column : int
         Which column of `X`, if several were fitted.
     support : tuple of float, optional
@@ -204,6 +204,8 @@ def plot_population(
     ['beta', 'npmle']
     """
     ax = _axes(ax)
+    if not isinstance(populations, Mapping):
+        populations = {"population": populations}
     priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
     atoms = {name: _atoms(prior, column) for name, prior in priors.items()}
     low, high = support or _reach(list(priors.values()), column)

@@ -54,7 +54,7 @@ def summary_table(estimator: Any) -> Text:
         lines.append(f"Weight of a group's own data against the mean: {_range(weight, '.3f')}")
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
         lines.append(
-            f"{len(prior.atoms_)} atoms; the log-likelihood is within {gap:.1g} of its maximum."
+            f"Atoms: {len(prior.atoms_)}; the log-likelihood is within {gap:.1g} of its maximum."
         )
     for note in estimator.notes_:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")

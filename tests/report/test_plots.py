@@ -93,6 +93,11 @@ def test_shrinkage_of_one_of_several_columns(column, ax):
 def test_shrinkage_without_spread(rows, ax):
     fit = eb.GaussianEB().fit(np.array(rows), groups=np.arange(len(rows)) // 2)
     plot_shrinkage(fit, ax=ax)
+    # every group lies at one place, within axes that have a width
+    places = np.asarray(ax.collections[-1].get_offsets())
+    np.testing.assert_allclose(places[:, 1], fit.predict()[0])
+    for low, high in (ax.get_xlim(), ax.get_ylim()):
+        assert low < places.min() <= places.max() < high
 
 
 def test_shrinkage_leaves_out_groups_without_rows(ax):

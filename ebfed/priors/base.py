@@ -95,7 +95,7 @@ class Prior(BaseEstimator, ABC):
         """Run EM over a grid of theta."""
         rows, counts = self._settled(likelihood).compress()
         atoms = self._nodes(rows, *self.support)
-        likelihoods, scale = _relative(rows.logpdf(atoms))
+        likelihoods, scale = relative_likelihoods(rows.logpdf(atoms))
         self._start(rows, counts)
         path = [-np.inf]
         for _ in range(2000):
@@ -210,9 +210,10 @@ class Prior(BaseEstimator, ABC):
                 for block in likelihood.split(n_blocks)
             ]
         )
-        if likelihood.exact is not None:  # there, the message has the population's own density
-            seen = ~np.isnan(likelihood.exact).any(axis=1)
-            marginal[seen] = self._density(likelihood.exact[seen])
+        exact = likelihood.exact
+        if exact is not None:  # there, the message has the population's own density
+            seen = ~np.isnan(exact).any(axis=1)
+            marginal[seen] = self._density(exact[seen])
         return marginal
 
     def _density(self, theta: NDArray) -> NDArray:
@@ -220,7 +221,7 @@ class Prior(BaseEstimator, ABC):
         return self.logpdf(theta)
 
 
-def _relative(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:
+def relative_likelihoods(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:
     """Likelihoods with each row divided by its largest, and the log of that largest."""
     scale = log_likelihoods.max(axis=1)
     return np.exp(log_likelihoods - scale[:, None]), scale

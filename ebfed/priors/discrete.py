@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.base import Prior
+from ebfed.priors.base import Prior, relative_likelihoods
 
 __all__ = ["Discrete"]
 
@@ -166,7 +166,7 @@ class Discrete(Prior):
             self._set(atoms, weights, free=0)
             return
         self._explains(rows, atoms)
-        relative = _relative(rows.logpdf(atoms))
+        relative, _ = relative_likelihoods(rows.logpdf(atoms))
         weights = np.full(len(atoms), 1 / len(atoms))
         for _ in range(200):
             weights = _newton(relative, counts, weights)
@@ -282,10 +282,6 @@ def _seen(likelihood: Likelihood) -> NDArray | None:
     if exact is None or not told.any() or np.isnan(exact[told]).any():
         return None
     return exact[told]
-
-
-def _relative(log_likelihoods: NDArray) -> NDArray:
-    return np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True))
 
 
 def _gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:

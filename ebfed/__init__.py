@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ebfed import channels, datasets, engines, likelihoods, priors, testing
+    from ebfed import channels, datasets, engines, likelihoods, priors, privacy, testing, theory
     from ebfed.clients import Clients, Summary
     from ebfed.estimators import BernoulliEB, GaussianEB, posterior_from
 
@@ -21,6 +21,7 @@ _HOME = {
     "posterior_from": "ebfed.estimators",
     "Clients": "ebfed.clients",
     "Summary": "ebfed.clients",
+    "Guess": "ebfed.channels",
     "IdentificationWarning": "ebfed.priors",
 }
 _MODULES = (
@@ -29,15 +30,18 @@ _MODULES = (
     "engines",
     "likelihoods",
     "priors",
+    "privacy",
     "report",
     "studies",
     "testing",
+    "theory",
 )
 
 __all__ = [
     "BernoulliEB",
     "Clients",
     "GaussianEB",
+    "Guess",
     "IdentificationWarning",
     "Summary",
     "channels",
@@ -46,9 +50,11 @@ __all__ = [
     "likelihoods",
     "posterior_from",
     "priors",
+    "privacy",
     "report",
     "studies",
     "testing",
+    "theory",
 ]
 
 

@@ -1,6 +1,32 @@
 """What may leave a client: one file per channel."""
 
 from ebfed.channels.base import Channel
+from ebfed.channels.clip import Clip
+from ebfed.channels.design import Guess
+from ebfed.channels.discrete_gaussian import DiscreteGaussian
 from ebfed.channels.exact import Exact
+from ebfed.channels.gaussian import Gaussian
+from ebfed.channels.laplace import Laplace
+from ebfed.channels.one_bit import OneBit
+from ebfed.channels.piecewise import Hybrid, Piecewise
+from ebfed.channels.quantizer import Quantizer
+from ebfed.channels.randomized_response import RandomizedResponse
+from ebfed.channels.two_bit import TwoBit
+from ebfed.channels.unary_encoding import UnaryEncoding
 
-__all__ = ["Channel", "Exact"]
+__all__ = [
+    "Channel",
+    "Clip",
+    "DiscreteGaussian",
+    "Exact",
+    "Gaussian",
+    "Guess",
+    "Hybrid",
+    "Laplace",
+    "OneBit",
+    "Piecewise",
+    "Quantizer",
+    "RandomizedResponse",
+    "TwoBit",
+    "UnaryEncoding",
+]

@@ -3,18 +3,22 @@
 A `Channel` says what a client sends of its summary and what the server may conclude from it:
 
 - `encode` turns a block of summaries into a message, a plain dict of arrays with one entry per
-  client; labels never leave;
+  client; labels never leave, numbers of rows do;
 - `decode` estimates each client's local mean from the message, without bias;
 - `likelihood` says what the message tells about each client's parameter under a model of its
-  data; the prior is fitted to that and to nothing else.
+  data; the prior is fitted to that and to nothing else;
+- `guarantee` says what a client is promised, `event` the same to an accountant, `bits` what a
+  report costs to send.
 
 A channel is a scikit-learn estimator without `fit`, so that its arguments can be searched over.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +26,42 @@ from sklearn.base import BaseEstimator
 
 from ebfed.clients import Summary
 from ebfed.likelihoods import Likelihood
+from ebfed.privacy import events
 
-__all__ = ["Channel", "Message"]
+__all__ = ["Channel", "Message", "Model"]
 
 Message = dict[str, NDArray]
+Model = Callable[[Message], Likelihood]
 
 
 class Channel(BaseEstimator, ABC):
     """What may leave a client."""
 
+    identifies_spread: ClassVar[bool] = True
+    """Whether messages of many clients carry the spread of a population, not only its mean."""
+
     @abstractmethod
-    def encode(self, summary: Summary, rng: np.random.Generator) -> Message:
-        """Turn the summaries of a block of clients into what they send."""
+    def encode(self, summary: Summary, rng: Any = None) -> Message:
+        """Turn the summaries of a block of clients into what they send.
+
+        Parameters
+        ----------
+        summary : Summary
+        rng : Stream, int, Generator, None or "secure"
+            A simulation draws from a reproducible stream; ``"secure"`` draws from the operating
+            system through OpenDP, for clients whose privacy is real.
+        """
 
     @abstractmethod
     def decode(self, message: Message) -> NDArray:
         """Estimate each client's local mean without bias, shape (n_clients, d)."""
 
     @abstractmethod
-    def likelihood(self, message: Message, model: Callable[[Message], Likelihood]) -> Likelihood:
+    def variance(self, summary: Summary) -> NDArray:
+        """Variance of `decode` around each client's local mean, shape (n_clients, d)."""
+
+    @abstractmethod
+    def likelihood(self, message: Message, model: Model) -> Likelihood:
         """Say what the message tells about each client's parameter.
 
         Parameters
@@ -49,3 +70,24 @@ class Channel(BaseEstimator, ABC):
         model : callable
             The likelihood of exact figures ``n``, ``mean``, ``scatter``.
         """
+
+    def guarantee(self, n_features: int = 1) -> tuple[float, float]:
+        """Return epsilon and delta of one report, whatever the client's data: local privacy."""
+        return math.inf, 0.0
+
+    def event(self, n_features: int = 1) -> Any:
+        """Return one report as an event of dp-accounting, for any two clients exchanged."""
+        return events.open_release()
+
+    def clipped(self, summary: Summary) -> NDArray[np.bool_]:
+        """Tell which clients' local means the channel clips, shape (n_clients,)."""
+        return np.zeros(len(summary), bool)
+
+    @property
+    @abstractmethod
+    def bits(self) -> float:
+        """Bits of one report on one coordinate; NaN where they depend on the number of rows."""
+
+    def message_bits(self, summary: Summary) -> NDArray:
+        """Bits that each client sends, the number of its rows not counted, shape (n_clients,)."""
+        return np.full(len(summary), self.bits * summary.n_features)

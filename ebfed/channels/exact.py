@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels.base import Channel, Message
+from ebfed.channels.base import Channel, Message, Model
 from ebfed.clients import Summary
 from ebfed.likelihoods import Likelihood
 
@@ -21,18 +21,27 @@ class Exact(Channel):
     --------
     >>> summary = Summary.from_rows([1.0, 3.0, 8.0], groups=["a", "a", "b"])
     >>> channel = Exact()
-    >>> channel.decode(channel.encode(summary, np.random.default_rng())).ravel()
+    >>> channel.decode(channel.encode(summary)).ravel()
     array([2., 8.])
     """
 
-    def encode(self, summary: Summary, rng: np.random.Generator) -> Message:
-        """Send ``n``, ``mean`` and ``scatter``; the generator is not used."""
+    def encode(self, summary: Summary, rng: Any = None) -> Message:
+        """Send ``n``, ``mean`` and ``scatter``; nothing is drawn."""
         return {"n": summary.n, "mean": summary.mean, "scatter": summary.scatter}
 
     def decode(self, message: Message) -> NDArray:
         """Return the means."""
         return message["mean"]
 
-    def likelihood(self, message: Message, model: Callable[[Message], Likelihood]) -> Likelihood:
+    def variance(self, summary: Summary) -> NDArray:
+        """Zero."""
+        return np.zeros_like(summary.mean)
+
+    def likelihood(self, message: Message, model: Model) -> Likelihood:
         """Return the likelihood of the clients' own data."""
         return model(message)
+
+    @property
+    def bits(self) -> float:
+        """Two numbers of 64 bits: mean and scatter."""
+        return 128.0

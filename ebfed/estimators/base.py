@@ -13,7 +13,10 @@ subclass names its `model`, the likelihood of exact figures.
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,15 +25,24 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ebfed.channels import Channel, Exact
+from ebfed.channels import Channel, Exact, Guess
 from ebfed.channels.base import Message
+from ebfed.channels.design import settle
+from ebfed.channels.report import Report
 from ebfed.clients import Clients, Summary, number_labels
 from ebfed.engines import Engine, Local
-from ebfed.likelihoods import Likelihood
-from ebfed.priors import Posterior, Prior
+from ebfed.likelihoods import Joined, Likelihood
+from ebfed.priors import IdentificationWarning, Posterior, Prior
+from ebfed.privacy.ledger import Entry, ledger
+from ebfed.streams import Stream, make_key
 from ebfed.tabular import Style, frame, read
 
 __all__ = ["Estimator", "LocationEstimator"]
+
+# Shares of the clients that report in each round, where each round aims the next.
+WAVES = (0.1, 0.9)
+# Of rates, where nothing else is guessed.
+DEFAULT_GUESS = Guess(mean=(0.2, 0.8), spread=0.2)
 
 
 class Estimator(BaseEstimator, ABC):
@@ -40,37 +52,57 @@ class Estimator(BaseEstimator, ABC):
     random_state: Any
 
     @abstractmethod
-    def start(self, n_features: int) -> dict:
-        """Return the state before the first round."""
+    def start(self, n_features: int, n_clients: int, size: int) -> dict:
+        """Return the state before the first round.
+
+        Parameters
+        ----------
+        n_features, n_clients : int
+        size : int
+            Rows of a typical client. What is in the arguments is public.
+        """
+
+    def broadcast(self, state: dict) -> dict:
+        """Return the part of the state that clients need."""
+        return state
 
     @abstractmethod
-    def local(
-        self, state: dict, memory: Any, clients: Any, rng: np.random.Generator
-    ) -> tuple[Message, Any]:
-        """Compute the messages of a block of clients, and what they keep."""
+    def local(self, state: dict, memory: Any, clients: Any, stream: Stream) -> tuple[Message, Any]:
+        """Compute the messages of a block of clients, and what they keep.
+
+        `memory` begins as ``{"turn": turns}``: the round in which each client is to answer, -1 for
+        never.
+        """
 
     @abstractmethod
     def update(self, state: dict, messages: Message) -> dict:
         """Return the next state, ``done`` if it is the last."""
 
-    def _run(self, clients: Clients | Summary, n_features: int) -> dict:
+    def _turns(self, n_clients: int, n_rounds: int, key: NDArray) -> NDArray:
+        """Round in which each client is to answer."""
+        return np.zeros(n_clients, np.int8)
+
+    def _run(self, clients: Clients | Summary, n_features: int, size: int) -> tuple[dict, dict]:
+        """Hold the conversation; returns the last state, and what all clients keep."""
         engine = Local() if self.engine is None else self.engine
         if not isinstance(engine, Engine):
             raise TypeError(f"engine must be an ebfed.engines.Engine; {engine!r} came.")
+        key = make_key(self.random_state)
+        state = self.start(n_features, len(clients), size)
+        turns = self._turns(len(clients), state["n_rounds"], key)
         blocks = clients.split(engine.n_blocks)
-        memories: list[Any] = [None] * len(blocks)
-        try:
-            rng = np.random.default_rng(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"random_state={self.random_state!r} is no seed: {error}.") from None
-        state = self.start(n_features)
+        firsts = np.cumsum([0, *map(len, blocks)])
+        memories: list[Any] = [
+            {"turn": turns[first:last]} for first, last in itertools.pairwise(firsts)
+        ]
         while not state["done"]:
-            streams = rng.spawn(len(blocks))
-            calls = [(state, *call) for call in zip(memories, blocks, streams, strict=True)]
+            sent = self.broadcast(state)
+            streams = [Stream(key, state["round"], int(first)) for first in firsts[:-1]]
+            calls = [(sent, *call) for call in zip(memories, blocks, streams, strict=True)]
             answers = engine.map(self.local, calls)
             memories = [memory for _, memory in answers]
             state = self.update(state, _join([message for message, _ in answers]))
-        return state
+        return state, _join(memories)
 
 
 def _join(messages: list[Message]) -> Message:
@@ -95,6 +127,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     prior: Any
     channel: Channel | None
+    guess: Guess | None
+    participation: Any
 
     prior_: Prior
     summaries_: Summary
@@ -115,28 +149,142 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def _make_prior(self) -> Prior:
         """Return an unfitted prior for the argument `prior`."""
 
-    # The round --------------------------------------------------------------------------------
+    # The rounds -------------------------------------------------------------------------------
 
-    def start(self, n_features: int) -> dict:
-        """Return the state before the round: nothing to broadcast."""
-        return {"done": False, "n_features": n_features}
+    def start(self, n_features: int, n_clients: int, size: int) -> dict:
+        """Return the state before the first round: how clients are to report.
+
+        Raises
+        ------
+        ValueError
+            If the channel says nothing about something that is to be estimated; nothing has left a
+            client then.
+        """
+        channel = self._channel()
+        prior = self._make_prior()
+        if prior.estimates_spread and not channel.identifies_spread and not self._replicates():
+            raise ValueError(
+                f"{channel!r} sends one bit per client, which carries nothing about the spread of "
+                "a population. Use channels.TwoBit, or a prior whose spread is given."
+            )
+        waves = isinstance(channel, Report) and isinstance(channel.range, str)
+        state = {
+            "round": 0,
+            "n_rounds": len(WAVES) if waves else 1,
+            "done": False,
+            "n_features": n_features,
+            "n_clients": n_clients,
+            "size": size,
+            "heard": [],
+            "settings": [],
+        }
+        return self._settle(state, self.guess)
+
+    def _settle(self, state: dict, guess: Guess | None) -> dict:
+        """Choose what the channel leaves open for the next round."""
+        channel, arguments = self._channel(), {}
+        if guess is not None and not isinstance(guess, Guess):
+            raise TypeError(f"guess must be an ebfed.channels.Guess; {guess!r} came.")
+        if isinstance(channel, Report):
+            public = state["n_features"], state["n_clients"], state["size"]
+            arguments = settle(channel, self.model, *public, guess)
+            clone(channel).set_params(**arguments).guarantee(state["n_features"])
+        return state | {"settings": [*state["settings"], arguments]}
+
+    def broadcast(self, state: dict) -> dict:
+        """Return which round it is and how to report."""
+        return {"round": state["round"], "settings": state["settings"][-1]}
+
+    def _turns(self, n_clients: int, n_rounds: int, key: NDArray) -> NDArray:
+        """Give each client one round, at random; -1 where it does not take part."""
+        asked = self._participants(n_clients, key)
+        turns = np.full(n_clients, -1, np.int8)
+        if n_rounds == 1:
+            turns[asked] = 0
+            return turns
+        order = np.random.default_rng([*key, 1]).permutation(np.flatnonzero(asked))
+        sizes = (np.cumsum(WAVES) * len(order)).round().astype(int)
+        for wave, (first, last) in enumerate(itertools.pairwise([0, *sizes])):
+            turns[order[first:last]] = wave
+        return turns
+
+    def _participants(self, n_clients: int, key: NDArray) -> NDArray:
+        """Tell which clients are asked to take part."""
+        wanted = self.participation
+        if wanted is None:
+            return np.ones(n_clients, bool)
+        if np.ndim(wanted) == 0:
+            if not isinstance(wanted, Integral) or not 1 <= wanted <= n_clients:
+                raise ValueError(
+                    f"participation must be a number of clients from 1 to {n_clients}, or a mask; "
+                    f"{wanted!r} came."
+                )
+            asked = np.zeros(n_clients, bool)
+            asked[np.random.default_rng([*key, 0]).permutation(n_clients)[:wanted]] = True
+            return asked
+        asked = np.asarray(wanted)
+        if asked.dtype != bool or asked.shape != (n_clients,) or not asked.any():
+            raise ValueError(
+                f"participation must be a number of clients or a mask of booleans, one for each of "
+                f"the {n_clients} groups in sorted order, not all false; {wanted!r} came."
+            )
+        return asked
 
     def local(
-        self, state: dict, memory: Any, clients: Summary, rng: np.random.Generator
+        self, state: dict, memory: Any, clients: Summary, stream: Stream
     ) -> tuple[Message, Any]:
-        """Send each client's summary through the channel."""
-        return self._channel().encode(clients, rng), memory
+        """Send the summaries of the clients whose turn it is through the channel."""
+        channel = clone(self._channel()).set_params(**state["settings"])
+        asked = memory["turn"] == state["round"]
+        message = channel.encode(clients, stream)
+        outside = channel.clipped(clients) & asked
+        if "clipped" in memory:
+            outside |= memory["clipped"]
+        if not asked.all():
+            message = {name: values[asked] for name, values in message.items()}
+        return message, memory | {"clipped": outside}
 
     def update(self, state: dict, messages: Message) -> dict:
-        """Fit the prior to what the messages say."""
-        prior = self._make_prior().fit(self._channel().likelihood(messages, self.model))
-        return state | {"prior": prior, "done": True}
+        """Fit the prior to what all messages say; before the last round, aim the next one."""
+        state = state | {"heard": [*state["heard"], messages], "round": state["round"] + 1}
+        if state["round"] == state["n_rounds"]:
+            return state | {"prior": self._fit_prior(state), "done": True}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentificationWarning)
+            fitted = self._fit_prior(state)
+        return self._settle(state, self._sharpened(fitted, state["n_features"]))
+
+    def _fit_prior(self, state: dict) -> Prior:
+        parts = tuple(
+            clone(self._channel()).set_params(**settings).likelihood(message, self.model)
+            for settings, message in zip(state["settings"], state["heard"], strict=False)
+        )
+        return self._make_prior().fit(parts[0] if len(parts) == 1 else Joined(parts))
+
+    def _sharpened(self, prior: Prior, n_features: int) -> Guess:
+        """Guess again, from an estimate and its standard errors."""
+        error = np.sqrt(getattr(prior, "mean_variance_", prior.variance_ / 10))
+        doubt = getattr(prior, "variance_variance_", prior.variance_**2)
+        first = self.guess
+        if first is None:
+            first = DEFAULT_GUESS
+        before = np.array([first.column(j, n_features) for j in range(n_features)]).T
+        # a variance that is not known better than its size is worth little
+        trust = np.where(doubt > 0, prior.variance_**2 / (prior.variance_**2 + doubt), 1.0)
+        variance = trust * prior.variance_ + (1 - trust) * before[2] ** 2
+        centre = np.clip(prior.mean_, before[0], before[1])
+        low, high = np.maximum(centre - error, before[0]), np.minimum(centre + error, before[1])
+        return Guess(mean=(low, high), spread=np.sqrt(variance))
 
     def _channel(self) -> Channel:
         channel = Exact() if self.channel is None else self.channel
         if not isinstance(channel, Channel):
             raise TypeError(f"channel must be an ebfed.channels.Channel; {channel!r} came.")
         return channel
+
+    def _replicates(self) -> bool:
+        """Whether a formula of a paper is wanted even where it cannot work."""
+        return False
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -170,6 +318,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """
         if not hasattr(self, "summaries_"):
             return self.fit(X, y, groups=groups)
+        if self._channel().guarantee()[0] < np.inf:
+            raise ValueError(
+                f"partial_fit would ask every client for a second report through "
+                f"{self._channel()!r}, at twice the privacy; fit all rows at once."
+            )
         summary = self._read(X, y, groups, reset=False)[0]
         if groups is None and not isinstance(X, Clients | Summary):
             if self.groups_.dtype.kind != "i":
@@ -179,10 +332,50 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return self._learn(self.summaries_.merge(summary))
 
     def _learn(self, summary: Summary) -> Self:
-        state = self._run(summary, summary.n_features)
+        d, size = (
+            summary.n_features,
+            int(np.median(summary.n[summary.n > 0], axis=0)) if summary.n.any() else 0,
+        )
+        state, memory = self._run(summary, d, size)
         self.summaries_ = summary
         self.prior_ = state["prior"]
+        self.settings_ = state["settings"]
+        self._turn = memory["turn"]
+        self._ledger = self._write_ledger(memory)
         return self
+
+    def _settled(self) -> list[Channel]:
+        """The channel of each round, with nothing left open."""
+        return [clone(self._channel()).set_params(**settings) for settings in self.settings_]
+
+    def _write_ledger(self, memory: dict) -> list[Entry]:
+        entries = []
+        for wave, channel in enumerate(self._settled()):
+            asked = memory["turn"] == wave
+            entries.append(
+                Entry(
+                    who="all clients" if asked.all() else f"asked in round {wave + 1}",
+                    channel=channel,
+                    clients=int(asked.sum()),
+                    clipped=int((memory["clipped"] & asked).sum()),
+                    bits=float(channel.message_bits(self.summaries_.take(asked)).sum()),
+                    n_features=self.summaries_.n_features,
+                )
+            )
+        return entries
+
+    @property
+    def privacy_(self) -> Any:
+        """Ledger of what left the clients: a frame with one row for each kind of release.
+
+        Columns: ``who``; ``what`` they sent; how many ``clients``, and how many ``times`` each;
+        ``epsilon`` and ``delta`` of all that one client sent, under the `relation` named, given
+        the ``assumptions``; ``bits`` sent in all; and how many clients' means were ``clipped``,
+        which is counted at home and not sent.
+        """
+        check_is_fitted(self, "prior_")
+        silent = int((self._turn < 0).sum())
+        return frame(ledger(self._ledger, silent), self._output(self._style_))
 
     @property
     def groups_(self) -> NDArray:
@@ -427,9 +620,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _known(self, ids: NDArray) -> Summary:
         """Summaries of these groups in the fit, empty for groups that were not in it."""
-        import pandas as pd
-
-        place = pd.Index(self.summaries_.ids).get_indexer(pd.Index(ids))
+        place = self._places(ids)
         found = self.summaries_.take(np.maximum(place, 0))
         seen = place >= 0
         return Summary(
@@ -438,6 +629,12 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             np.where(seen[:, None], found.mean, 0.0),
             np.where(seen[:, None], found.scatter, 0.0),
         )
+
+    def _places(self, ids: NDArray) -> NDArray:
+        """Where these groups are among those of the fit, -1 if they were not in it."""
+        import pandas as pd
+
+        return pd.Index(self.summaries_.ids).get_indexer(pd.Index(ids))
 
     def _prior_instance(self, names: dict[str, Prior]) -> Prior:
         """Return the prior that the argument names, or a copy of the one it is."""

@@ -6,9 +6,10 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from ebfed.channels import Channel
+from ebfed.channels import Channel, Exact, Guess
 from ebfed.channels.base import Message
 from ebfed.clients import Clients, Summary
 from ebfed.engines import Engine
@@ -37,7 +38,8 @@ class BernoulliEB(LocationEstimator):
     ----------
     method : {"ml", "moments", "paper"}
         How the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023), where each
-        client takes mean and variance of the others' raw proportions; for replication, since it
+        client takes mean and variance of the others' raw proportions (of their randomised reports:
+        Theorem 4, through any channel); for replication, since it
         counts sampling noise as spread.
     prior : "beta", "npmle" or Prior
         The population. A `Prior` is copied, and brings its own method.
@@ -46,6 +48,11 @@ class BernoulliEB(LocationEstimator):
         None: `X` must be 0 or 1.
     channel : Channel, optional
         What leaves a client; `channels.Exact()` if None.
+    guess : channels.Guess, optional
+        What is publicly assumed of the population: from it a channel chooses what it asks.
+    participation : int or bool array-like of shape (n_groups,), optional
+        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
+        anything. The others are estimated from their own rows and the fitted population.
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
@@ -81,6 +88,8 @@ class BernoulliEB(LocationEstimator):
         prior: str | Prior = "beta",
         binarize: float | None = None,
         channel: Channel | None = None,
+        guess: Guess | None = None,
+        participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
         random_state: Any = None,
     ):
@@ -88,6 +97,8 @@ class BernoulliEB(LocationEstimator):
         self.prior = prior
         self.binarize = binarize
         self.channel = channel
+        self.guess = guess
+        self.participation = participation
         self.engine = engine
         self.random_state = random_state
 
@@ -133,16 +144,36 @@ class BernoulliEB(LocationEstimator):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; {self.method!r} came.")
         return self._prior_instance({"beta": Beta(method=self.method), "npmle": Discrete("npmle")})
 
+    def _replicates(self) -> bool:
+        return self.method == "paper"
+
+    def _fit_prior(self, state: dict) -> Prior:
+        """Fit by maximum likelihood, or as in Theorem 4 to what randomised reports look like."""
+        channel = clone(self._channel()).set_params(**state["settings"][0])
+        prior = self._make_prior()
+        if isinstance(channel, Exact) or not (isinstance(prior, Beta) and self._replicates()):
+            return super()._fit_prior(state)
+        told = [message["n"] > 0 for message in state["heard"]]
+        reports = [channel.decode(message) for message in state["heard"]]
+        return prior.fit_raw_reports(
+            np.concatenate([report[kept] for report, kept in zip(reports, told, strict=True)])
+        )
+
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
         """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
-        told = self.summaries_.take(self.summaries_.n > 0)
+        told = self.summaries_.take((self.summaries_.n > 0) & (self._turn >= 0))
         if not (isinstance(self.prior_, Beta) and self.prior_.method == "paper" and len(told) > 2):
             return super()._posterior(summary, likelihood)
-        seen = self._known(summary.ids).n > 0
+        private = hasattr(self.prior_, "reports_")
+        reports = self.prior_.reports_ if private else told.mean
         mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
         concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
-        place = np.searchsorted(told.ids, summary.ids[seen])
+        import pandas as pd
+
+        place = pd.Index(told.ids).get_indexer(pd.Index(summary.ids))
+        seen, place = place >= 0, place[place >= 0]
         for j in range(mean.shape[1]):
-            means, concentrations = leave_one_out(told.mean[:, j])
+            means, concentrations = leave_one_out(reports[:, j], less=0.0 if private else 1.0)
+            means = np.clip(means, 1e-9, 1 - 1e-9)
             mean[seen, j], concentration[seen, j] = means[place], concentrations[place]
         return BetaPosterior(self._likelihood(summary), mean, concentration)

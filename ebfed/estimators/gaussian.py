@@ -7,12 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.channels import Channel
+from ebfed.channels import Channel, Exact, Guess
 from ebfed.channels.base import Message
 from ebfed.clients import LARGEST, SMALLEST, Summary
 from ebfed.engines import Engine
 from ebfed.estimators.base import LocationEstimator
-from ebfed.likelihoods import Gaussian
+from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors import Discrete, Normal, Posterior, Prior
 from ebfed.tabular import read
 
@@ -40,7 +40,13 @@ class GaussianEB(LocationEstimator):
         The population. A `Prior` is copied, and brings its own method. With a prior other than the
         normal, the noise is the pooled variance within groups.
     channel : Channel, optional
-        What leaves a client; `channels.Exact()` if None.
+        What leaves a client; `channels.Exact()` if None. Other channels report on the means alone,
+        so `variances` must be given.
+    guess : channels.Guess, optional
+        What is publicly assumed of the population: from it a channel without a range takes one.
+    participation : int or bool array-like of shape (n_groups,), optional
+        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
+        anything. The others are estimated from their own rows and the fitted population.
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
@@ -77,6 +83,8 @@ class GaussianEB(LocationEstimator):
         method: Literal["reml", "ml", "moments"] = "reml",
         prior: str | Prior = "normal",
         channel: Channel | None = None,
+        guess: Guess | None = None,
+        participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
         random_state: Any = None,
     ):
@@ -84,6 +92,8 @@ class GaussianEB(LocationEstimator):
         self.method = method
         self.prior = prior
         self.channel = channel
+        self.guess = guess
+        self.participation = participation
         self.engine = engine
         self.random_state = random_state
 
@@ -154,6 +164,27 @@ class GaussianEB(LocationEstimator):
             - 0.5 * summary.scatter / noise
         )
         return np.where(n > 0, log_density, 0.0).sum(axis=1)
+
+    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
+        """Weigh by what each client's own message left in the fitted mean."""
+        if not isinstance(self.prior_, Normal):
+            return super()._posterior(summary, likelihood)
+        return self.prior_.posterior(likelihood, own=self._own_noise(summary))
+
+    def _own_noise(self, summary: Summary) -> NDArray:
+        """Variance that the channel added to each client's message, infinite if it sent none."""
+        place = self._places(summary.ids)
+        turn = np.where(place >= 0, self._turn[np.maximum(place, 0)], -1)
+        own = np.full(summary.mean.shape, np.inf)
+        for wave, channel in enumerate(self._settled()):
+            asked = turn == wave
+            if asked.any():
+                own[asked] = (
+                    0.0
+                    if isinstance(channel, Exact)
+                    else channel.variance(self.summaries_.take(place[asked]))
+                )
+        return own
 
     @property
     def n_parameters_(self) -> int:

@@ -3,5 +3,15 @@
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.binomial import Binomial
 from ebfed.likelihoods.gaussian import Gaussian
+from ebfed.likelihoods.joined import Joined
+from ebfed.likelihoods.reported import Reported, ReportedCounts, ReportedMeans
 
-__all__ = ["Binomial", "Gaussian", "Likelihood"]
+__all__ = [
+    "Binomial",
+    "Gaussian",
+    "Joined",
+    "Likelihood",
+    "Reported",
+    "ReportedCounts",
+    "ReportedMeans",
+]

@@ -60,6 +60,17 @@ class Likelihood(ABC):
     def log_peak(self) -> NDArray:
         """Log-likelihood of each client at its own best guess, shape (n,)."""
 
+    @abstractmethod
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log marginal likelihood under the conjugate population with these moments, shape (n,).
+
+        Normal where theta lives on the line, beta on [0, 1]; coordinates are independent.
+
+        Parameters
+        ----------
+        mean, variance : ndarray of shape (d,)
+        """
+
     @property
     @abstractmethod
     def local(self) -> NDArray:
@@ -77,9 +88,10 @@ class Likelihood(ABC):
     def nodes(self, k: int) -> NDArray:
         """Return an increasing grid of at least `k` values of a scalar theta, shape (>= k,)."""
 
-    @abstractmethod
     def combine(self, weights: NDArray) -> NDArray:
         """Maximise ``sum_i weights[i, j] * logpdf_i(theta)`` over theta for each column j.
+
+        Coordinate by coordinate: the best of the nodes, refined by parabolas.
 
         Parameters
         ----------
@@ -89,6 +101,23 @@ class Likelihood(ABC):
         -------
         ndarray of shape (k, d)
         """
+        if self.n_features > 1:
+            columns = [self.column(j).combine(weights) for j in range(self.n_features)]
+            return np.hstack(columns)
+        nodes = self.nodes(400)
+        low, high = nodes[0], nodes[-1]
+        best = nodes[np.argmax(weights.T @ self.logpdf(nodes[:, None]), axis=1)]
+        step = np.full(len(best), np.diff(nodes).max())
+        for _ in range(15):
+            left, here, right = (
+                (weights * self.logpdf(np.clip(best + side * step, low, high)[:, None])).sum(axis=0)
+                for side in (-1, 0, 1)
+            )
+            bend = 2 * here - left - right
+            move = np.clip((right - left) / np.where(bend > 0, 2 * bend, np.inf), -1, 1)
+            best = np.clip(best + step * move, low, high)
+            step = step / 3
+        return best[:, None]
 
     @abstractmethod
     def compress(self) -> tuple[Self, NDArray]:
@@ -96,6 +125,10 @@ class Likelihood(ABC):
 
         Clients whose message says nothing, or gives theta away exactly, are left out.
         """
+
+    @abstractmethod
+    def column(self, j: int) -> Self:
+        """Keep one coordinate of theta."""
 
     @abstractmethod
     def take(self, index: NDArray | slice) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 
-__all__ = ["Binomial"]
+if TYPE_CHECKING:
+    from ebfed.likelihoods.reported import Law, ReportedCounts
+
+__all__ = ["Binomial", "beta_binomial_masses", "binomial_masses"]
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,69 @@ class Binomial(Likelihood):
         order = np.lexsort((*rows.successes.T, rows.trials))  # whatever the order of clients
         return rows.take(order), np.bincount(codes)[order].astype(float)
 
-    def column(self, j: int) -> Binomial:
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-probability of the counts where theta is beta with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        with np.errstate(divide="ignore"):
+            for z, *moments in zip(self.successes.T, mean, variance, strict=True):
+                for trials in np.unique(self.trials):
+                    at = self.trials == trials
+                    total[at] += np.log(beta_binomial_masses(int(trials), *moments)[z[at]])
+        return total
+
+    def through(
+        self, law: Law, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+    ) -> ReportedCounts:
+        """Likelihood of reports about these clients' proportions; see `Reported`."""
+        from ebfed.likelihoods.reported import ReportedCounts
+
+        told = told & (self.trials > 0)[:, None]
+        return ReportedCounts(law, reports, told, self.trials, centre, half)
+
+    def column(self, j: int) -> Self:
         """One coordinate."""
-        return Binomial(self.successes[:, [j]], self.trials)
+        return type(self)(self.successes[:, [j]], self.trials)
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.successes[index], self.trials[index])
+
+
+def binomial_masses(trials: int, theta: NDArray) -> NDArray:
+    """Probabilities of 0, ..., n successes at each of k rates, shape (k, n + 1).
+
+    Examples
+    --------
+    >>> binomial_masses(2, np.array([0.5]))
+    array([[0.25, 0.5 , 0.25]])
+    """
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    z = np.arange(trials + 1)
+    choose = gammaln(trials + 1) - gammaln(z + 1) - gammaln(trials - z + 1)
+    return np.exp(choose + xlogy(z, theta[:, None]) + xlog1py(trials - z, -theta[:, None]))
+
+
+def beta_binomial_masses(trials: int, mean: float, variance: float) -> NDArray:
+    """Probabilities of 0, ..., n successes where the rate is beta with these moments, (n + 1,).
+
+    With ``phi = 1 / (alpha + beta)`` they are ``C(n, z) prod_{j<z} (mean + j phi) prod_{j<n-z}
+    (1 - mean + j phi) / prod_{j<n} (1 + j phi)``, exact down to a variance of zero.
+
+    Examples
+    --------
+    >>> beta_binomial_masses(2, 0.5, 1 / 12)  # a uniform rate
+    array([0.3333, 0.3333, 0.3333])
+    """
+    from scipy.special import gammaln
+
+    spread = mean * (1 - mean)
+    steps = np.arange(trials) * (variance / (spread - variance) if variance > 0 else 0.0)
+    with np.errstate(divide="ignore"):
+        up, down, both = (
+            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
+            for start in (mean, 1 - mean, 1.0)
+        )
+    z = np.arange(trials + 1)
+    choose = gammaln(trials + 1) - gammaln(z + 1) - gammaln(trials - z + 1)
+    return np.exp(choose + up + down[::-1] - both[-1])

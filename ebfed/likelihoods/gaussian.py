@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
+
+if TYPE_CHECKING:
+    from ebfed.likelihoods.reported import Law, ReportedMeans
 
 __all__ = ["Gaussian"]
 
@@ -155,6 +158,44 @@ class Gaussian(Likelihood):
         counts = np.bincount(codes).astype(float)
         centre, level = (np.bincount(codes, x[:, 0]) / counts for x in (values, variances))
         return Gaussian(centre[:, None], level[:, None]), counts
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        variances = self.variances[:, [j if self.variances.shape[1] > 1 else 0]]
+        scatter = None if self.scatter is None else self.scatter[[j]]
+        return type(self)(self.values[:, [j]], variances, scatter, self.degrees)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the values where theta is normal with these moments, shape (n,)."""
+        total = self.variances + variance
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.log(2 * np.pi * total) + (self.values - mean) ** 2 / total
+        # a variance of zero met exactly: infinite density
+        terms = np.where(np.isnan(terms), -np.inf, terms)
+        return -0.5 * np.where(np.isinf(total), 0.0, terms).sum(axis=1)
+
+    def through(
+        self, law: Law, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+    ) -> ReportedMeans:
+        """Likelihood of reports about these clients' local means; see `Reported`.
+
+        Raises
+        ------
+        ValueError
+            If the scale of the variances is open.
+        """
+        from ebfed.likelihoods.reported import ReportedMeans
+
+        if self.scatter is not None:
+            raise ValueError(
+                "variances must be given: this channel reports on the means alone, and nothing of "
+                "the noise within groups leaves a client."
+            )
+        variances = np.broadcast_to(self.variances, self.values.shape)
+        told = told & np.isfinite(variances)
+        sizes = np.zeros(len(self), np.int64)
+        variances = np.where(told, variances, 1.0)
+        return ReportedMeans(law, reports, told, sizes, centre, half, variances)
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""

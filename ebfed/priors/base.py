@@ -61,6 +61,11 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
 
+    @property
+    def estimates_spread(self) -> bool:
+        """Whether fitting learns how wide the population is, not only where."""
+        return True
+
     def accepts(self, likelihood: Likelihood) -> bool:
         """Tell whether this prior can serve parameters of that likelihood."""
         low, high = likelihood.support

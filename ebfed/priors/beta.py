@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ebfed.priors import beta_binomial, robust
 from ebfed.priors.base import Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.search import maximise
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
 
@@ -84,6 +85,11 @@ class Beta(Prior):
         self.beta = beta
         self.method = method
 
+    @property
+    def estimates_spread(self) -> bool:
+        """Unless the parameters are given."""
+        return self.alpha is None
+
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, d), shape (k,)."""
         from scipy.special import betaln, xlog1py, xlogy
@@ -131,10 +137,50 @@ class Beta(Prior):
             total = self.alpha + self.beta
             self._set(np.full(d, self.alpha / total), np.full(d, 1 / total))
             self.n_parameters_ = 0
-        elif not isinstance(likelihood, Binomial):
-            super()._fit(likelihood)
-        else:
+        elif isinstance(likelihood, Binomial):
             self._fit_counts([likelihood.column(j) for j in range(d)])
+        elif likelihood.support == self.support:
+            self._fit_reports(likelihood)
+        else:
+            super()._fit(likelihood)
+
+    def _fit_reports(self, likelihood: Likelihood) -> None:
+        """Maximise the exact marginal likelihood of reports over mean and spread."""
+        if self.method != "ml":
+            raise ValueError(
+                f"method must be 'ml' where a channel randomises reports; {self.method!r} came."
+            )
+        d = likelihood.n_features
+        fits = [_fit_column(*likelihood.column(j).compress()) for j in range(d)]
+        mean, correlation = np.array([point for point, _ in fits]).T
+        self._set(mean, correlation / (1 - correlation))
+        for j, (_, covariance) in enumerate(fits):
+            spread = mean[j] * (1 - mean[j])
+            slope = np.array([(1 - 2 * mean[j]) * correlation[j], spread])  # of the variance
+            self.mean_variance_[j] = covariance[0, 0]
+            self.variance_variance_[j] = slope @ covariance @ slope
+            # of the fourth moment nothing is known, of the second as much as its standard error
+            second = min(self.variance_[j] + np.sqrt(self.variance_variance_[j]), spread)
+            self.second_moment_[j] = second
+            self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
+        if not np.isfinite(likelihood.local).any():
+            self._say("No client has data: the population is unknown, taken as uniform.", True)
+
+    def fit_raw_reports(self, reports: NDArray) -> Self:
+        """Take mean and variance of randomised reports for those of the rates (Theorem 4).
+
+        For replication: the variance is that of the randomisation, and says nothing of the rates.
+
+        Parameters
+        ----------
+        reports : ndarray of shape (n, d)
+            Unbiased estimates of the clients' proportions.
+        """
+        self.notes_, self.noise_variance_, self.reports_ = [], None, reports
+        mean = np.clip(reports.mean(axis=0), 1e-9, 1 - 1e-9)
+        variance = reports.var(axis=0, ddof=1)
+        self._set(mean, 1 / beta_binomial.concentration_from(mean, variance, less=0.0))
+        return self
 
     def _fit_counts(self, columns: list[Binomial]) -> None:
         tables = [column.compress() for column in columns]
@@ -248,6 +294,8 @@ class Beta(Prior):
         """Beta-binomial log-probability of each client's counts, shape (n,)."""
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Binomial):
+            if likelihood.support == self.support:
+                return likelihood.marginal(self.mean_, self.variance_)
             return super().log_marginal(likelihood)
         ordered = sum(
             beta_binomial.ordered_log_marginal(likelihood.column(j), mean, 1 / concentration)
@@ -256,6 +304,31 @@ class Beta(Prior):
             )
         )
         return ordered + likelihood.log_coefficient()
+
+
+def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+    """Mean and correlation ``variance / (mean (1 - mean))`` of rates, and their covariance."""
+    if not len(rows):
+        return np.array([0.5, 1 / 3]), np.zeros((2, 2))
+
+    def log_likelihood(point: NDArray) -> float:
+        mean, correlation = point
+        return float(
+            counts @ rows.marginal(np.array([mean]), np.array([correlation * mean * (1 - mean)]))
+        )
+
+    grid = [
+        np.array([mean, correlation])
+        for mean in (0.001, 0.01, *np.linspace(0.05, 0.95, 19), 0.99, 0.999)
+        for correlation in (0.0, 0.01, 0.03, 0.1, 0.25, 0.5, 0.8)
+    ]
+    best = max(grid, key=log_likelihood)
+    unit = np.array([np.sqrt(best[0] * (1 - best[0])), best[1] + 0.05]) / 3
+    low, high = np.array([1e-9, 0.0]), np.array([1 - 1e-9, 1 - 1e-6])
+    point, covariance = maximise(
+        lambda x: log_likelihood(x * unit), [best / unit], low / unit, high / unit
+    )
+    return point * unit, covariance * np.outer(unit, unit)
 
 
 class BetaPosterior(Posterior):

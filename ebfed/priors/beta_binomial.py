@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Binomial
-from ebfed.priors.scan import minimise
+from ebfed.priors.search import minimise
 
 __all__ = [
     "POINT_MASS",
@@ -124,20 +124,23 @@ def paper_moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:
     return mean, float(1 / concentration_from(np.array(mean), np.array(variance)))
 
 
-def concentration_from(mean: NDArray, variance: NDArray) -> NDArray:
-    """``mean (1 - mean) / variance - 1``, kept positive and finite."""
+def concentration_from(mean: NDArray, variance: NDArray, less: float = 1.0) -> NDArray:
+    """``mean (1 - mean) / variance - less``, kept positive and finite."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        concentration = mean * (1 - mean) / variance - 1
+        concentration = mean * (1 - mean) / variance - less
     concentration = np.where(variance > 0, concentration, POINT_MASS)
     return np.clip(concentration, 1e-6, POINT_MASS)
 
 
-def leave_one_out(proportions: NDArray) -> tuple[NDArray, NDArray]:
+def leave_one_out(proportions: NDArray, less: float = 1.0) -> tuple[NDArray, NDArray]:
     """Mean and concentration that each client sees in the others' proportions, eq. (6).
 
     Parameters
     ----------
     proportions : ndarray of shape (m,), m >= 3
+        Or reports that estimate them.
+    less : float
+        1 as in eq. (6); 0 as in Theorem 4.
 
     Returns
     -------
@@ -158,4 +161,4 @@ def leave_one_out(proportions: NDArray) -> tuple[NDArray, NDArray]:
     deviations = proportions - centre
     mean = centre - deviations / (m - 1)
     scatter = (deviations**2).sum() - deviations**2 * m / (m - 1)
-    return mean, concentration_from(mean, np.maximum(scatter, 0) / (m - 2))
+    return mean, concentration_from(mean, np.maximum(scatter, 0) / (m - 2), less)

@@ -85,6 +85,11 @@ class Discrete(Prior):
         """The npmle is found on the line only."""
         return 1 if isinstance(self.atoms, str) else np.inf
 
+    @property
+    def estimates_spread(self) -> bool:
+        """Unless atoms and weights are given."""
+        return self.weights is None
+
     def accepts(self, likelihood: Likelihood) -> bool:
         """Atoms may lie anywhere."""
         return likelihood.n_features <= self.max_features

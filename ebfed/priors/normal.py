@@ -12,6 +12,7 @@ from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import UNKNOWN_NOISE, Prior
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.search import maximise
 from ebfed.priors.variance_components import Table, fit_components
 
 __all__ = ["Normal"]
@@ -78,6 +79,11 @@ class Normal(Prior):
         self.covariance = covariance
         self.method = method
 
+    @property
+    def estimates_spread(self) -> bool:
+        """Unless the variance is given."""
+        return self.variance is None
+
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, d), shape (k,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,6 +114,8 @@ class Normal(Prior):
             likelihood = self._settled(likelihood)
         if isinstance(likelihood, Gaussian):
             self._fit_messages(likelihood)
+        elif likelihood.support == self.support:
+            self._fit_reports(likelihood)
         else:
             super()._fit(likelihood)
 
@@ -150,6 +158,34 @@ class Normal(Prior):
         self.n_parameters_ = d * (self.mean is None) + n_variances * (self.variance is None)
         self._explain(likelihood, tables)
         self._learn_moments(likelihood)
+
+    def _fit_reports(self, likelihood: Likelihood) -> None:
+        """Maximise the exact marginal likelihood of reports over mean and variance."""
+        d = likelihood.n_features
+        if self.covariance == "spherical" and d > 1 and self.variance is None:
+            raise ValueError("covariance must be 'diag' where a channel randomises reports.")
+        known = [
+            np.full(d, np.nan) if value is None else np.broadcast_to(value, d).astype(float)
+            for value in (self.mean, self.variance)
+        ]
+        fits = [
+            _fit_column(*likelihood.column(j).compress(), *(float(value[j]) for value in known))
+            for j in range(d)
+        ]
+        self.mean_, self.variance_, self.mean_variance_, self.variance_variance_ = np.array(fits).T
+        if self.variance is not None:
+            self.variance_ = known[1]
+        # of the fourth moment nothing is known, of the second as much as its standard error
+        self.kurtosis_ = np.full(d, np.inf)
+        self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
+        self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
+        if not np.isfinite(likelihood.local).any():
+            self._say("No client has data: the population is unknown.", True)
+        elif self.variance is None and np.any(self.variance_ == 0):
+            self._say(
+                "Estimated variance between groups is zero: groups differ no more than their noise "
+                "explains, and every estimate is the population mean."
+            )
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
@@ -201,58 +237,119 @@ class Normal(Prior):
             moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
-        """Conjugate posterior for Gaussian messages, quadrature for others."""
+    def posterior(self, likelihood: Likelihood, own: ArrayLike = 0.0) -> Posterior:
+        """Conjugate posterior for Gaussian messages, quadrature for others.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+        own : array-like that broadcasts to (n, d)
+            Variance that the channel added to each client's own message when the population was
+            fitted; infinite for clients that sent none. See `NormalPosterior`.
+        """
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
             return super().posterior(likelihood)
-        return NormalPosterior(self, likelihood)
+        return NormalPosterior(self, likelihood, own)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""
         check_is_fitted(self, "mean_")
-        if not isinstance(likelihood, Gaussian):
+        if likelihood.support != self.support:
             return super().log_marginal(likelihood)
-        total = likelihood.variances + self.variance_
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.log(2 * np.pi * total) + (likelihood.values - self.mean_) ** 2 / total
-        # a variance of zero met exactly: infinite density
-        terms = np.where(np.isnan(terms), -np.inf, terms)
-        return -0.5 * np.where(np.isinf(total), 0.0, terms).sum(axis=1)
+        return likelihood.marginal(self.mean_, self.variance_)
+
+
+def _fit_column(
+    rows: Likelihood, counts: NDArray, mean: float, variance: float
+) -> tuple[float, float, float, float]:
+    """Fit mean and variance (each if NaN) to reports on one coordinate.
+
+    Returns
+    -------
+    mean, variance, and their sampling variances
+    """
+    if not len(rows):
+        return np.nan_to_num(mean), np.nan_to_num(variance), 0.0, 0.0
+    free = np.isnan([mean, variance])
+
+    def log_likelihood(point: NDArray) -> float:
+        return float(counts @ rows.marginal(point[:1], point[1:]))
+
+    nodes = rows.nodes(100)
+    reach = nodes[-1] - nodes[0]
+    if not free.any():
+        return mean, variance, 0.0, 0.0
+    best = np.where(free, [nodes[len(nodes) // 2], (reach / 10) ** 2], [mean, variance])
+    means = np.linspace(nodes[0], nodes[-1], 41)[1:-1]
+    spreads = np.append(0.0, reach * np.geomspace(1e-3, 0.5, 13)) ** 2
+    for j, values in ((0, means), (1, spreads)):  # one after the other: each has one peak
+        if free[j]:
+            trials = [np.where(np.arange(2) == j, value, best) for value in values]
+            best = max(trials, key=log_likelihood)
+    # units in which the likelihood is about as curved as that of one client
+    unit = np.array([np.sqrt(best[1] + (reach / 30) ** 2), best[1] + (reach / 30) ** 2])
+    low = np.array([nodes[0] - reach, 0.0])
+    high = np.array([nodes[-1] + reach, reach**2])
+
+    def scaled(point: NDArray) -> float:
+        full = best.copy()
+        full[free] = point * unit[free]
+        return log_likelihood(full)
+
+    point, covariance = maximise(
+        scaled, [(best / unit)[free]], (low / unit)[free], (high / unit)[free]
+    )
+    best[free] = point * unit[free]
+    errors = np.zeros(2)
+    errors[free] = np.diag(covariance) * unit[free] ** 2
+    return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
 
 
 class NormalPosterior(Posterior):
-    """``N(a_i x_i + (1 - a_i) mean, g_1 + g_2 + 2 g_3)``, the population's uncertainty included.
+    """``N(a_i x_i + (1 - a_i) mean, g_1 + 2 g_3)``, the population's uncertainty included.
 
-    With ``v_i = variance + s_i**2`` and ``a_i = variance / v_i``,
+    Let t be the population's variance, v_i that of x_i around theta_i, q_i what the channel added
+    to the client's own message when the mean was estimated, ``h_i = Var(mean) / (t + v_i + q_i)``
+    the weight of that message in the mean, and ``r_i = q_i h_i / (1 - h_i)``. Then
 
-        g_1 = (1 - a_i) variance,   g_2 = (1 - a_i)**2 Var(mean),
-        g_3 = (1 - a_i)**2 Var(variance) / v_i.
+        a_i = (t + r_i) / (t + r_i + v_i),   g_1 = v_i (a_i + (1 - a_i) h_i),
+        g_3 = (1 - a_i)**2 Var(t) / v_i'     with v_i' = t + r_i + v_i.
 
-    The first is the posterior variance if the population were known, the second what estimating
-    its mean adds: together they are the expected squared error of Theorem 1, ``d noise/n ((1 - a)/m
-    + a)``, exactly. The third is what estimating its variance adds; it counts twice, since ``g_1``
-    at the estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri, 2000).
+    Here a_i is the best weight, and g_1 the expected squared error, exactly (Ozkara et al. 2023,
+    Theorem 2, for unequal clients; r_i is 0 for exact messages, Theorem 1, and Var(mean) for
+    clients that sent none). g_3 is what estimating t adds; it counts twice, since g_1 at the
+    estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri, 2000).
 
     Parameters
     ----------
     prior : Normal, fitted
     likelihood : Gaussian
         A variance of 0 gives back the value, an infinite one the prior.
+    own : array-like that broadcasts to (n, d)
+        q_i; infinite for clients that sent no message.
     """
 
-    def __init__(self, prior: Normal, likelihood: Gaussian):
+    def __init__(self, prior: Normal, likelihood: Gaussian, own: ArrayLike = 0.0):
         values = likelihood.values
         noise = np.broadcast_to(likelihood.variances, values.shape)
-        with np.errstate(invalid="ignore"):
-            weight = np.where(noise == 0, 1.0, prior.variance_ / (prior.variance_ + noise))
+        own = np.where(np.isinf(noise), np.inf, np.broadcast_to(own, values.shape))
+        uncertain = prior.mean_variance_
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(np.isinf(own), 0.0, uncertain / (prior.variance_ + noise + own))
+            share = np.nan_to_num(share)
+            added = own / (prior.variance_ + noise + own) * uncertain / (1 - np.minimum(share, 0.5))
+            added = np.where(np.isinf(own), uncertain, np.where(own > 0, added, 0.0))
+            spread = prior.variance_ + added
+            weight = np.where(noise == 0, 1.0, spread / (spread + noise))
+            own_share = (1 - weight) * np.where(np.isinf(noise), 0.0, noise * share)
         self.weight = self._weight = weight
         self.mean = weight * values + (1 - weight) * prior.mean_
-        total = np.where(weight < 1, prior.variance_ + noise, 1.0)
-        uncertain = prior.mean_variance_ + 2 * prior.variance_variance_ / total
-        self.sd = np.sqrt((1 - weight) * prior.variance_ + (1 - weight) ** 2 * uncertain)
+        total = np.where(weight < 1, spread + noise, 1.0)
+        more = 2 * (1 - weight) ** 2 * prior.variance_variance_ / total
+        self.sd = np.sqrt((1 - weight) * spread + own_share + more)
         # weight**2 * noise without 0 * inf
-        self._own_variance = weight * (1 - weight) * prior.variance_
+        self._own_variance = weight * (1 - weight) * spread
         self._prior = prior
 
     def _quantile(self, q: float) -> NDArray:

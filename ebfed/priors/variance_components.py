@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers, summarise_rows
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.scan import minimise
+from ebfed.priors.search import minimise
 
 __all__ = ["Profile", "Table", "fit_components"]
 

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_kernels_without_jit():
-    tests = Path(__file__).with_name("test_groups.py")
+OTHERS = sorted(set(Path(__file__).parent.glob("test_*.py")) - {Path(__file__)})
+
+
+@pytest.mark.parametrize("tests", OTHERS, ids=[each.stem for each in OTHERS])
+def test_kernels_without_jit(tests):
     answer = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", str(tests)],
         env=dict(os.environ, NUMBA_DISABLE_JIT="1"),

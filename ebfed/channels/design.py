@@ -1,0 +1,292 @@
+"""Where to look, and what to ask: ranges and questions chosen by Fisher information.
+
+A report tells the more about a population the better its range fits. Before anything is known, a
+public `Guess` says where the population may lie; after a first wave of reports, an estimate takes
+its place. The criterion is the expected regret of the personalised estimates: with the inverse
+Fisher information C of one client's report about (mean, variance), noise variance v of a local mean
+and population variance t,
+
+    regret = (v / (v + t))**2 C_11 + v**2 / (v + t)**3 C_22
+
+(what estimating the population adds to a client's risk, times the number of clients), averaged
+over the guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from ebfed.channels.base import Model
+from ebfed.channels.report import Report
+from ebfed.channels.two_bit import TwoBit
+from ebfed.likelihoods import Binomial, Likelihood
+
+__all__ = ["Guess", "fisher_information", "settle", "theorem_range"]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is publicly assumed of a population before any data are seen.
+
+    Parameters
+    ----------
+    mean : (float, float)
+        Where the mean of the population may lie.
+    spread : float
+        About its standard deviation.
+
+    Examples
+    --------
+    >>> Guess(mean=(-0.5, 0.5), spread=0.1)
+    Guess(mean=(-0.5, 0.5), spread=0.1)
+    """
+
+    mean: tuple[ArrayLike, ArrayLike]
+    spread: ArrayLike
+
+    def column(self, j: int, n_features: int) -> tuple[float, float, float]:
+        """Return low, high and spread of one column.
+
+        Raises
+        ------
+        ValueError
+            If they are not finite, low exceeds high, or the spread is not positive.
+        """
+        try:
+            low, high = self.mean
+            ends = [float(np.broadcast_to(x, n_features)[j]) for x in (low, high, self.spread)]
+        except (TypeError, ValueError):
+            ends = [np.nan]
+        if not (np.isfinite(ends).all() and ends[0] <= ends[1] and ends[2] > 0):
+            raise ValueError(
+                "guess must be Guess(mean=(low, high), spread=positive), each a number or one per "
+                f"column; {self!r} came."
+            )
+        return ends[0], ends[1], ends[2]
+
+
+def theorem_range(low: float, high: float, spread: float, error: float, m: int, n: float) -> tuple:
+    """Range ``centre ± b`` with b of Theorem 2: guessed means, plus spread and error of all m.
+
+    ``b = r + (spread + error) sqrt(log(m**2 n))``, where `error` is the standard deviation of a
+    local mean around its parameter (Ozkara et al. 2023).
+
+    Examples
+    --------
+    >>> theorem_range(-0.5, 0.5, 0.1, 0.5 / 15**0.5, 10_000, 15)
+    (-1.5531, 1.5531)
+    """
+    centre, r = (low + high) / 2, (high - low) / 2
+    b = r + (spread + error) * np.sqrt(np.log(max(m, 2) ** 2 * max(n, 1)))
+    return float(centre - b), float(centre + b)
+
+
+def settle(
+    channel: Report, model: Model, n_features: int, n_clients: int, size: int, guess: Guess | None
+) -> dict[str, Any]:
+    """Choose the arguments that a channel leaves open.
+
+    Parameters
+    ----------
+    channel : Report
+    model : callable
+        The likelihood of exact figures.
+    n_features, n_clients : int
+    size : int
+        Rows of a typical client.
+    guess : Guess or None
+
+    Returns
+    -------
+    dict
+        Arguments for `set_params`; empty if the channel leaves nothing open.
+    """
+    tuned = channel.range == "private" if isinstance(channel.range, str) else False
+    if isinstance(channel.range, str) and not tuned:
+        raise ValueError(f"range must be (low, high), Clip or 'private'; {channel.range!r} came.")
+    auto = isinstance(channel, TwoBit) and channel.split == "auto"
+    if not (tuned or auto or channel.range is None) or getattr(channel, "radius", None):
+        return {}
+    one = _typical(model, n_features, size)
+    if guess is None:
+        if one.support != (0.0, 1.0):
+            return {}  # the channel itself will say what it needs
+        guess = Guess(mean=(0.2, 0.8), spread=0.2)
+    columns = [guess.column(j, n_features) for j in range(n_features)]
+    if auto:
+        choices = [_tune_questions(channel, one.column(j), c) for j, c in enumerate(columns)]
+        chosen = {name: choices[0][name] for name in ("split", "location", "spread")}
+        if channel.range is not None and not tuned:
+            return chosen
+        ranges = [choice["range"] for choice in choices]
+    elif tuned:
+        chosen = {}
+        ranges = [_tune_range(channel, one.column(j), c) for j, c in enumerate(columns)]
+    elif one.support == (0.0, 1.0):
+        return {"range": (0.0, 1.0)}
+    else:
+        chosen = {}
+        errors = [float(_noise(one.column(j), 0.0, 0.0)) ** 0.5 for j in range(n_features)]
+        ranges = [
+            theorem_range(*c, error, n_clients, size)
+            for c, error in zip(columns, errors, strict=True)
+        ]
+    low, high = (np.array(ends) for ends in zip(*ranges, strict=True))
+    return chosen | {"range": (low, high)}
+
+
+def _typical(model: Model, d: int, size: int) -> Likelihood:
+    """Likelihood of one client with that many rows."""
+    nothing = np.zeros((1, d))
+    return model({"n": np.array([size]), "mean": nothing, "scatter": nothing})
+
+
+def _noise(one: Likelihood, mean: float, variance: float) -> float:
+    """Variance of a local mean around its parameter."""
+    if isinstance(one, Binomial):
+        return (mean * (1 - mean) - variance) / max(float(one.trials[0]), 1.0)
+    return float(np.asarray(one.variances)[0, 0])  # type: ignore[attr-defined]
+
+
+def fisher_information(
+    channel: Report, one: Likelihood, mean: float, variance: float
+) -> tuple[NDArray, NDArray]:
+    """Fisher information of one report about mean and variance of the population.
+
+    The population is the conjugate one: normal, or beta for counts. Derivatives of the law of the
+    report are central differences.
+
+    Parameters
+    ----------
+    channel : Report
+        With every argument settled.
+    one : Likelihood
+        Of one client's exact figures, one coordinate.
+    mean, variance : float
+
+    Returns
+    -------
+    information : ndarray of shape (2, 2)
+    by_report : ndarray of shape (n_outcomes, 2, 2)
+        What each possible report contributes to it.
+    """
+    law = channel._law(1)
+    size = int(one.trials[0]) if isinstance(one, Binomial) else 0
+    reports, weights = law.outcomes(size)
+    many = one.take(np.zeros(len(reports), np.int64))
+    where = channel._box(1)
+    told = np.ones((len(reports), 1), bool)
+    said = many.through(law, reports[:, None], told, where.centre, where.half)  # type: ignore[attr-defined]
+
+    def density(mean: float, variance: float) -> NDArray:
+        return np.exp(said.marginal(np.array([mean]), np.array([variance])))
+
+    noise = _noise(one, mean, variance)
+    total = np.sqrt(variance + noise)
+    steps = (1e-3 * total, 1e-3 * max(variance, 0.1 * noise))
+    slopes = np.stack(
+        [
+            (density(mean + steps[0], variance) - density(mean - steps[0], variance))
+            / (2 * steps[0]),
+            (density(mean, variance + steps[1]) - density(mean, max(variance - steps[1], 0.0)))
+            / (steps[1] + min(steps[1], variance)),
+        ],
+        axis=1,
+    )
+    base = density(mean, variance)
+    scale = np.where(base > 0, weights / np.where(base > 0, base, 1), 0.0)
+    by_report = scale[:, None, None] * slopes[:, :, None] * slopes[:, None, :]
+    return by_report.sum(axis=0), by_report
+
+
+def _points(one: Likelihood, low: float, high: float, spread: float) -> list[tuple]:
+    """Means and variances to average over, with the weights of regret there."""
+    points = []
+    for at in np.linspace(low, high, 5 if high - low > spread else 3):
+        mean, variance = float(at), spread**2
+        if isinstance(one, Binomial):
+            mean = float(np.clip(mean, 0.02, 0.98))
+            variance = min(variance, 0.5 * mean * (1 - mean))
+        noise = _noise(one, mean, variance)
+        total = variance + noise
+        points.append((mean, variance, (noise / total) ** 2, noise**2 / total**3))
+    return points
+
+
+def _tune_range(channel: Report, one: Likelihood, guessed: tuple) -> tuple[float, float]:
+    """Window around the guess whose reports tell most about the mean (and spread)."""
+    from scipy.optimize import minimize_scalar
+
+    low, high, spread = guessed
+    centre = (low + high) / 2
+    points = _points(one, *guessed)
+    total = float(np.sqrt(spread**2 + _noise(one, points[len(points) // 2][0], spread**2)))
+    both = channel.identifies_spread
+
+    def regret(log_half: float) -> float:
+        half = float(np.exp(log_half))
+        trial = clone(channel).set_params(range=(centre - half, centre + half))
+        cost = 0.0
+        for mean, variance, *weights in points:
+            information, _ = fisher_information(trial, one, mean, variance)
+            if both:
+                cost += float(_cost(information[None], np.array(weights))[0])
+            else:
+                cost += weights[0] / max(information[0, 0], 1e-300)
+        return np.log(cost)
+
+    reach = np.log([0.2 * total, (high - low) / 2 + 6 * total])
+    best = minimize_scalar(regret, bounds=reach, method="bounded", options={"xatol": 0.05})
+    half = float(np.exp(best.x))
+    return centre - half, centre + half
+
+
+def _cost(information: NDArray, weights: NDArray) -> NDArray:
+    """``weights @ diag(inverse information)``, for a stack of 2 x 2 matrices."""
+    a, b, c = information[:, 0, 0], information[:, 0, 1], information[:, 1, 1]
+    determinant = np.maximum(a * c - b**2, 1e-12 * a * c + 1e-300)
+    return (weights[0] * c + weights[1] * a) / determinant
+
+
+def _tune_questions(channel: TwoBit, one: Likelihood, guessed: tuple) -> dict[str, Any]:
+    """Split, centre and ramps of the two questions."""
+    low, high, spread = guessed
+    points = _points(one, *guessed)
+    centre = (low + high) / 2
+    total = float(np.sqrt(spread**2 + _noise(one, points[len(points) // 2][0], spread**2)))
+    reach = (high - low) / 2 + 6 * total
+    if isinstance(one, Binomial):
+        reach = max(centre, 1 - centre)
+    locations = [x for x in (1e-3, 0.5, 1.0, 2.0) if x * total < reach]
+    locations = [x * total / reach for x in locations] + [1.0]
+    starts = np.arange(0.4, 2.6, 0.15) * total / reach
+    ramps = [(a, min(a + w, 1.0)) for a in starts if a < 1 for w in (0.0, total / reach)]
+    splits = np.linspace(0.15, 0.85, 29)
+    information = np.zeros((len(points), len(locations), len(ramps), 2, 2, 2))
+    trial = clone(channel).set_params(split=0.5, range=(centre - reach, centre + reach))
+    for p, (mean, variance, *_) in enumerate(points):
+        for k, location in enumerate(locations):
+            trial.set_params(location=location)
+            _, by_report = fisher_information(trial, one, mean, variance)
+            information[p, k, :, 0] = 2 * by_report[:2].sum(axis=0)
+        for k, ramp in enumerate(ramps):
+            trial.set_params(spread=ramp)
+            _, by_report = fisher_information(trial, one, mean, variance)
+            information[p, :, k, 1] = 2 * by_report[2:].sum(axis=0)
+    cost = np.zeros((len(splits), len(locations), len(ramps)))
+    for p, (_, _, *weights) in enumerate(points):
+        for s, split in enumerate(splits):
+            mixed = split * information[p, :, :, 0] + (1 - split) * information[p, :, :, 1]
+            cost[s] += _cost(mixed.reshape(-1, 2, 2), np.array(weights)).reshape(cost[s].shape)
+    s, k, r = np.unravel_index(np.argmin(cost), cost.shape)
+    return {
+        "split": float(splits[s]),
+        "range": (centre - reach, centre + reach),
+        "location": float(locations[k]),
+        "spread": (float(ramps[r][0]), float(ramps[r][1])),
+    }

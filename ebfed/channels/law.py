@@ -1,0 +1,68 @@
+"""How a report comes from a local value, in units where the range is [-1, 1]."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.streams import Stream
+
+__all__ = ["Law"]
+
+
+class Law(ABC):
+    """The randomisation inside a channel; local values u outside [-1, 1] are clipped first.
+
+    Arrays `sizes` hold the numbers of rows of the clients concerned: some reports are about one of
+    n + 1 counts.
+    """
+
+    @abstractmethod
+    def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
+        """Draw reports on local values of shape (n, d): shape (n, d) or (n, d, more)."""
+
+    @abstractmethod
+    def secure(self, u: float, size: int) -> float | NDArray:
+        """Draw one report from the operating system's randomness."""
+
+    @abstractmethod
+    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
+        """Estimate u without bias, shape (n, d)."""
+
+    @abstractmethod
+    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
+        """Probability (density) of each report at each local value, shape (n, k)."""
+
+    @abstractmethod
+    def average(
+        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
+    ) -> NDArray:
+        """`density` averaged over ``u ~ N(means[k], variances[i])``, shape (n, k)."""
+
+    @abstractmethod
+    def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
+        """Reports and weights such that the sum of ``weight * density`` over them is one."""
+
+    @abstractmethod
+    def bits(self, sizes: NDArray) -> NDArray:
+        """Bits of one report on one coordinate, shape (n,)."""
+
+    def rounded(self, reports: NDArray) -> NDArray:
+        """Reports without the digits that make no difference."""
+        return reports
+
+    def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
+        """Variance of `decode` at local values of shape (n, d), shape (n, d)."""
+        result = np.empty_like(u)
+        for size in np.unique(sizes):
+            at = sizes == size
+            reports, weights = self.outcomes(int(size))
+            same = np.full(len(reports), size)
+            values, codes = np.unique(u[at], return_inverse=True)
+            density = self.density(reports, values, same)
+            decoded = self.decode(reports[:, None], same)[:, 0]
+            spread = (weights * (decoded[:, None] - values).T ** 2 * density.T).sum(axis=1)
+            result[at] = spread[codes].reshape(u[at].shape)
+        return result

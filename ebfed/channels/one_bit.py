@@ -1,0 +1,107 @@
+"""One randomised bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import SystemRandom
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import secure
+from ebfed.channels.law import Law
+from ebfed.channels.levels import average_levels, hats
+from ebfed.channels.local import PureReport
+from ebfed.streams import Stream
+
+__all__ = ["OneBit"]
+
+
+class OneBit(PureReport):
+    """Send one bit that is 1 with a probability linear in the local mean.
+
+    In units of the range, ``P(1) = 1/2 + tanh(epsilon/2) u/2``: eq. (7) of Ozkara et al. (2023) on
+    [0, 1], the mechanism of Duchi et al. on [-b, b]. Its variance, ``b**2 coth(epsilon/2)**2 -
+    x**2``, is the least of any report at small epsilon. One bit per client has a law with one
+    parameter: it says nothing about the spread of a population, only about its mean.
+
+    Parameters
+    ----------
+    epsilon : float
+        Local privacy of the report: its odds move by at most ``e**epsilon`` with the client's data.
+    range : (low, high) or "private", optional
+        Where local means are clipped. ``"private"``: a share of the clients spend their report on
+        finding where the others are to look.
+
+    References
+    ----------
+    Duchi, Jordan, Wainwright (2018), Minimax optimal procedures for locally private estimation;
+    Ozkara, Girgis, Data, Diggavi (2023), eq. (7).
+
+    Examples
+    --------
+    >>> from ebfed import Summary
+    >>> summary = Summary.from_rows([0.1, 0.5, 0.9], groups=[0, 1, 2])
+    >>> OneBit(epsilon=1, range=(0, 1)).encode(summary, rng=0)["report"].ravel()
+    array([False, False, False])
+    """
+
+    identifies_spread = False
+
+    def __init__(self, epsilon: float, range: Any = None):
+        self.epsilon = epsilon
+        self.range = range
+
+    def _law(self, n_features: int) -> Law:
+        return Coin(self._epsilon())
+
+
+@dataclass(frozen=True)
+class Coin(Law):
+    """``P(1) = 1/2 + tanh(epsilon/2) u/2``."""
+
+    epsilon: float
+
+    @property
+    def slope(self) -> float:
+        """How far the coin can lean."""
+        return float(np.tanh(self.epsilon / 2))
+
+    def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
+        """Draw bits."""
+        return stream.bernoulli(0.5 + self.slope / 2 * u)
+
+    def secure(self, u: float, size: int) -> bool:
+        """Round to a bit, and answer that bit by randomised response."""
+        return secure.answer(SystemRandom().random() < (u + 1) / 2, self.epsilon)
+
+    def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
+        """Estimate u without bias."""
+        return (2.0 * reports - 1) / self.slope
+
+    def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
+        """``coth(epsilon/2)**2 - u**2``."""
+        return 1 / self.slope**2 - u**2
+
+    def _table(self, reports: NDArray) -> NDArray:
+        side = self.slope * (reports.astype(float) - 0.5)
+        return 0.5 + np.stack([-side, side], axis=1)
+
+    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
+        """Probability of each bit."""
+        return self._table(reports) @ hats(u, np.array([-1.0, 1.0])).T
+
+    def average(
+        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
+    ) -> NDArray:
+        """Probability of each bit, averaged over a normal u."""
+        return average_levels(self._table(reports), np.array([-1.0, 1.0]), means, variances)
+
+    def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
+        """Both bits."""
+        return np.array([False, True]), np.ones(2)
+
+    def bits(self, sizes: NDArray) -> NDArray:
+        """One."""
+        return np.ones(len(sizes))

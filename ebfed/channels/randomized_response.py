@@ -1,0 +1,99 @@
+"""The true level, or any other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import secure
+from ebfed.channels.law import Law
+from ebfed.channels.levels import Levels
+from ebfed.channels.local import PureReport
+from ebfed.privacy.calibration import check_count
+from ebfed.streams import Stream
+
+__all__ = ["RandomizedResponse", "check_levels"]
+
+
+class RandomizedResponse(PureReport):
+    """Send the level of the local mean with odds ``e**epsilon`` against each other level.
+
+    For 0/1 rows a level is the count itself, 0 to n; with `levels`, the local mean is rounded at
+    random to that many even steps of the range.
+
+    Parameters
+    ----------
+    epsilon : float
+        Local privacy of the report.
+    range : (low, high), optional
+    levels : int, optional
+        None: the n + 1 counts of 0/1 rows.
+
+    References
+    ----------
+    Warner (1965); Kairouz, Oh, Viswanath (2016), Extremal mechanisms for local differential
+    privacy.
+
+    Examples
+    --------
+    >>> from ebfed import Summary
+    >>> summary = Summary.from_counts([3, 0], [4, 4])
+    >>> RandomizedResponse(epsilon=6, range=(0, 1)).encode(summary, rng=0)["report"].ravel()
+    array([3, 0])
+    """
+
+    def __init__(self, epsilon: float, range: Any = None, *, levels: int | None = None):
+        self.epsilon = epsilon
+        self.range = range
+        self.levels = levels
+
+    def _law(self, n_features: int) -> Law:
+        return Truth(check_levels(self.levels), self._epsilon())
+
+
+def check_levels(levels: int | None) -> int | None:
+    """Return `levels`, None or at least 2."""
+    if levels is not None and check_count("levels", levels) < 2:
+        raise ValueError(f"levels must be at least 2; {levels} came.")
+    return levels
+
+
+@dataclass(frozen=True)
+class Truth(Levels):
+    """The level with probability ``e**epsilon / (e**epsilon + J - 1)``, else another, evenly."""
+
+    epsilon: float
+
+    def _other(self, count: Any) -> Any:
+        """Probability of each untrue level."""
+        return 1 / (math.exp(self.epsilon) + count - 1)
+
+    def _randomise(self, level: NDArray, count: NDArray, stream: Stream) -> NDArray:
+        lie = stream.bernoulli((count - 1) * self._other(count))
+        other = (stream.uniforms(*level.shape) * (count - 1)).astype(np.int64)
+        return np.where(lie, other + (other >= level), level)
+
+    def _randomise_secure(self, level: int, count: int) -> int:
+        return secure.choose(level, count, 1 - (count - 1) * self._other(count))
+
+    def _table(self, reports: NDArray, count: int) -> NDArray:
+        same = reports[:, None] == np.arange(count)
+        return np.where(same, 1 - (count - 1) * self._other(count), self._other(count))
+
+    def _level(self, reports: NDArray, count: NDArray) -> NDArray:
+        other = self._other(count)
+        return (reports - other * count * (count - 1) / 2) / (1 - count * other)
+
+    def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
+        """All levels."""
+        count = self._one_count(np.array([size]))
+        return np.arange(count), np.ones(count)
+
+    def bits(self, sizes: NDArray) -> NDArray:
+        """Enough for every level; NaN for counts of nobody's rows."""
+        count = np.where(sizes > 0, sizes + 1.0, np.nan) if self.levels is None else self.levels
+        return np.ceil(np.log2(np.broadcast_to(count, len(sizes))))

@@ -1,0 +1,201 @@
+"""Channels whose clients report on their local mean, clipped to a range."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels.base import Channel, Message, Model
+from ebfed.channels.law import Law
+from ebfed.clients import LARGEST, SMALLEST, Summary
+from ebfed.likelihoods import Likelihood
+from ebfed.streams import Stream, make_key
+
+__all__ = ["Box", "Report"]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where local means are clipped: coordinate by coordinate, or (`ball`) by their norm.
+
+    In units of the box, clipped means lie in [-1, 1] each, or within a distance of 1.
+    """
+
+    centre: NDArray
+    half: NDArray
+    ball: bool = False
+
+    def units(self, means: NDArray) -> NDArray:
+        """Means in units of the box, before clipping."""
+        return (means - self.centre) / self.half
+
+    def clip(self, u: NDArray) -> NDArray:
+        """Clip means in units of the box."""
+        if self.ball and u.shape[1] > 1:
+            return u / np.maximum(1, np.sqrt((u**2).sum(axis=1, keepdims=True)))
+        return np.clip(u, -1, 1)
+
+
+class Report(Channel):
+    """A report on the local mean, drawn from a `Law` on a range.
+
+    A subclass has an argument `range` and writes `_law`.
+
+    Attributes
+    ----------
+    whole : bool
+        Whether a report covers all coordinates at once. If not, each client of a table of several
+        columns spends its whole report on one of them, chosen at random.
+    """
+
+    range: Any
+    whole: ClassVar[bool] = False
+    clips_norms: ClassVar[bool] = False
+
+    @abstractmethod
+    def _law(self, n_features: int) -> Law:
+        """Return the law of a report, after checking the channel's arguments."""
+
+    def _box(self, n_features: int) -> Box:
+        """Return the range as a `Box`."""
+        if self.range is None or isinstance(self.range, str):
+            raise ValueError(
+                f"{type(self).__name__} needs a range to clip to: give range=(low, high), or to "
+                "the estimator guess=Guess(...), from which it takes one."
+            )
+        if isinstance(self.range, Box):
+            return self.range
+        if isinstance(self.range, Report):  # Clip(...) | channel
+            return self.range._box(n_features)
+        return box(self.range, n_features)
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def encode(self, summary: Summary, rng: Any = None) -> Message:
+        """Send ``n`` and ``report``, and ``asked``: which coordinate, if it is one of several.
+
+        Raises
+        ------
+        ValueError
+            If a local mean is not finite, or an argument of the channel is wrong.
+        """
+        d = summary.n_features
+        law, where = self._law(d), self._box(d)
+        u = where.units(summary.mean)
+        if not np.isfinite(u.sum()) and not np.isfinite(u).all():
+            raise ValueError("local means must be finite; NaN or infinity came.")
+        u = where.clip(u)
+        message = {"n": summary.n}
+        if isinstance(rng, str):
+            if rng != "secure":
+                raise ValueError(f"rng must be a seed, a Stream or 'secure'; {rng!r} came.")
+            return message | self._secure(law, u, summary.n)
+        stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
+        if self.whole or d == 1:
+            return message | {"report": law.draw(u, summary.n, stream)}
+        column = (stream.uniforms(len(u)) * d).astype(np.int64)
+        own = np.take_along_axis(u, column, axis=1)
+        asked = column == np.arange(d)
+        return message | {"report": law.draw(own, summary.n, stream), "asked": asked}
+
+    def _secure(self, law: Law, u: NDArray, sizes: NDArray) -> Message:
+        import secrets
+
+        n, d = u.shape
+        if self.whole or d == 1:
+            reports = [
+                [law.secure(value, int(size)) for value in row]
+                for row, size in zip(u.tolist(), sizes, strict=True)
+            ]
+            return {"report": np.array(reports)}
+        columns = [secrets.randbelow(d) for _ in range(n)]
+        reports = [
+            [law.secure(row[j], int(size))]
+            for row, j, size in zip(u.tolist(), columns, sizes, strict=True)
+        ]
+        return {"report": np.array(reports), "asked": np.array(columns)[:, None] == np.arange(d)}
+
+    def clipped(self, summary: Summary) -> NDArray[np.bool_]:
+        """Tell which clients' local means lie outside the range, shape (n_clients,)."""
+        where = self._box(summary.n_features)
+        u = where.units(summary.mean)
+        # a hair outside is rounding: a proportion of 1 in the range (0, 1)
+        return np.abs(u - where.clip(u)).max(axis=1, initial=0.0) > 1e-12
+
+    # Server -----------------------------------------------------------------------------------
+
+    def decode(self, message: Message) -> NDArray:
+        """Estimate each client's clipped local mean without bias, shape (n_clients, d)."""
+        asked = message.get("asked")
+        d = message["report"].shape[1] if asked is None else asked.shape[1]
+        where = self._box(d)
+        u = self._law(d).decode(message["report"], message["n"])
+        if asked is not None:  # the coordinates not asked for count in the mean over choices
+            u = np.where(asked, d * u, 0.0)
+        return where.centre + where.half * u
+
+    def variance(self, summary: Summary) -> NDArray:
+        """Variance of `decode` around each client's clipped mean, shape (n_clients, d)."""
+        d = summary.n_features
+        law, where = self._law(d), self._box(d)
+        u = where.clip(where.units(summary.mean))
+        variance = law.variance(u, summary.n)
+        if not self.whole and d > 1:
+            variance = d * variance + (d - 1) * u**2
+        return where.half**2 * variance
+
+    def likelihood(self, message: Message, model: Model) -> Likelihood:
+        """Return the exact likelihood of the reports."""
+        report, asked = message["report"], message.get("asked")
+        d = report.shape[1] if asked is None else asked.shape[1]
+        where = self._box(d)
+        if asked is None:
+            told = np.ones(report.shape[:2], bool)
+        else:
+            told, report = asked, np.repeat(report, d, axis=1)
+        nothing = np.zeros(told.shape)
+        exact = model({"n": message["n"], "mean": nothing, "scatter": nothing})
+        centre, half = np.broadcast_to(where.centre, d), np.broadcast_to(where.half, d)
+        return exact.through(self._law(d), report, told, centre, half)
+
+    @property
+    def bits(self) -> float:
+        """Bits of one report on one coordinate; NaN where they depend on the number of rows."""
+        return float(self._law(1).bits(np.zeros(1, np.int64))[0])
+
+    def message_bits(self, summary: Summary) -> NDArray:
+        """Bits that each client sends, shape (n_clients,)."""
+        d = summary.n_features
+        bits = self._law(d).bits(summary.n)
+        return bits * d if self.whole else bits + (math.ceil(math.log2(d)) if d > 1 else 0)
+
+
+def box(range: Any, n_features: int) -> Box:
+    """Read an argument `range`: (low, high), each a number or one per column.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is neither, or is empty.
+    """
+    what = "range must be (low, high) with low < high, each a number or one per column"
+    if isinstance(range, Real) or not np.iterable(range) or len(range) != 2:
+        raise TypeError(f"{what}; {range!r} came.")
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} ({n_features}); {range!r} came.") from None
+    if not (np.isfinite([low, high]).all() and np.all(low < high)):
+        raise ValueError(f"{what}; {range!r} came.")
+    half = high / 2 - low / 2
+    if np.any(half > LARGEST) or np.any(half < SMALLEST):
+        raise ValueError(
+            f"range must be between {SMALLEST:g} and {LARGEST:g} wide; {range!r} came."
+        )
+    return Box(low / 2 + high / 2, half)

@@ -1,0 +1,101 @@
+"""Messages that came through different channels, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods.base import Likelihood
+
+__all__ = ["Joined"]
+
+
+@dataclass(frozen=True)
+class Joined(Likelihood):
+    """Likelihoods of different clients about parameters of the same kind, one after another.
+
+    Parameters
+    ----------
+    parts : tuple of Likelihood
+        At least one; all with one support and dimension.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> sharp = Gaussian(np.array([[0.0]]), np.array([[0.1]]))
+    >>> blunt = Gaussian(np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]))
+    >>> len(Joined((sharp, blunt)))
+    3
+    """
+
+    parts: tuple[Likelihood, ...]
+
+    @property
+    def support(self) -> tuple[float, float]:  # type: ignore[override]
+        """Where theta lives."""
+        return self.parts[0].support
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.parts[0].n_features
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return sum(map(len, self.parts))
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-likelihood of each client at each value, shape (n, k)."""
+        return np.concatenate([part.logpdf(theta) for part in self.parts])
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log marginal likelihood under the conjugate population with these moments, shape (n,)."""
+        return np.concatenate([part.marginal(mean, variance) for part in self.parts])
+
+    def log_peak(self) -> NDArray:
+        """Log-likelihood of each client at its own best guess, shape (n,)."""
+        return np.concatenate([part.log_peak() for part in self.parts])
+
+    @property
+    def local(self) -> NDArray:
+        """Each client's own best guess, shape (n, d)."""
+        return np.concatenate([part.local for part in self.parts])
+
+    @property
+    def exact(self) -> NDArray | None:
+        """Values of theta that messages give away exactly."""
+        known = [part.exact for part in self.parts]
+        if all(values is None for values in known):
+            return None
+        return np.concatenate(
+            [
+                np.full((len(part), self.n_features), np.nan) if values is None else values
+                for part, values in zip(self.parts, known, strict=True)
+            ]
+        )
+
+    def nodes(self, k: int) -> NDArray:
+        """Nodes of all parts."""
+        return np.unique(np.concatenate([part.nodes(k) for part in self.parts if len(part)]))
+
+    def compress(self) -> tuple[Self, NDArray]:
+        """Compress each part."""
+        rows, counts = zip(*[part.compress() for part in self.parts], strict=True)
+        return type(self)(rows), np.concatenate(counts)
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        return type(self)(tuple(part.column(j) for part in self.parts))
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        kept = np.arange(len(self))[index]
+        edges = np.cumsum([0, *map(len, self.parts)])
+        place = np.searchsorted(edges, kept, side="right") - 1
+        # clients stay grouped by part, in the order asked for within each
+        return type(self)(
+            tuple(part.take(kept[place == p] - edges[p]) for p, part in enumerate(self.parts))
+        )

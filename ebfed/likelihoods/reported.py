@@ -1,0 +1,266 @@
+"""Messages of a channel that clips, rounds or randomises: what a report says about theta.
+
+A client's local mean x varies around theta, and its report y varies around x; the report's
+likelihood is
+
+    L(theta) = integral p(y | x) p(x | theta) dx,
+
+computed exactly: for `ReportedMeans`, x given theta is normal, and the channel's law knows how to
+average itself over a normal x; for `ReportedCounts`, x is one of n + 1 proportions, and the
+integral is a sum. Nothing is pretended away: clipping, rounding and noise are in the law.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import number_integers
+from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.binomial import beta_binomial_masses, binomial_masses
+
+__all__ = ["Law", "Reported", "ReportedCounts", "ReportedMeans"]
+
+# With more rows than this, reports that are nearly the same count as one.
+MOST_ROWS = 2000
+MOST_ENTRIES = 200_000_000
+
+
+class Law(Protocol):
+    """How a report comes from a local value u, in units where the range is [-1, 1].
+
+    Reports that cannot occur need no answer; values outside [-1, 1] are clipped first.
+    """
+
+    def rounded(self, reports: NDArray) -> NDArray:
+        """Reports without the digits that make no difference."""
+
+    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
+        """Density of each report at each local value, shape (n, k).
+
+        `sizes` are the numbers of rows of the clients that sent the reports, shape (n,).
+        """
+
+    def average(
+        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
+    ) -> NDArray:
+        """Density of each report averaged over ``u ~ N(means[k], variances[i])``, shape (n, k)."""
+
+
+@dataclass(frozen=True)
+class Reported(Likelihood):
+    """Reports of n clients about d coordinates.
+
+    Parameters
+    ----------
+    law : Law
+    reports : ndarray of shape (n, d) or (n, d, ...)
+    told : bool ndarray of shape (n, d)
+        Whether the client reported on that coordinate at all.
+    sizes : int64 ndarray of shape (n,)
+        Numbers of rows.
+    centre, half : ndarray of shape (d,)
+        The range that reports speak of is ``centre ± half``.
+    """
+
+    law: Law
+    reports: NDArray
+    told: NDArray
+    sizes: NDArray
+    centre: NDArray
+    half: NDArray
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.told.shape[1]
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.told)
+
+    @abstractmethod
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        """Density of the reports on coordinate j at each value of theta_j, shape (n, k)."""
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-probability (density) of each client's report, shape (n, k)."""
+        total = np.zeros((len(self), len(theta)))
+        for j, at in enumerate(theta.T):
+            with np.errstate(divide="ignore"):
+                term = np.log(self._density(at, j))
+            total += np.where(self.told[:, [j]], term, 0.0)
+        return total
+
+    @cached_property
+    def _peaks(self) -> tuple[NDArray, NDArray]:
+        """Place and height of each client's highest likelihood among the nodes, (n, d) each."""
+        place, height = np.full(self.told.shape, np.nan), np.zeros(self.told.shape)
+        for j in range(self.n_features):
+            column = self.column(j)
+            nodes = column.nodes(400)
+            values = column.logpdf(nodes[:, None])
+            best = np.argmax(values, axis=1)
+            place[:, j] = np.where(self.told[:, j], nodes[best], np.nan)
+            height[:, j] = values[np.arange(len(self)), best]
+        return place, height
+
+    @property
+    def local(self) -> NDArray:
+        """Likeliest of the nodes; NaN where nothing was reported."""
+        return self._peaks[0]
+
+    def log_peak(self) -> NDArray:
+        """Log-likelihood at `local`."""
+        return self._peaks[1].sum(axis=1)
+
+    def compress(self) -> tuple[Self, NDArray]:
+        """Merge clients that said the same; where many reported numbers, very nearly the same."""
+        rows = self.take(self.told.any(axis=1))
+        if not len(rows):
+            return rows, np.empty(0)
+        if len(rows) > MOST_ROWS:
+            rows = replace(rows, reports=rows.law.rounded(rows.reports))
+        flat = rows.reports.reshape(len(rows), -1)
+        codes, first = number_integers(rows.sizes)
+        for column in (*rows.told.T, *flat.T, *rows._background().T):
+            bits = np.ascontiguousarray(column, np.float64).view(np.int64)
+            number, _ = number_integers(bits)
+            codes, first = number_integers(codes * (number.max() + 1) + number)
+        order = np.lexsort((*flat[first].T, *rows.told[first].T, rows.sizes[first]))
+        # whatever the order of clients
+        return rows.take(first[order]), np.bincount(codes)[order].astype(float)
+
+    def _background(self) -> NDArray:
+        """What else two clients must have in common to have said the same, shape (n, any)."""
+        return np.empty((len(self), 0))
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        kept = [j]
+        return replace(
+            self,
+            reports=self.reports[:, kept],
+            told=self.told[:, kept],
+            centre=self.centre[kept],
+            half=self.half[kept],
+        )
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return replace(
+            self, reports=self.reports[index], told=self.told[index], sizes=self.sizes[index]
+        )
+
+
+@dataclass(frozen=True)
+class ReportedMeans(Reported):
+    """Reports about means: ``x_i ~ N(theta_i, diag(variances[i]))`` reached the channel.
+
+    Parameters
+    ----------
+    law, reports, told, sizes, centre, half :
+        See `Reported`.
+    variances : ndarray of shape (n, d)
+        Of the local mean around theta.
+    """
+
+    variances: NDArray
+
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        means = (theta - self.centre[j]) / self.half[j]
+        # an error of a billionth of the range is none
+        variances = np.maximum(self.variances[:, j] / self.half[j] ** 2, 1e-18)
+        return self.law.average(self.reports[:, j], means, variances, self.sizes)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is normal, shape (n,): x is then normal too."""
+        widened = replace(self, variances=self.variances + variance)
+        return widened.logpdf(np.reshape(mean, (1, -1)))[:, 0]
+
+    def _background(self) -> NDArray:
+        return self.variances
+
+    def nodes(self, k: int) -> NDArray:
+        """Cover the range, and four errors of the local means beyond: past that all is clipped."""
+        errors = np.sqrt(self.variances[self.told[:, 0], 0])
+        reach = 4 * np.median(errors) if len(errors) else 0.0
+        low, high = self.centre[0] - self.half[0] - reach, self.centre[0] + self.half[0] + reach
+        fine = np.quantile(errors, 0.05) if len(errors) else 0.0
+        length = high - low
+        k = int(max(k, min(4 * length / max(fine, length / 500), 2000)))
+        return np.linspace(low, high, k)
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        return replace(super().column(j), variances=self.variances[:, [j]])
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return replace(super().take(index), variances=self.variances[index])
+
+
+@dataclass(frozen=True)
+class ReportedCounts(Reported):
+    """Reports about proportions: ``sizes_i x_i ~ Binomial(sizes_i, theta_i)`` reached the channel.
+
+    Parameters
+    ----------
+    law, reports, told, sizes, centre, half :
+        See `Reported`.
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        return self._mixed(lambda trials: binomial_masses(trials, theta), j)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is beta with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        for j, moments in enumerate(zip(mean, variance, strict=True)):
+            density = self._mixed(lambda n, at=moments: beta_binomial_masses(n, *at)[None], j)
+            with np.errstate(divide="ignore"):
+                total += np.where(self.told[:, j], np.log(density[:, 0]), 0.0)
+        return total
+
+    def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
+        """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
+        parts = [(at, table @ masses(trials).T) for trials, at, table in self._tables[j]]
+        density = np.ones((len(self), parts[0][1].shape[1]))
+        for at, values in parts:
+            density[at] = values
+        return density
+
+    @cached_property
+    def _tables(self) -> list[list[tuple[int, NDArray, NDArray]]]:
+        """For each coordinate and number of trials: its clients, density at every count."""
+        tables: list[list[tuple[int, NDArray, NDArray]]] = []
+        for j in range(self.n_features):
+            tables.append([])
+            for trials in np.unique(self.sizes):
+                at = np.flatnonzero(self.sizes == trials)
+                if len(at) * (trials + 1.0) > MOST_ENTRIES:
+                    raise ValueError(
+                        f"{len(at):,} different reports about {trials:,} rows each are more than "
+                        "the exact likelihood can hold; with so many rows, proportions are nearly "
+                        "Gaussian: use GaussianEB."
+                    )
+                rates = np.arange(trials + 1) / max(trials, 1)
+                u = (rates - self.centre[j]) / self.half[j]
+                density = self.law.density(self.reports[at, j], u, self.sizes[at])
+                tables[j].append((int(trials), at, density))
+        return tables
+
+    def nodes(self, k: int) -> NDArray:
+        """``sin(t)**2`` for even t, as for counts."""
+        k = int(max(k, min(4 * np.sqrt(np.max(self.sizes, initial=0)) * np.pi, 2000)))
+        return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)

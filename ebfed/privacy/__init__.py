@@ -1,0 +1,28 @@
+"""Privacy: how much noise a promise needs, and what a sequence of releases is worth together."""
+
+from ebfed.privacy import accountant, events
+from ebfed.privacy.calibration import (
+    PrivacyWarning,
+    check_delta,
+    check_epsilon,
+    discrete_gaussian_delta,
+    discrete_gaussian_sigma,
+    gaussian_delta,
+    gaussian_sigma,
+    paper_delta,
+    paper_sigma,
+)
+
+__all__ = [
+    "PrivacyWarning",
+    "accountant",
+    "check_delta",
+    "check_epsilon",
+    "discrete_gaussian_delta",
+    "discrete_gaussian_sigma",
+    "events",
+    "gaussian_delta",
+    "gaussian_sigma",
+    "paper_delta",
+    "paper_sigma",
+]

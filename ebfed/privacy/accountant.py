@@ -1,0 +1,272 @@
+"""What releases are worth together: (epsilon, delta) of an event, and the noise a target needs.
+
+Two questions have no default answer, so that nobody answers them by accident.
+
+*Who is a neighbour?* Under ``relation="add_or_remove"`` two inputs differ by the presence of one
+client: the usual claim about a server's noisy sums. Under ``relation="replace_one"`` one client is
+exchanged for another: the claim of local privacy, where every client reports, and of samples of
+fixed size. The two epsilons of the same release differ, often by a factor of two.
+
+*What is the noise measured by?* By C, the largest norm of one contribution (`events.gaussian`):
+adding a client moves a sum by C, replacing one by 2 C. dp-accounting's PLD accountant keeps to
+this; its RDP accountant takes C for the sensitivity whatever the relation. Here an event means the
+same to both: before RDP accounting under "replace_one" its noise multipliers are halved.
+
+``method="pld"`` composes the distribution of the privacy loss numerically, always rounding it to
+the unfavourable side, and is exact up to `interval`; ``method="rdp"`` composes Rényi divergences
+and is an upper bound, the only one there is for samples of fixed size, and loose where epsilon is
+below 0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+
+if TYPE_CHECKING:
+    from ebfed.privacy.events import Event
+
+__all__ = ["Method", "Relation", "delta", "epsilon", "noise_multiplier"]
+
+Relation: TypeAlias = Literal["add_or_remove", "replace_one"]
+Method: TypeAlias = Literal["pld", "rdp"]
+
+
+def epsilon(
+    event: Event,
+    delta: float,
+    *,
+    relation: Relation,
+    method: Method = "pld",
+    interval: float = 1e-4,
+) -> float:
+    """Compute the epsilon of an event at a given delta.
+
+    Parameters
+    ----------
+    event : dp_accounting.DpEvent
+        See `ebfed.privacy.events`.
+    delta : float
+    relation : {"add_or_remove", "replace_one"}
+        Which inputs are neighbours.
+    method : {"pld", "rdp"}
+    interval : float
+        How finely PLD accounting discretises the privacy loss. A coarse one overstates epsilon and
+        a fine one takes time: a thousandth of epsilon is plenty, unless thousands of events are
+        composed.
+
+    Returns
+    -------
+    float
+        Infinite if the event promises nothing at that delta.
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of these, or the method has no account of the event under the
+        relation; the message says which have.
+
+    References
+    ----------
+    Koskela, Jälkö and Honkela (2020); Doroshenko et al. (2022), Connect the dots (PLD).
+    Mironov (2017); Canonne, Kamath and Steinke (2020), Proposition 12 (RDP).
+
+    Examples
+    --------
+    >>> from ebfed.privacy import events
+    >>> training = events.repeated(events.poisson(0.05, events.gaussian(1.0)), 500)
+    >>> epsilon(training, 1e-4, relation="add_or_remove", interval=1e-3)
+    6.48
+    >>> epsilon(training, 1e-4, relation="replace_one", interval=1e-3)
+    10.78
+    """
+    check_delta(delta)
+    return float(_account(event, relation, method, interval).get_epsilon(delta))
+
+
+def delta(
+    event: Event,
+    epsilon: float,
+    *,
+    relation: Relation,
+    method: Method = "pld",
+    interval: float = 1e-4,
+) -> float:
+    """Compute the delta of an event at a given epsilon.
+
+    Parameters
+    ----------
+    event : dp_accounting.DpEvent
+    epsilon : float
+    relation, method, interval
+        As for `epsilon`.
+
+    Returns
+    -------
+    float
+        1 if the event promises nothing.
+
+    Raises
+    ------
+    ValueError
+        As for `epsilon`.
+
+    Examples
+    --------
+    >>> from ebfed.privacy import events, gaussian_delta
+    >>> delta(events.gaussian(2.0), 1.0, relation="replace_one")
+    0.12694
+    >>> gaussian_delta(sigma=2.0, epsilon=1.0, sensitivity=2.0)
+    0.12694
+    """
+    check_epsilon(epsilon)
+    return float(_account(event, relation, method, interval).get_delta(epsilon))
+
+
+def noise_multiplier(
+    make_event: Callable[[float], Event],
+    epsilon: float,
+    delta: float,
+    *,
+    relation: Relation,
+    method: Method = "pld",
+    interval: float = 1e-4,
+) -> float:
+    """Find the smallest noise multiplier with which an event is (epsilon, delta)-private.
+
+    The search discretises coarsely, the answer is verified at `interval`.
+
+    Parameters
+    ----------
+    make_event : callable
+        Makes the event from a noise multiplier; more noise must mean more privacy.
+    epsilon, delta : float
+        The target.
+    relation, method, interval
+        As for `epsilon`.
+
+    Returns
+    -------
+    float
+        The smallest to a relative 1e-4, on the private side; less than a tenth or so is not looked
+        for where it is enough only because a client is so rarely drawn. Noise of standard deviation
+        ``noise_multiplier * C`` does it, with C the largest norm of one contribution, under either
+        relation.
+
+    Raises
+    ------
+    ValueError
+        As for `epsilon`; or if no noise multiplier is enough.
+
+    Examples
+    --------
+    >>> from ebfed.privacy import events
+    >>> noise_multiplier(
+    ...     lambda z: events.repeated(events.poisson(0.05, events.gaussian(z)), 500),
+    ...     epsilon=3.6, delta=1e-4, relation="add_or_remove",
+    ... )
+    1.40
+    """
+    import dp_accounting as dpa
+
+    check_epsilon(epsilon)
+    check_delta(delta)
+    check_positive("interval", interval)
+    coarse = max(interval, min(1e-3, 2e-4 * epsilon))
+
+    def spent(multiplier: float, interval: float = coarse) -> float:
+        return _account(make_event(multiplier), relation, method, interval).get_epsilon(delta)
+
+    high = 1.0
+    while spent(high) > epsilon:
+        if high > 2**20:
+            raise ValueError(
+                f"no noise multiplier up to {high:.0f} makes {make_event(high)} private with "
+                f"epsilon={epsilon} and delta={delta}; part of it does not depend on the noise."
+            )
+        high *= 2
+    low = high / 2
+    # There a client that is drawn loses 2 (epsilon + 40): only not being drawn protects it.
+    least = 0.5 / (epsilon + 40) ** 0.5
+    while spent(low) <= epsilon:
+        if low <= least:
+            return low
+        high, low = low, low / 2
+    multiplier = dpa.calibrate_dp_mechanism(
+        lambda: _fresh(relation, method, coarse),
+        lambda z: _adapted(make_event(z), relation, method),
+        epsilon,
+        delta,
+        bracket_interval=dpa.ExplicitBracketInterval(low, high),
+        tol=1e-4 * low,
+    )
+    while spent(multiplier, interval) > epsilon:
+        multiplier *= 1 + 1e-4
+    return float(multiplier)
+
+
+def _account(event: Event, relation: Relation, method: Method, interval: float) -> Any:
+    """Return the dp-accounting accountant that has seen the event."""
+    for name, value, known in (("relation", relation, Relation), ("method", method, Method)):
+        if value not in get_args(known):
+            raise ValueError(f"{name} must be one of {get_args(known)}; {value!r} came.")
+    check_positive("interval", interval)
+    accountant = _fresh(relation, method, interval)
+    if not accountant.supports(event):
+        able = [
+            f"method={other!r} with relation={neighbours!r}"
+            for neighbours in get_args(Relation)
+            for other in get_args(Method)
+            if _fresh(neighbours, other, interval).supports(event)
+        ]
+        raise ValueError(
+            f"method={method!r} has no account of {event!r} with relation={relation!r}; "
+            + (f"there is one by {', '.join(able)}." if able else "no other has one either.")
+        )
+    return accountant.compose(_adapted(event, relation, method))
+
+
+def _fresh(relation: Relation, method: Method, interval: float) -> Any:
+    """Return an accountant that has seen nothing."""
+    from dp_accounting import NeighboringRelation, RandomizedResponseDpEvent, pld, rdp
+
+    class PLDAccountant(pld.PLDAccountant):
+        _pld: Any
+
+        # dp-accounting 0.6 counts a repeated randomised response once
+        def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+            if not (isinstance(event, RandomizedResponseDpEvent) and do_compose and count > 1):
+                return super()._maybe_compose(event, count, do_compose)
+            before = self._pld
+            self._pld = pld.privacy_loss_distribution.identity(interval)
+            super()._maybe_compose(event, 1, True)
+            self._pld = before.compose(self._pld.self_compose(count))
+            return None
+
+    neighbours = {
+        "add_or_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace_one": NeighboringRelation.REPLACE_ONE,
+    }[relation]
+    if method == "pld":
+        return PLDAccountant(neighbours, value_discretization_interval=interval)
+    return rdp.RdpAccountant(neighboring_relation=neighbours)
+
+
+def _adapted(event: Event, relation: Relation, method: Method) -> Event:
+    """Return the event in the units of the accountant: see the top of the file."""
+    return _halved(event) if (relation, method) == ("replace_one", "rdp") else event
+
+
+def _halved(event: Any) -> Any:
+    """Return the event with every noise multiplier in it halved."""
+    import attr
+
+    if hasattr(event, "noise_multiplier"):
+        return attr.evolve(event, noise_multiplier=event.noise_multiplier / 2)
+    if hasattr(event, "event"):
+        return attr.evolve(event, event=_halved(event.event))
+    if hasattr(event, "events"):
+        return attr.evolve(event, events=[_halved(part) for part in event.events])
+    return event

@@ -1,0 +1,233 @@
+"""The random numbers of simulated channels: a function of who draws, not of who computes.
+
+A `Stream` belongs to one round of one fit. Client ``i`` of all clients owns draws
+``i * stride, …, (i + 1) * stride - 1`` of it, wherever blocks are cut and whichever engine runs
+them, so a result is the same to the last bit for any number of blocks. Draws are computed from
+their numbers (see `ebfed.kernels.streams`), so a block begins at its first client at no cost.
+
+Each call of a method takes a sub-stream of its own: the first call of a round, the second, and so
+on are independent. Blocks agree on which is which because they run the same code, so the contract
+is: **within a round every block calls the same methods in the same order**, with as many draws for
+each client. Draw for all clients of a block and drop what is not needed, rather than for some.
+
+These streams simulate. They protect nobody: their key is known, and floats leak.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed import kernels
+
+__all__ = ["Stream", "make_key"]
+
+
+class Stream:
+    """The draws of a block of clients in one round.
+
+    Parameters
+    ----------
+    key : ndarray of shape (2,)
+        128 bits, as two words of 64; see `make_key`. Different keys give independent streams.
+    round_ : int
+        Number of the round, from 0. Rounds of one key are independent.
+    first : int, default=0
+        How many clients come before this block.
+
+    Attributes
+    ----------
+    calls : int
+        How often the stream was drawn from; selects the sub-stream of the next call.
+
+    Notes
+    -----
+    Draws come from Philox 4x32-10 (Salmon et al., 2011). Its name within all streams, a key of 64
+    bits and half a counter, is the image of (key, round, call) under NumPy's Philox 4x64-10.
+
+    Examples
+    --------
+    >>> key = make_key(0)
+    >>> whole = Stream(key, 0).normals(5, 2)
+    >>> block = Stream(key, 0, first=3).normals(2, 2)
+    >>> bool((whole[3:] == block).all())
+    True
+    """
+
+    def __init__(self, key: NDArray[np.uint64], round_: int, first: int = 0) -> None:
+        self.key = np.asarray(key, dtype=np.uint64)
+        if self.key.shape != (2,):
+            raise ValueError(f"key must be two words, as make_key gives; {key!r} came.")
+        self.round_ = round_
+        self.first = first
+        self.calls = 0
+
+    def __repr__(self) -> str:
+        return f"Stream({self.key!r}, {self.round_}, first={self.first})"
+
+    def uniforms(self, n_clients: int, stride: int = 1) -> NDArray[np.float64]:
+        """Draw uniforms of the open interval (0, 1).
+
+        They are odd multiples of 2^-53, so that ``u`` and ``1 - u`` are equally likely and exact.
+
+        Parameters
+        ----------
+        n_clients : int
+        stride : int, default=1
+            How many draws each client takes.
+
+        Returns
+        -------
+        ndarray of shape (n_clients, stride)
+
+        Examples
+        --------
+        >>> Stream(make_key(0), 0).uniforms(2, 3).shape
+        (2, 3)
+        """
+        out = np.empty((n_clients, stride))
+        kernels.fill_uniforms(out.reshape(-1), *self._next(stride))
+        return out
+
+    def normals(self, n_clients: int, stride: int = 1) -> NDArray[np.float64]:
+        """Draw standard normals: quantiles of the uniforms that the same call would give.
+
+        Parameters
+        ----------
+        n_clients : int
+        stride : int, default=1
+            How many draws each client takes.
+
+        Returns
+        -------
+        ndarray of shape (n_clients, stride)
+
+        Examples
+        --------
+        >>> from scipy.special import ndtr
+        >>> z, u = Stream(make_key(0), 0).normals(4), Stream(make_key(0), 0).uniforms(4)
+        >>> bool(np.allclose(ndtr(z), u))
+        True
+        """
+        out = np.empty((n_clients, stride))
+        kernels.fill_normals(out.reshape(-1), *self._next(stride))
+        return out
+
+    def bernoulli(self, probabilities: ArrayLike) -> NDArray[np.bool_]:
+        """Draw bits: ``uniforms(n_clients, stride) < probabilities`` in one pass.
+
+        Parameters
+        ----------
+        probabilities : array-like of shape (n_clients,) or (n_clients, stride)
+            Of a one. 1 is always one and 0 never.
+
+        Returns
+        -------
+        bool ndarray of the shape of `probabilities`
+
+        Examples
+        --------
+        >>> Stream(make_key(0), 0).bernoulli([0.0, 1.0])
+        array([False,  True])
+        """
+        probabilities = _kernel_input(probabilities)
+        out = np.empty(probabilities.shape, np.bool_)
+        kernels.fill_bernoulli(
+            probabilities.reshape(-1), out.reshape(-1), *self._next(_stride(probabilities))
+        )
+        return out
+
+    def add_normals(
+        self,
+        values: ArrayLike,
+        scale: ArrayLike,
+        lower: float = -np.inf,
+        upper: float = np.inf,
+    ) -> NDArray[np.float64]:
+        """Clip and add noise: ``clip(values) + scale * normals(n_clients, stride)`` in one pass.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_clients,) or (n_clients, stride)
+            Stay as they are.
+        scale : float or array-like that broadcasts to the shape of `values`
+            Standard deviation of the noise.
+        lower, upper : float
+            Where values are clipped before the noise is added.
+
+        Returns
+        -------
+        ndarray of the shape of `values`
+
+        Examples
+        --------
+        >>> Stream(make_key(0), 0).add_normals([-3.0, 0.25, 7.0], 0.0, lower=-1, upper=1)
+        array([-1.  ,  0.25,  1.  ])
+        """
+        values = _kernel_input(values)
+        if np.ndim(scale) == 0:
+            scales = np.full(1, scale, np.float64)
+        else:
+            scales = _kernel_input(np.broadcast_to(scale, values.shape))
+        out = np.empty(values.shape)
+        kernels.add_normals(
+            values.reshape(-1),
+            scales.reshape(-1),
+            float(lower),
+            float(upper),
+            out.reshape(-1),
+            *self._next(_stride(values)),
+        )
+        return out
+
+    def _next(self, stride: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+        """Name the next sub-stream, and number the first draw of this block."""
+        counter = np.array([0, 0, self.calls, self.round_], np.uint64)
+        name, tag = np.random.Philox(key=self.key, counter=counter).random_raw(2)
+        self.calls += 1
+        return name, tag, np.uint64(self.first * stride)
+
+
+def _kernel_input(values: ArrayLike) -> NDArray[np.float64]:
+    """Make an array contiguous and writeable: kernels compile for one type only."""
+    return np.require(values, np.float64, ("C", "W"))
+
+
+def _stride(values: NDArray) -> int:
+    if values.ndim not in (1, 2):
+        raise ValueError(
+            f"An array of shape (n_clients,) or (n_clients, stride) is needed; {values.shape} came."
+        )
+    return values.shape[1] if values.ndim == 2 else 1
+
+
+def make_key(random_state: Any = None) -> NDArray[np.uint64]:
+    """Make the key of streams from what scikit-learn calls a random state.
+
+    Parameters
+    ----------
+    random_state : None, int, Generator or RandomState
+        An integer gives the same key always; a generator gives one and moves on; None a new one.
+
+    Returns
+    -------
+    ndarray of shape (2,)
+        Words of 64 bits.
+
+    Examples
+    --------
+    >>> bool((make_key(7) == make_key(7)).all())
+    True
+    >>> rng = np.random.default_rng(7)
+    >>> bool((make_key(rng) == make_key(rng)).all())
+    False
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.randint(0, 2**64, size=2, dtype=np.uint64)
+    try:
+        rng = np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state={random_state!r} is no seed: {error}.") from None
+    return rng.integers(0, 2**64, size=2, dtype=np.uint64)

@@ -181,7 +181,7 @@ def fisher_information(
     many = one.take(np.zeros(len(reports), np.int64))
     where = channel._box(1)
     told = np.ones((len(reports), 1), bool)
-    said = many.through(law, reports[:, None], told, where.centre, where.half)  # type: ignore[attr-defined]
+    said = many.through(law, reports[:, None], told, where.centre, where.half)
 
     def density(mean: float, variance: float) -> NDArray:
         return np.exp(said.marginal(np.array([mean]), np.array([variance])))
@@ -280,13 +280,13 @@ def _tune_questions(channel: TwoBit, one: Likelihood, guessed: tuple) -> dict[st
             information[p, :, k, 1] = 2 * by_report[2:].sum(axis=0)
     cost = np.zeros((len(splits), len(locations), len(ramps)))
     for p, (_, _, *weights) in enumerate(points):
-        for s, split in enumerate(splits):
+        for row, split in enumerate(splits):
             mixed = split * information[p, :, :, 0] + (1 - split) * information[p, :, :, 1]
-            cost[s] += _cost(mixed.reshape(-1, 2, 2), np.array(weights)).reshape(cost[s].shape)
-    s, k, r = np.unravel_index(np.argmin(cost), cost.shape)
+            cost[row] += _cost(mixed.reshape(-1, 2, 2), np.array(weights)).reshape(cost[row].shape)
+    s, at, r = np.unravel_index(np.argmin(cost), cost.shape)
     return {
         "split": float(splits[s]),
         "range": (centre - reach, centre + reach),
-        "location": float(locations[k]),
+        "location": float(locations[at]),
         "spread": (float(ramps[r][0]), float(ramps[r][1])),
     }

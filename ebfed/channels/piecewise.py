@@ -128,8 +128,8 @@ class Window(Law):
     def secure(self, u: float, size: int) -> float:
         """Choose one of 2**40 cells; which one never depends on the last bits of u."""
         inside = math.ceil(CELLS * (self.reach - 1) / (2 * self.reach))
-        start = round((self._start(np.float64(u)) + self.reach) / (2 * self.reach) * CELLS)
-        start = min(max(int(start), 0), CELLS - inside)
+        place = (float(self._start(np.array(u))) + self.reach) / (2 * self.reach)
+        start = min(max(round(place * CELLS), 0), CELLS - inside)
         if secure.answer(True, self.epsilon / 2):
             cell = start + secrets.randbelow(inside)
         else:

@@ -95,5 +95,5 @@ class Rounding(Levels):
         return step**2 * share * (1 - share)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """k."""
+        """Count them."""
         return np.full(len(sizes), np.log2(self.levels))

@@ -185,7 +185,7 @@ def box(range: Any, n_features: int) -> Box:
         If it is neither, or is empty.
     """
     what = "range must be (low, high) with low < high, each a number or one per column"
-    if isinstance(range, Real) or not np.iterable(range) or len(range) != 2:
+    if isinstance(range, Real) or not hasattr(range, "__len__") or len(range) != 2:
         raise TypeError(f"{what}; {range!r} came.")
     try:
         low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)

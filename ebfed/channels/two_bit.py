@@ -127,8 +127,8 @@ class TwoQuestions(Law):
         """Draw the question, round to a bit, answer that by randomised response."""
         random = SystemRandom()
         question = 0 if random.random() < self.split else 1
-        truth = random.random() < self._truth(np.float64(u))[question]
-        return 2 * question + secure.answer(truth, self.epsilon)
+        meant = float(self._truth(np.array(u))[question])
+        return 2 * question + secure.answer(random.random() < meant, self.epsilon)
 
     def decode(self, reports: NDArray, sizes: NDArray) -> NDArray:
         """Estimate u, without bias on the location ramp, from answers about location."""

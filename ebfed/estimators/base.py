@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from numbers import Integral
 from typing import Any, Self, cast
 
 import numpy as np
@@ -40,7 +39,7 @@ from ebfed.tabular import Style, frame, read
 __all__ = ["Estimator", "LocationEstimator"]
 
 # Shares of the clients that report in each round, where each round aims the next.
-WAVES = (0.1, 0.9)
+WAVES = (0.05, 0.15, 0.8)
 # Of rates, where nothing else is guessed.
 DEFAULT_GUESS = Guess(mean=(0.2, 0.8), spread=0.2)
 
@@ -214,7 +213,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         if wanted is None:
             return np.ones(n_clients, bool)
         if np.ndim(wanted) == 0:
-            if not isinstance(wanted, Integral) or not 1 <= wanted <= n_clients:
+            if not isinstance(wanted, int | np.integer) or not 1 <= wanted <= n_clients:
                 raise ValueError(
                     f"participation must be a number of clients from 1 to {n_clients}, or a mask; "
                     f"{wanted!r} came."

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,12 @@ class Likelihood(ABC):
         ----------
         mean, variance : ndarray of shape (d,)
         """
+
+    def through(
+        self, law: Any, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+    ) -> Likelihood:
+        """Likelihood of reports on these clients' local means; see `Reported`."""
+        raise TypeError(f"{type(self).__name__} clients cannot report through a channel.")
 
     @property
     @abstractmethod

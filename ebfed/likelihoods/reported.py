@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -122,7 +122,7 @@ class Reported(Likelihood):
 
     def compress(self) -> tuple[Self, NDArray]:
         """Merge clients that said the same; where many reported numbers, very nearly the same."""
-        rows = self.take(self.told.any(axis=1))
+        rows = self.take(np.flatnonzero(self.told.any(axis=1)))
         if not len(rows):
             return rows, np.empty(0)
         if len(rows) > MOST_ROWS:
@@ -221,20 +221,23 @@ class ReportedCounts(Reported):
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def _density(self, theta: NDArray, j: int) -> NDArray:
-        return self._mixed(lambda trials: binomial_masses(trials, theta), j)
+        return self._mixed(partial(binomial_masses, theta=theta), j)
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density of the reports where theta is beta with these moments, shape (n,)."""
         total = np.zeros(len(self))
         for j, moments in enumerate(zip(mean, variance, strict=True)):
-            density = self._mixed(lambda n, at=moments: beta_binomial_masses(n, *at)[None], j)
+            masses = partial(beta_binomial_masses, mean=moments[0], variance=moments[1])
+            density = self._mixed(masses, j)
             with np.errstate(divide="ignore"):
                 total += np.where(self.told[:, j], np.log(density[:, 0]), 0.0)
         return total
 
     def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
         """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
-        parts = [(at, table @ masses(trials).T) for trials, at, table in self._tables[j]]
+        parts = [
+            (at, table @ np.atleast_2d(masses(trials)).T) for trials, at, table in self._tables[j]
+        ]
         density = np.ones((len(self), parts[0][1].shape[1]))
         for at, values in parts:
             density[at] = values

@@ -151,7 +151,8 @@ class Beta(Prior):
                 f"method must be 'ml' where a channel randomises reports; {self.method!r} came."
             )
         d = likelihood.n_features
-        fits = [_fit_column(*likelihood.column(j).compress()) for j in range(d)]
+        tables = [likelihood.column(j).compress() for j in range(d)]
+        fits = [_fit_column(*table) for table in tables]
         mean, correlation = np.array([point for point, _ in fits]).T
         self._set(mean, correlation / (1 - correlation))
         for j, (_, covariance) in enumerate(fits):
@@ -163,7 +164,7 @@ class Beta(Prior):
             second = min(self.variance_[j] + np.sqrt(self.variance_variance_[j]), spread)
             self.second_moment_[j] = second
             self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
-        if not np.isfinite(likelihood.local).any():
+        if not all(len(rows) for rows, _ in tables):
             self._say("No client has data: the population is unknown, taken as uniform.", True)
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
@@ -326,7 +327,7 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     unit = np.array([np.sqrt(best[0] * (1 - best[0])), best[1] + 0.05]) / 3
     low, high = np.array([1e-9, 0.0]), np.array([1 - 1e-9, 1 - 1e-6])
     point, covariance = maximise(
-        lambda x: log_likelihood(x * unit), [best / unit], low / unit, high / unit
+        lambda x: log_likelihood(x * unit), best / unit, low / unit, high / unit
     )
     return point * unit, covariance * np.outer(unit, unit)
 

@@ -168,9 +168,10 @@ class Normal(Prior):
             np.full(d, np.nan) if value is None else np.broadcast_to(value, d).astype(float)
             for value in (self.mean, self.variance)
         ]
+        tables = [likelihood.column(j).compress() for j in range(d)]
         fits = [
-            _fit_column(*likelihood.column(j).compress(), *(float(value[j]) for value in known))
-            for j in range(d)
+            _fit_column(*table, *(float(value[j]) for value in known))
+            for j, table in enumerate(tables)
         ]
         self.mean_, self.variance_, self.mean_variance_, self.variance_variance_ = np.array(fits).T
         if self.variance is not None:
@@ -179,7 +180,7 @@ class Normal(Prior):
         self.kurtosis_ = np.full(d, np.inf)
         self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
-        if not np.isfinite(likelihood.local).any():
+        if not all(len(rows) for rows, _ in tables):
             self._say("No client has data: the population is unknown.", True)
         elif self.variance is None and np.any(self.variance_ == 0):
             self._say(
@@ -298,7 +299,7 @@ def _fit_column(
         return log_likelihood(full)
 
     point, covariance = maximise(
-        scaled, [(best / unit)[free]], (low / unit)[free], (high / unit)[free]
+        scaled, (best / unit)[free], (low / unit)[free], (high / unit)[free]
     )
     best[free] = point * unit[free]
     errors = np.zeros(2)

@@ -42,17 +42,19 @@ def minimise(criterion: Callable[[float], tuple[float, float]], grid: NDArray) -
 
 
 def maximise(
-    function: Callable[[NDArray], float], starts: list[NDArray], low: NDArray, high: NDArray
+    function: Callable[[NDArray], float], start: NDArray, low: NDArray, high: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """Maximise a smooth log-likelihood over a box, from the best of several starts.
+    """Climb a smooth log-likelihood of few parameters within a box, by Newton steps.
+
+    Derivatives are differences, directions of wrong curvature are climbed by their size, and steps
+    are halved until they gain.
 
     Parameters
     ----------
     function : callable
-        Of a point; its scale in each coordinate should be of order one.
-    starts : list of ndarray of shape (p,)
-    low, high : ndarray of shape (p,)
-        The box; a maximum at its edge is a normal answer.
+        Of a point; in each coordinate it should bend over a distance of order one.
+    start, low, high : ndarray of shape (p,)
+        A maximum at the edge of the box is a normal answer.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def maximise(
     --------
     >>> point, covariance = maximise(
     ...     lambda x: -((x[0] - 1) ** 2) / 2 - (x[1] + 1) ** 2,
-    ...     [np.array([0.0, 3.0])],
+    ...     np.array([0.0, 3.0]),
     ...     np.array([-5.0, 0.0]),
     ...     np.array([5.0, 5.0]),
     ... )
@@ -72,48 +74,51 @@ def maximise(
     (array([1., 0.]), array([[1. , 0. ],
            [0. , 0.5]]))
     """
-    from scipy.optimize import minimize
-
-    def slope(x: NDArray) -> NDArray:
-        return np.array(
-            [-_difference(function, x, unit, low, high) for unit in 1e-5 * np.eye(len(x))]
-        )
-
-    start = max((np.clip(x, low, high) for x in starts), key=function)
-    result = minimize(
-        lambda x: -function(x),
-        start,
-        jac=slope,
-        method="L-BFGS-B",
-        bounds=np.stack([low, high], axis=1),
-        options={"ftol": 1e-15, "gtol": 1e-6, "maxiter": 200},
-    )
-    x, steps = result.x, 1e-3 * np.eye(len(start))
-    bend = -np.array(
-        [[_second_difference(function, x, a, b, low, high) for b in steps] for a in steps]
-    )
-    values, vectors = np.linalg.eigh(bend)
+    x = np.clip(start, low, high)
+    value = function(x)
+    for _ in range(100):
+        slope, values, vectors = _derivatives(function, x, low, high)
+        held = ((x <= low) & (slope < 0)) | ((x >= high) & (slope > 0))
+        free = np.flatnonzero(~held)
+        if not len(free):
+            break
+        bend = ((vectors * values) @ vectors.T)[np.ix_(free, free)]
+        sizes, axes = np.linalg.eigh(bend)
+        step = np.zeros(len(x))
+        step[free] = axes @ ((axes.T @ slope[free]) / np.maximum(np.abs(sizes), 1e-8))
+        length = 1.0
+        while True:
+            candidate = np.clip(x + length * step, low, high)
+            reached = function(candidate)
+            if reached >= value + 1e-4 * slope @ (candidate - x) or length < 1e-10:
+                break
+            length /= 2
+        moved, gained = np.abs(candidate - x).max(), reached - value
+        if gained > 0:
+            x, value = candidate, reached
+        if moved < 1e-9 or gained < 1e-10:
+            break
+    _, values, vectors = _derivatives(function, x, low, high)
     # nothing is known in a direction without curvature
     return x, (vectors / np.maximum(values, 1e-8)) @ vectors.T
 
 
-def _difference(
-    function: Callable[[NDArray], float], x: NDArray, unit: NDArray, low: NDArray, high: NDArray
-) -> float:
-    """Slope by a difference that stays in the box."""
-    ahead, behind = np.minimum(x + unit, high), np.maximum(x - unit, low)
-    return (function(ahead) - function(behind)) / (ahead - behind).sum()
-
-
-def _second_difference(
-    function: Callable[[NDArray], float],
-    x: NDArray,
-    a: NDArray,
-    b: NDArray,
-    low: NDArray,
-    high: NDArray,
-) -> float:
-    """Mixed second derivative by differences around a point moved off the edge."""
-    x = np.clip(x, low + a + b, high - a - b)
-    corners = function(x + a + b) - function(x + a - b) - function(x - a + b)
-    return (corners + function(x - a - b)) / (4 * a.sum() * b.sum())
+def _derivatives(
+    function: Callable[[NDArray], float], x: NDArray, low: NDArray, high: NDArray
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Slope, and eigenvalues and vectors of the negative second derivatives."""
+    p = len(x)
+    slope = np.empty(p)
+    for j, unit in enumerate(1e-4 * np.eye(p)):
+        ahead, behind = np.minimum(x + unit, high), np.maximum(x - unit, low)
+        slope[j] = (function(ahead) - function(behind)) / (ahead - behind).sum()
+    steps = 1e-3 * np.eye(p)
+    bend = np.empty((p, p))
+    for j, a in enumerate(steps):
+        for k, b in enumerate(steps[: j + 1]):
+            at = np.clip(x, low + a + b, high - a - b)  # off the edge
+            corners = function(at + a + b) + function(at - a - b)
+            corners -= function(at + a - b) + function(at - a + b)
+            bend[j, k] = bend[k, j] = -corners / (4 * 1e-3**2)
+    values, vectors = np.linalg.eigh(bend)
+    return slope, values, vectors

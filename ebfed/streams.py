@@ -67,6 +67,12 @@ class Stream:
     def __repr__(self) -> str:
         return f"Stream({self.key!r}, {self.round_}, first={self.first})"
 
+    def after(self, n_clients: int, calls: int) -> Stream:
+        """Return the stream of the clients after so many of this block, at that call."""
+        later = Stream(self.key, self.round_, self.first + n_clients)
+        later.calls = calls
+        return later
+
     def uniforms(self, n_clients: int, stride: int = 1) -> NDArray[np.float64]:
         """Draw uniforms of the open interval (0, 1).
 

@@ -70,7 +70,9 @@ class Coin(Law):
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Draw bits."""
-        return stream.bernoulli(0.5 + self.slope / 2 * u)
+        chance = u * (self.slope / 2)
+        chance += 0.5
+        return stream.bernoulli(chance)
 
     def secure(self, u: float, size: int) -> bool:
         """Round to a bit, and answer that bit by randomised response."""

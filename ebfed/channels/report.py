@@ -19,6 +19,8 @@ from ebfed.streams import Stream, make_key
 
 __all__ = ["Box", "Report"]
 
+CHUNK = 2**15
+
 
 @dataclass(frozen=True)
 class Box:
@@ -33,13 +35,16 @@ class Box:
 
     def units(self, means: NDArray) -> NDArray:
         """Means in units of the box, before clipping."""
-        return (means - self.centre) / self.half
+        u = means - self.centre
+        u *= 1 / self.half
+        return u
 
     def clip(self, u: NDArray) -> NDArray:
-        """Clip means in units of the box."""
+        """Clip means in units of the box, in place: tables may be large."""
         if self.ball and u.shape[1] > 1:
-            return u / np.maximum(1, np.sqrt((u**2).sum(axis=1, keepdims=True)))
-        return np.clip(u, -1, 1)
+            u /= np.maximum(1, np.sqrt((u**2).sum(axis=1, keepdims=True)))
+            return u
+        return np.clip(u, -1, 1, out=u)
 
 
 class Report(Channel):
@@ -87,22 +92,30 @@ class Report(Channel):
         """
         d = summary.n_features
         law, where = self._law(d), self._box(d)
-        u = where.units(summary.mean)
-        if not np.isfinite(u.sum()) and not np.isfinite(u).all():
-            raise ValueError("local means must be finite; NaN or infinity came.")
-        u = where.clip(u)
-        message = {"n": summary.n}
         if isinstance(rng, str):
             if rng != "secure":
                 raise ValueError(f"rng must be a seed, a Stream or 'secure'; {rng!r} came.")
-            return message | self._secure(law, u, summary.n)
+            return {"n": summary.n} | self._secure(law, _units(where, summary.mean), summary.n)
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
+        message, calls = {"n": summary.n}, stream.calls
+        # some clients at a time, whose figures stay in the processor's cache
+        for start in np.arange(0, max(len(summary), 1), CHUNK):
+            rows, part = slice(start, start + CHUNK), stream.after(int(start), calls)
+            u = _units(where, summary.mean[rows])
+            for name, values in self._draw(law, u, summary.n[rows], part).items():
+                if name not in message:
+                    message[name] = np.empty((len(summary), *values.shape[1:]), values.dtype)
+                message[name][rows] = values
+            stream.calls = part.calls
+        return message
+
+    def _draw(self, law: Law, u: NDArray, sizes: NDArray, stream: Stream) -> Message:
+        d = u.shape[1]
         if self.whole or d == 1:
-            return message | {"report": law.draw(u, summary.n, stream)}
+            return {"report": law.draw(u, sizes, stream)}
         column = (stream.uniforms(len(u)) * d).astype(np.int64)
         own = np.take_along_axis(u, column, axis=1)
-        asked = column == np.arange(d)
-        return message | {"report": law.draw(own, summary.n, stream), "asked": asked}
+        return {"report": law.draw(own, sizes, stream), "asked": column == np.arange(d)}
 
     def _secure(self, law: Law, u: NDArray, sizes: NDArray) -> Message:
         import secrets
@@ -126,7 +139,7 @@ class Report(Channel):
         where = self._box(summary.n_features)
         u = where.units(summary.mean)
         # a hair outside is rounding: a proportion of 1 in the range (0, 1)
-        return np.abs(u - where.clip(u)).max(axis=1, initial=0.0) > 1e-12
+        return np.abs(u - where.clip(u.copy())).max(axis=1, initial=0.0) > 1e-12
 
     # Server -----------------------------------------------------------------------------------
 
@@ -174,6 +187,20 @@ class Report(Channel):
         d = summary.n_features
         bits = self._law(d).bits(summary.n)
         return bits * d if self.whole else bits + (math.ceil(math.log2(d)) if d > 1 else 0)
+
+
+def _units(where: Box, means: NDArray) -> NDArray:
+    """Clipped means in units of the box.
+
+    Raises
+    ------
+    ValueError
+        If one is not finite.
+    """
+    u = where.units(means)
+    if not np.isfinite(u.sum()) and not np.isfinite(u).all():
+        raise ValueError("local means must be finite; NaN or infinity came.")
+    return where.clip(u)
 
 
 def box(range: Any, n_features: int) -> Box:

@@ -213,7 +213,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         if wanted is None:
             return np.ones(n_clients, bool)
         if np.ndim(wanted) == 0:
-            if not isinstance(wanted, int | np.integer) or not 1 <= wanted <= n_clients:
+            whole = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
+            if not (whole and 1 <= wanted <= n_clients):
                 raise ValueError(
                     f"participation must be a number of clients from 1 to {n_clients}, or a mask; "
                     f"{wanted!r} came."

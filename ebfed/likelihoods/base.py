@@ -20,6 +20,7 @@ posteriors computed from it, whatever channel the message came through. An imple
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -110,11 +111,11 @@ class Likelihood(ABC):
         if self.n_features > 1:
             columns = [self.column(j).combine(weights) for j in range(self.n_features)]
             return np.hstack(columns)
-        nodes = self.nodes(400)
+        nodes, values = self._at_nodes
         low, high = nodes[0], nodes[-1]
-        best = nodes[np.argmax(weights.T @ self.logpdf(nodes[:, None]), axis=1)]
+        best = nodes[np.argmax(weights.T @ values, axis=1)]
         step = np.full(len(best), np.diff(nodes).max())
-        for _ in range(15):
+        for _ in range(10):
             left, here, right = (
                 (weights * self.logpdf(np.clip(best + side * step, low, high)[:, None])).sum(axis=0)
                 for side in (-1, 0, 1)
@@ -124,6 +125,12 @@ class Likelihood(ABC):
             best = np.clip(best + step * move, low, high)
             step = step / 3
         return best[:, None]
+
+    @cached_property
+    def _at_nodes(self) -> tuple[NDArray, NDArray]:
+        """Nodes, and the log-likelihoods there: what repeated calls of `combine` share."""
+        nodes = self.nodes(400)
+        return nodes, np.maximum(self.logpdf(nodes[:, None]), -1e300)  # 0 * -inf is no number
 
     @abstractmethod
     def compress(self) -> tuple[Self, NDArray]:

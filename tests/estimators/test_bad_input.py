@@ -280,7 +280,9 @@ def test_an_unseen_group_with_rows_is_predicted_from_them(name):
     known = fitted.predict([1, 1, 0], groups=["a", "a", "a"])
     new = fitted.predict([1, 1, 0], groups=["new", "new", "new"])
     if name != "beta by eq. (6)":  # where a client of the fit sees a prior of all the others
-        np.testing.assert_array_equal(new, known)
+        # the fitted mean owes nothing to a new group, whose own rows count for a little more
+        assert (np.abs(new - 2 / 3) <= np.abs(known - 2 / 3) + 1e-12).all()
+        np.testing.assert_allclose(new, known, atol=0.1)
     assert np.isfinite(new).all()
 
 

@@ -1,4 +1,4 @@
-"""The command line: `ebfed county`, `ebfed fit FILE`, `ebfed warm`.
+"""The command line: `ebfed county`, `study NAME`, `fit FILE`, `audit` and `warm`.
 
 Commands import what they need when they run, so that help and version are instant. Results go to
 stdout; what happened on the way, and errors, to stderr. A mistake of the user ends with one line
@@ -7,6 +7,7 @@ and exit code 2.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json as json_format
 import time
@@ -38,6 +39,7 @@ app = typer.Typer(
     epilog="""\b
 Examples:
   ebfed county --out results/
+  ebfed study private-means --quick
   ebfed fit scores.csv --group school --value score
   ebfed fit votes.parquet --group county --value won --model bernoulli --out rates.csv
   ebfed fit --help
@@ -118,6 +120,59 @@ def county(
 @app.command(
     epilog="""\b
 Examples:
+  ebfed study                           list the studies
+  ebfed study bits --out results/       also write tables (CSV) and a figure (PNG)
+  ebfed study private-means --quick     a small version, in seconds
+  ebfed study private-rates --reps 50 --seed 1 --json | jq .table
+"""
+)
+def study(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which study; without it, a list of them.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of it.")] = False,
+    reps: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Runs, each with new simulated clients.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Of all random numbers; 0 if not given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write tables and figures to this directory.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print nothing but JSON.")] = False,
+) -> None:
+    """Run a published experiment again.
+
+    Results are the same for the same seed and number of runs, on any number of processor cores.
+    """
+    from ebfed.studies import STUDIES
+
+    if name is None:
+        for each, about in STUDIES.items():
+            typer.echo(f"{each:<15} {about}")
+        return
+    with _errors_of_the_user():
+        if name not in STUDIES:
+            raise ValueError(f"no study {name!r}; there are {', '.join(STUDIES)}")
+        if name == "county":
+            if quick or reps is not None or seed is not None:
+                raise ValueError("county draws nothing at random: no --quick, --reps, --seed")
+            county(out, json)
+            return
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        module = importlib.import_module(f"ebfed.studies.{name.replace('-', '_')}")
+        results = module.run(reps, 0 if seed is None else seed, quick=quick)
+        typer.echo(json_format.dumps(results.to_dict(), indent=2) if json else results.to_text())
+        if out is not None:
+            for path in results.save(out):
+                typer.echo(f"Wrote {path}", err=json)
+
+
+@app.command(
+    epilog="""\b
+Examples:
   ebfed fit scores.csv --group school --value score
       means of schools, a normal population; prints the fit and the first schools
   ebfed fit votes.csv --group county --value won --model bernoulli --out rates.csv
@@ -189,6 +244,43 @@ def fit(
         else:
             _write(estimates, out)
             typer.echo(f"Wrote {len(estimates):,} groups to {out}")
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  ebfed audit                           every channel at epsilon 0.5, 1 and 4
+  ebfed audit --epsilon 2 --seed 7      at another, by other random numbers
+  ebfed audit --json | jq .passed       results for other programs
+"""
+)
+def audit(
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="A promise to test; may be repeated."),
+    ] = None,
+    delta: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Of channels that have one.")
+    ] = 1e-5,
+    simulations: Annotated[
+        int, typer.Option(metavar="COUNT", help="Reports of each client.")
+    ] = 200_000,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the random numbers.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print nothing but JSON.")] = False,
+) -> None:
+    """Measure the privacy of every channel from below.
+
+    Clients at the ends of the range and far outside it send simulated reports. How well their
+    reports can be told apart bounds epsilon from below. The exit code is 1 if a bound exceeds what
+    its channel promises: that promise is refuted. The others are not, but not proved either.
+    """
+    with _errors_of_the_user():
+        from ebfed.studies.audit import EPSILONS, run
+
+        found = run(epsilon or EPSILONS, delta=delta, simulations=simulations, seed=seed)
+    typer.echo(json_format.dumps(found.to_dict(), indent=2) if json else found.to_text())
+    if not found.passed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -364,6 +456,7 @@ def _fit_every_kind() -> None:
     import numpy as np
 
     from ebfed.estimators import BernoulliEB, GaussianEB
+    from ebfed.streams import Stream, make_key
 
     def frozen(array: NDArray) -> NDArray:
         array = array.copy()
@@ -380,3 +473,5 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(X, groups=groups)
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
+    stream = Stream(make_key(0), 0)
+    stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from ebfed.channels.law import Law
 from ebfed.channels.report import Box, Report, box
+from ebfed.clients import LARGEST, SMALLEST
 from ebfed.privacy.calibration import check_positive
 from ebfed.streams import Stream
 
@@ -69,9 +70,19 @@ class Clip(Report):
         if self.radius is None:
             return box(self.range, n_features)
         radius = check_positive("radius", self.radius)
-        centre = np.broadcast_to(np.asarray(self.centre, float), n_features)
+        if not SMALLEST <= radius <= LARGEST:
+            raise ValueError(
+                f"radius must lie between {SMALLEST:g} and {LARGEST:g}; {self.radius!r} came."
+            )
+        try:
+            centre = np.broadcast_to(np.asarray(self.centre, float), n_features)
+        except (TypeError, ValueError):
+            centre = np.full(n_features, np.nan)
         if not np.isfinite(centre).all():
-            raise ValueError(f"centre must be finite; {self.centre!r} came.")
+            raise ValueError(
+                f"centre must be a finite number or one per column ({n_features}); "
+                f"{self.centre!r} came."
+            )
         return Box(centre, np.full(n_features, radius), ball=True)
 
     def _law(self, n_features: int) -> Law:

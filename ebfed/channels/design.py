@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from ebfed.channels.base import Model
+from ebfed.channels.levels import counts_are_levels
 from ebfed.channels.report import Report
 from ebfed.channels.two_bit import TwoBit
 from ebfed.likelihoods import Binomial, Likelihood
@@ -110,6 +111,8 @@ def settle(
     if isinstance(channel.range, str) and not tuned:
         raise ValueError(f"range must be (low, high), Clip or 'private'; {channel.range!r} came.")
     auto = isinstance(channel, TwoBit) and channel.split == "auto"
+    if getattr(channel, "levels", 2) is None:
+        counts_are_levels(_typical(model, n_features, size).support == (0.0, 1.0))
     if not (tuned or auto or channel.range is None) or getattr(channel, "radius", None):
         return {}
     one = _typical(model, n_features, size)
@@ -266,7 +269,7 @@ def _tune_questions(channel: TwoBit, one: Likelihood, guessed: tuple) -> dict[st
     locations = [x * total / reach for x in locations] + [1.0]
     starts = np.arange(0.4, 2.6, 0.15) * total / reach
     ramps = [(a, min(a + w, 1.0)) for a in starts if a < 1 for w in (0.0, total / reach)]
-    splits = np.linspace(0.15, 0.85, 29)
+    splits = np.arange(6, 35) / 40
     information = np.zeros((len(points), len(locations), len(ramps), 2, 2, 2))
     trial = clone(channel).set_params(split=0.5, range=(centre - reach, centre + reach))
     for p, (mean, variance, *_) in enumerate(points):

@@ -76,7 +76,7 @@ class DiscreteGaussian(Report):
         """Return one report as an event of dp-accounting."""
         law = self._law(n_features)
         assert isinstance(law, IntegerNoise)
-        return events.gaussian(law.sigma / ((law.levels - 1) / 2 * n_features**0.5))
+        return events.concentrated(n_features * (law.levels - 1) ** 2 / (2 * law.sigma**2))
 
 
 def _sigma(epsilon: float, delta: float, steps: int, n_features: int) -> float:

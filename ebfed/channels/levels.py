@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ebfed.channels.law import Law
 from ebfed.streams import Stream
 
-__all__ = ["Levels", "hats", "normal_hats"]
+__all__ = ["Levels", "average_levels", "counts_are_levels", "hats", "normal_hats"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Levels(Law):
         """Draw reports on levels; `count` is the number of levels, both of shape (n, d)."""
 
     @abstractmethod
-    def _randomise_secure(self, level: int, count: int) -> float | NDArray: ...
+    def _randomise_secure(self, level: int, count: int) -> float | NDArray:
+        """Draw one report on a level from the operating system's randomness."""
 
     @abstractmethod
     def _table(self, reports: NDArray, count: int) -> NDArray:
@@ -82,9 +83,19 @@ class Levels(Law):
         self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
     ) -> NDArray:
         """Probability of each report, averaged over a normal u."""
+        counts_are_levels(self.levels is not None)
         count = self._one_count(sizes)
         return average_levels(
             self._table(reports, count), np.linspace(-1, 1, count), means, variances
+        )
+
+
+def counts_are_levels(sure: bool) -> None:
+    """Refuse levels=None for other means than proportions."""
+    if not sure:
+        raise ValueError(
+            "levels must be given where local means are not proportions of 0/1 rows: only these "
+            "have counts, which are the levels where levels=None."
         )
 
 
@@ -123,7 +134,8 @@ def normal_hats(means: NDArray, sd: float, knots: NDArray) -> NDArray:
 
     A hat is a second difference of ramps, and ``E(u - a)_+ = sd (phi(z) + z Phi(z))`` with ``z =
     (mean - a) / sd``. Below the mean, the mirrored ramp ``E(a - u)_+`` is the small one: taking it
-    there keeps every digit of the tails.
+    there keeps every digit of the tails. Between knots much closer than sd, differences would lose
+    theirs, and Taylor's formula takes over.
 
     Examples
     --------
@@ -141,8 +153,20 @@ def normal_hats(means: NDArray, sd: float, knots: NDArray) -> NDArray:
         up, down = sd * (height + z * ndtr(z)), sd * (height - z * ndtr(-z))
     width = np.diff(knots)
     above, below = -np.diff(up) / width, np.diff(down) / width  # E of a ramp, and of one minus it
+    close = width < 1e-3 * sd
+    share = width[close] / sd
+    if close.any():
+        middle = (away[:, 1:] + away[:, :-1])[:, close] / 2 / sd
+        bent = share**2 / 24 * middle * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
+        above[:, close], below[:, close] = ndtr(middle) - bent, ndtr(-middle) + bent
     result = np.empty_like(away)
     result[:, 0], result[:, -1] = below[:, 0], above[:, -1]
     bend = np.where(away[:, 1:-1] < 0, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
+    flat = close[1:] & close[:-1]
+    if flat.any():
+        left, right = (ends[flat] / sd for ends in (width[:-1], width[1:]))
+        at, top = z[:, 1:-1][:, flat], height[:, 1:-1][:, flat]
+        tilt = at * (right**2 - left**2) / 6 + (at**2 - 1) * (right**3 + left**3) / 24
+        bend[:, flat] = top * ((left + right) / 2 + tilt)
     result[:, 1:-1] = bend
     return np.maximum(result, 0.0)

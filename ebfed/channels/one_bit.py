@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from random import SystemRandom
 from typing import Any
@@ -15,7 +16,7 @@ from ebfed.channels.levels import average_levels, hats
 from ebfed.channels.local import PureReport
 from ebfed.streams import Stream
 
-__all__ = ["OneBit"]
+__all__ = ["OneBit", "odds"]
 
 
 class OneBit(PureReport):
@@ -87,8 +88,8 @@ class Coin(Law):
         return 1 / self.slope**2 - u**2
 
     def _table(self, reports: NDArray) -> NDArray:
-        side = self.slope * (reports.astype(float) - 0.5)
-        return 0.5 + np.stack([-side, side], axis=1)
+        """Probability of each bit at both ends of the range."""
+        return np.where(reports[:, None] == np.array([False, True]), *odds(self.epsilon))
 
     def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
         """Probability of each bit."""
@@ -107,3 +108,15 @@ class Coin(Law):
     def bits(self, sizes: NDArray) -> NDArray:
         """One."""
         return np.ones(len(sizes))
+
+
+def odds(epsilon: float) -> tuple[float, float]:
+    """Probability of a true and of an untrue answer, every digit of the smaller one kept.
+
+    Examples
+    --------
+    >>> odds(2.0)
+    (0.8808, 0.1192)
+    """
+    truth = 1 / (1 + math.exp(-epsilon))
+    return truth, truth * math.exp(-epsilon)

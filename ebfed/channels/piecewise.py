@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.local import PureReport
-from ebfed.channels.one_bit import Coin
+from ebfed.channels.one_bit import Coin, odds
 from ebfed.streams import Stream
 
 __all__ = ["Hybrid", "Piecewise"]
@@ -90,7 +90,7 @@ class Hybrid(PureReport):
     @property
     def identifies_spread(self) -> bool:  # type: ignore[override]
         """Not where it is one bit alone."""
-        return self.epsilon > LEAST_EPSILON
+        return self._epsilon() > LEAST_EPSILON
 
     def _law(self, n_features: int) -> Law:
         epsilon = self._epsilon()
@@ -106,20 +106,25 @@ class Window(Law):
     @property
     def reach(self) -> float:
         """C."""
-        return 1 / math.tanh(self.epsilon / 4)
+        return 1 + self.width
+
+    @property
+    def width(self) -> float:
+        """Of a window: ``C - 1``."""
+        return 2 / math.expm1(self.epsilon / 2)
 
     @property
     def truth(self) -> float:
         """Probability of the window."""
-        return 1 / (1 + math.exp(-self.epsilon / 2))
+        return odds(self.epsilon / 2)[0]
 
     def _start(self, u: NDArray) -> NDArray:
         """l(u)."""
-        return (self.reach + 1) / 2 * u - (self.reach - 1) / 2
+        return u + self.width / 2 * (u - 1)
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Turn one uniform into a place inside or outside the window."""
-        v, p, width = stream.uniforms(*u.shape), self.truth, self.reach - 1
+        v, p, width = stream.uniforms(*u.shape), self.truth, self.width
         start = self._start(u)
         outside = -self.reach + (v - p) / (1 - p) * (self.reach + 1)
         outside += np.where(outside > start, width, 0.0)
@@ -127,7 +132,7 @@ class Window(Law):
 
     def secure(self, u: float, size: int) -> float:
         """Choose one of 2**40 cells; which one never depends on the last bits of u."""
-        inside = math.ceil(CELLS * (self.reach - 1) / (2 * self.reach))
+        inside = math.ceil(CELLS * self.width / (2 * self.reach))
         place = (float(self._start(np.array(u))) + self.reach) / (2 * self.reach)
         start = min(max(round(place * CELLS), 0), CELLS - inside)
         if secure.answer(True, self.epsilon / 2):
@@ -148,17 +153,17 @@ class Window(Law):
 
     def rounded(self, reports: NDArray) -> NDArray:
         """Round to a two-hundredth of the window."""
-        step = (self.reach - 1) / 200
+        step = self.width / 200
         return np.rint(reports / step) * step
 
     def _mix(self, inside: NDArray) -> NDArray:
         """Density where the report lies in the window with that probability."""
-        high, low = self.truth / (self.reach - 1), (1 - self.truth) / (self.reach + 1)
-        return low + (high - low) * inside
+        truth, lie = odds(self.epsilon / 2)
+        return truth / self.width * inside + lie / (self.reach + 1) * (1 - inside)
 
     def _edges(self, reports: NDArray) -> tuple[NDArray, NDArray]:
         """Local values whose windows begin and end at each report, shape (n, 1)."""
-        y, width = reports[:, None], self.reach - 1
+        y, width = reports[:, None], self.width
         return (2 * y - width) / (self.reach + 1), (2 * y + width) / (self.reach + 1)
 
     def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
@@ -179,8 +184,8 @@ class Window(Law):
         return self._mix(ndtr((high - means) / sd) - ndtr((low - means) / sd))
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
-        """Midpoints of even steps."""
-        count = max(2000, math.ceil(200 * self.reach / (self.reach - 1)))
+        """Midpoints of even steps, 100 to a window unless it is very narrow."""
+        count = min(max(2000, math.ceil(200 * self.reach / self.width)), 100_000)
         reports = (np.arange(count) + 0.5) / count * 2 - 1
         return reports * self.reach, np.full(count, 2 * self.reach / count)
 

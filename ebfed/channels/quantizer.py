@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels.law import Law
-from ebfed.channels.levels import Levels
+from ebfed.channels.levels import Levels, normal_hats
 from ebfed.channels.report import Report
 from ebfed.privacy.calibration import check_count
 from ebfed.streams import Stream
@@ -41,9 +41,9 @@ class Quantizer(Report):
     >>> channel = Quantizer(bits=2, range=(0, 1))
     >>> message = channel.encode(summary, rng=0)
     >>> message["report"].ravel()
-    array([0, 1, 3])
+    array([0, 1, 2])
     >>> channel.decode(message).ravel()
-    array([0.    , 0.3333, 1.    ])
+    array([0.    , 0.3333, 0.6667])
     """
 
     whole = True
@@ -57,7 +57,7 @@ class Quantizer(Report):
     @property
     def identifies_spread(self) -> bool:  # type: ignore[override]
         """One bit has a law with one parameter: the mean."""
-        return self.bits > 1
+        return check_count("bits", self.bits) > 1
 
     def _law(self, n_features: int) -> Law:
         bits = check_count("bits", self.bits)
@@ -80,6 +80,24 @@ class Rounding(Levels):
 
     def _table(self, reports: NDArray, count: int) -> NDArray:
         return (reports[:, None] == np.arange(count)).astype(float)
+
+    def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:
+        """Hat of each report's level: no table of all levels, of which there may be millions."""
+        place = (np.clip(u, -1, 1) + 1) / 2 * (self.levels - 1)
+        return np.maximum(1 - np.abs(place - reports[:, None]), 0.0)
+
+    def average(
+        self, reports: NDArray, means: NDArray, variances: NDArray, sizes: NDArray
+    ) -> NDArray:
+        """Hat of each report's level, averaged over a normal u."""
+        pairs, codes = np.unique(np.stack([reports, variances]), axis=1, return_inverse=True)
+        step = 2 / (self.levels - 1)
+        result = np.empty((pairs.shape[1], len(means)))
+        for row, (level, variance) in zip(result, pairs.T, strict=True):
+            near = np.arange(max(level - 1, 0), min(level + 2, self.levels))
+            hats = normal_hats(means, np.sqrt(variance), near * step - 1)
+            row[:] = hats[:, int(level > 0)]
+        return result[codes.ravel()]
 
     def _level(self, reports: NDArray, count: NDArray) -> NDArray:
         return reports

@@ -70,7 +70,8 @@ class Truth(Levels):
 
     def _other(self, count: Any) -> Any:
         """Probability of each untrue level."""
-        return 1 / (math.exp(self.epsilon) + count - 1)
+        odds = math.exp(-self.epsilon)
+        return odds / (1 + (count - 1) * odds)
 
     def _randomise(self, level: NDArray, count: NDArray, stream: Stream) -> NDArray:
         lie = stream.bernoulli((count - 1) * self._other(count))

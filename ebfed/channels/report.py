@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,18 +121,15 @@ class Report(Channel):
         import secrets
 
         n, d = u.shape
-        if self.whole or d == 1:
-            reports = [
-                [law.secure(value, int(size)) for value in row]
-                for row, size in zip(u.tolist(), sizes, strict=True)
-            ]
-            return {"report": np.array(reports)}
-        columns = [secrets.randbelow(d) for _ in range(n)]
-        reports = [
-            [law.secure(row[j], int(size))]
-            for row, j, size in zip(u.tolist(), columns, sizes, strict=True)
-        ]
-        return {"report": np.array(reports), "asked": np.array(columns)[:, None] == np.arange(d)}
+        simulated = self._draw(law, u, sizes, Stream(make_key(0), 0))  # for its shape only
+        message = {name: np.zeros_like(values) for name, values in simulated.items()}
+        report, asked = message["report"], message.get("asked")
+        for i in np.arange(n):
+            columns = np.arange(d) if asked is None else [secrets.randbelow(d)]
+            if asked is not None:
+                asked[i, columns] = True
+            report[i] = [law.secure(float(u[i, j]), int(sizes[i])) for j in columns]
+        return message
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
         """Tell which clients' local means lie outside the range, shape (n_clients,)."""
@@ -198,7 +195,9 @@ def _units(where: Box, means: NDArray) -> NDArray:
         If one is not finite.
     """
     u = where.units(means)
-    if not np.isfinite(u.sum()) and not np.isfinite(u).all():
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        total = u.sum()
+    if not np.isfinite(total) and not np.isfinite(u).all():
         raise ValueError("local means must be finite; NaN or infinity came.")
     return where.clip(u)
 
@@ -212,7 +211,7 @@ def box(range: Any, n_features: int) -> Box:
         If it is neither, or is empty.
     """
     what = "range must be (low, high) with low < high, each a number or one per column"
-    if isinstance(range, Real) or not hasattr(range, "__len__") or len(range) != 2:
+    if not isinstance(range, Sequence | np.ndarray) or np.ndim(range) == 0 or len(range) != 2:
         raise TypeError(f"{what}; {range!r} came.")
     try:
         low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Real
 from random import SystemRandom
@@ -14,6 +15,7 @@ from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import average_levels, hats
 from ebfed.channels.local import PureReport
+from ebfed.channels.one_bit import odds
 from ebfed.streams import Stream
 
 __all__ = ["TwoBit"]
@@ -75,16 +77,17 @@ class TwoBit(PureReport):
     def _law(self, n_features: int) -> Law:
         split = 0.5 if self.split == "auto" else self.split
         for name, value in (("split", split), ("location", self.location)):
-            if not (isinstance(value, Real) and 0 < value <= 1):
+            if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value <= 1):
                 raise ValueError(f"{name} must be above 0 and at most 1; {value!r} came.")
         if split == 1:
             raise ValueError("split must be below 1: somebody must be asked for the spread.")
-        low, high = self.spread
+        try:
+            low, high = (float(end) for end in self.spread)
+        except (TypeError, ValueError):
+            low = high = math.nan
         if not 0 <= low <= high <= 1:
             raise ValueError(f"spread must be (low, high) within [0, 1]; {self.spread!r} came.")
-        return TwoQuestions(
-            self._epsilon(), float(split), float(self.location), (float(low), float(high))
-        )
+        return TwoQuestions(self._epsilon(), float(split), float(self.location), (low, high))
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ class TwoQuestions(Law):
         low, high = self.spread
         high = max(high, low + 1e-6)
         bends = [0, self.location, low, high, 1]
-        return np.unique(np.clip([*bends, *np.negative(bends)], -1, 1))
+        # two that differ by rounding are one
+        return np.unique(np.clip([*bends, *np.negative(bends)], -1, 1).round(9))
 
     def _truth(self, u: NDArray) -> tuple[NDArray, NDArray]:
         """Probability that the true answer is 1, for both questions."""
@@ -137,16 +141,11 @@ class TwoQuestions(Law):
 
     def _table(self, reports: NDArray) -> NDArray:
         """Probability of each report at the knots."""
+        truth, lie = odds(self.epsilon)
         above, far = self._truth(self.knots)
-        yes = np.stack([0.5 + self.slope * (above - 0.5), 0.5 + self.slope * (far - 0.5)])
-        rows = np.stack(
-            [
-                self.split * (1 - yes[0]),
-                self.split * yes[0],
-                (1 - self.split) * (1 - yes[1]),
-                (1 - self.split) * yes[1],
-            ]
-        )
+        meant = np.stack([1 - above, above, 1 - far, far])
+        asked = np.array([self.split, self.split, 1 - self.split, 1 - self.split])
+        rows = asked[:, None] * (meant * truth + (1 - meant) * lie)
         return rows[reports.astype(int)]
 
     def density(self, reports: NDArray, u: NDArray, sizes: NDArray) -> NDArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Levels
 from ebfed.channels.local import PureReport
+from ebfed.channels.one_bit import odds
 from ebfed.channels.randomized_response import check_levels
 from ebfed.streams import Stream
 
@@ -26,7 +26,8 @@ class UnaryEncoding(PureReport):
     "Optimised": a bit of another level is 1 with probability ``1 / (e**epsilon + 1)``. The variance
     of a frequency does not grow with the number of levels, as it does in `RandomizedResponse`. For
     0/1 rows a level is the count itself, 0 to n; with `levels`, the local mean is rounded at random
-    to that many even steps of the range.
+    to that many even steps of the range. A report is a whole number, whose bit j is that of level
+    j.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ class UnaryEncoding(PureReport):
         Local privacy of the report.
     range : (low, high), optional
     levels : int, optional
-        None: the n + 1 counts of 0/1 rows.
+        At most 63. None: the n + 1 counts of 0/1 rows.
 
     References
     ----------
@@ -44,8 +45,8 @@ class UnaryEncoding(PureReport):
     --------
     >>> from ebfed import Summary
     >>> summary = Summary.from_counts([3, 0], [4, 4])
-    >>> UnaryEncoding(epsilon=2, range=(0, 1)).encode(summary, rng=0)["report"].shape
-    (2, 1, 5)
+    >>> UnaryEncoding(epsilon=2, range=(0, 1)).encode(summary, rng=0)["report"].ravel()
+    array([10,  0])
     """
 
     def __init__(self, epsilon: float, range: Any = None, *, levels: int | None = None):
@@ -54,7 +55,18 @@ class UnaryEncoding(PureReport):
         self.levels = levels
 
     def _law(self, n_features: int) -> Law:
-        return Bits(check_levels(self.levels), self._epsilon())
+        if self.levels is not None:
+            _check_count(check_levels(self.levels))
+        return Bits(self.levels, self._epsilon())
+
+
+def _check_count(count: Any) -> None:
+    """One bit of a 64-bit integer is left for its sign."""
+    if count > 63:
+        raise ValueError(
+            f"levels must be at most 63; {count} came. Clients with more rows need levels=…, to "
+            "which their proportions are rounded."
+        )
 
 
 @dataclass(frozen=True)
@@ -66,33 +78,33 @@ class Bits(Levels):
     @property
     def other(self) -> float:
         """Probability of a 1 for a level that is not the client's."""
-        return 1 / (1 + math.exp(self.epsilon))
+        return odds(self.epsilon)[1]
 
     def _randomise(self, level: NDArray, count: NDArray, stream: Stream) -> NDArray:
-        width = int(count.max(initial=2))
-        n, d = level.shape
-        place = np.arange(width)
-        chance = np.where(place == level[..., None], 0.5, self.other)
-        chance = np.where(place < count[..., None], chance, 0.0)
-        return stream.bernoulli(chance.reshape(n, d * width)).reshape(n, d, width)
+        _check_count(count.max(initial=2))
+        report = np.zeros(level.shape, np.int64)
+        for place in range(int(count.max(initial=2))):  # the k-th call of a stream is level k's
+            bit = stream.bernoulli(np.where(level == place, 0.5, self.other))
+            report |= (bit & (place < count)).astype(np.int64) << place
+        return report
 
-    def _randomise_secure(self, level: int, count: int) -> NDArray:
+    def _randomise_secure(self, level: int, count: int) -> int:
+        _check_count(count)
         bits = [secure.answer(False, self.epsilon) for _ in range(count)]
         bits[level] = bool(secrets.randbits(1))
-        return np.array(bits)
+        return sum(bit << place for place, bit in enumerate(bits))
 
     def _table(self, reports: NDArray, count: int) -> NDArray:
-        bits = reports[:, :count].astype(bool)
+        bits = _unpack(reports, count)
         ones = bits.sum(axis=1, keepdims=True)
         background = ones * np.log(self.other) + (count - ones) * np.log1p(-self.other)
         own = np.where(bits, 0.5 / self.other, 0.5 / (1 - self.other))
         return np.exp(background) * own
 
     def _level(self, reports: NDArray, count: NDArray) -> NDArray:
-        place = np.arange(reports.shape[-1])
-        shares = (reports - self.other) / (0.5 - self.other)
-        shares = np.where(place < count[..., None], shares, 0.0)
-        return (shares * place).sum(axis=-1)
+        place = np.arange(int(count.max(initial=2)))
+        shares = (_unpack(reports, len(place)) - self.other) / (0.5 - self.other)
+        return np.where(place < count[..., None], shares * place, 0.0).sum(axis=-1)
 
     def variance(self, u: NDArray, sizes: NDArray) -> NDArray:
         """Variances of the bits, weighted by their levels, and of rounding."""
@@ -111,10 +123,14 @@ class Bits(Levels):
         count = self._one_count(np.array([size]))
         if count > 16:
             raise ValueError(f"{count} levels have too many patterns to list.")
-        patterns = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
-        return patterns.astype(bool), np.ones(2**count)
+        return np.arange(2**count), np.ones(2**count)
 
     def bits(self, sizes: NDArray) -> NDArray:
         """One for each level; NaN for counts of nobody's rows."""
         count = np.where(sizes > 0, sizes + 1.0, np.nan) if self.levels is None else self.levels
         return np.broadcast_to(count, len(sizes)).astype(float)
+
+
+def _unpack(reports: NDArray, count: int) -> NDArray[np.bool_]:
+    """Bits of whole numbers, one more axis."""
+    return (reports[..., None] >> np.arange(count)) & 1 == 1

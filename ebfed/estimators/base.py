@@ -255,11 +255,15 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return self._settle(state, self._sharpened(fitted, state["n_features"]))
 
     def _fit_prior(self, state: dict) -> Prior:
+        return self._make_prior().fit(self._heard(state))
+
+    def _heard(self, state: dict) -> Likelihood:
+        """Likelihood of all messages so far."""
         parts = tuple(
             clone(self._channel()).set_params(**settings).likelihood(message, self.model)
             for settings, message in zip(state["settings"], state["heard"], strict=False)
         )
-        return self._make_prior().fit(parts[0] if len(parts) == 1 else Joined(parts))
+        return parts[0] if len(parts) == 1 else Joined(parts)
 
     def _sharpened(self, prior: Prior, n_features: int) -> Guess:
         """Guess again, from an estimate and its standard errors."""
@@ -341,8 +345,16 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.prior_ = state["prior"]
         self.settings_ = state["settings"]
         self._turn = memory["turn"]
+        self._reported = self._log_likelihood_of_reports(state)
         self._ledger = self._write_ledger(memory)
         return self
+
+    def _log_likelihood_of_reports(self, state: dict) -> float | None:
+        """Log marginal likelihood of what was sent; None where that is the rows' own figures."""
+        if not isinstance(self._channel(), Report):
+            return None
+        rows, counts = self._heard(state).compress()
+        return float(counts @ state["prior"].log_marginal(rows)) if len(rows) else 0.0
 
     def _settled(self) -> list[Channel]:
         """The channel of each round, with nothing left open."""
@@ -538,8 +550,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     @property
     def log_likelihood_(self) -> float:
-        """Log marginal likelihood of all rows at the fitted parameters."""
+        """Log marginal likelihood at the fitted parameters: of all rows, or of clients' reports."""
         check_is_fitted(self, "prior_")
+        if self._reported is not None:  # what did not leave the clients is not summed up either
+            return self._reported
         return float(self._log_evidence(self.summaries_).sum())
 
     @property
@@ -634,6 +648,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Where these groups are among those of the fit, -1 if they were not in it."""
         import pandas as pd
 
+        if ids is self.summaries_.ids:
+            return np.arange(len(ids))
         return pd.Index(self.summaries_.ids).get_indexer(pd.Index(ids))
 
     def _prior_instance(self, names: dict[str, Prior]) -> Prior:

@@ -28,6 +28,8 @@ class GaussianEB(LocationEstimator):
         theta_i^ = a_i xbar_i + (1 - a_i) mu^,   a_i = s_t**2 / (s_t**2 + noise / n_i),
 
     with `mu^` the precision-weighted mean and both variances by restricted maximum likelihood.
+    Through a channel that adds noise, the population is fitted to the exact law of the messages, and
+    `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`).
     Columns of `X` are treated one by one.
 
     Parameters
@@ -35,7 +37,8 @@ class GaussianEB(LocationEstimator):
     variances : float or array-like of shape (d,), optional
         Known noise variance of one row; estimated from the scatter within groups if None.
     method : {"reml", "ml", "moments"}
-        How the normal population is fitted.
+        How the normal population is fitted to exact messages; through any other channel it is
+        fitted by maximum likelihood.
     prior : "normal", "npmle" or Prior
         The population. A `Prior` is copied, and brings its own method. With a prior other than the
         normal, the noise is the pooled variance within groups.

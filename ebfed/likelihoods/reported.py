@@ -130,11 +130,10 @@ class Reported(Likelihood):
         flat = rows.reports.reshape(len(rows), -1)
         codes, first = number_integers(rows.sizes)
         for column in (*rows.told.T, *flat.T, *rows._background().T):
-            bits = np.ascontiguousarray(column, np.float64).view(np.int64)
-            number, _ = number_integers(bits)
+            number, _ = number_integers(_words(column))
             codes, first = number_integers(codes * (number.max() + 1) + number)
-        order = np.lexsort((*flat[first].T, *rows.told[first].T, rows.sizes[first]))
-        # whatever the order of clients
+        keys = (*rows._background()[first].T, *flat[first].T, *rows.told[first].T)
+        order = np.lexsort((*keys, rows.sizes[first]))  # whatever the order of clients
         return rows.take(first[order]), np.bincount(codes)[order].astype(float)
 
     def _background(self) -> NDArray:
@@ -157,6 +156,13 @@ class Reported(Likelihood):
         return replace(
             self, reports=self.reports[index], told=self.told[index], sizes=self.sizes[index]
         )
+
+
+def _words(values: NDArray) -> NDArray[np.int64]:
+    """Numbers as integers that are equal where the numbers are."""
+    if values.dtype.kind == "f":
+        return np.ascontiguousarray(values + 0.0, np.float64).view(np.int64)  # -0 is 0
+    return np.ascontiguousarray(values, np.int64)
 
 
 @dataclass(frozen=True)
@@ -235,12 +241,9 @@ class ReportedCounts(Reported):
 
     def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
         """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
-        parts = [
-            (at, table @ np.atleast_2d(masses(trials)).T) for trials, at, table in self._tables[j]
-        ]
-        density = np.ones((len(self), parts[0][1].shape[1]))
-        for at, values in parts:
-            density[at] = values
+        density = np.ones((len(self), len(np.atleast_2d(masses(0)))))
+        for trials, at, table in self._tables[j]:
+            density[at] = table @ np.atleast_2d(masses(trials)).T
         return density
 
     @cached_property

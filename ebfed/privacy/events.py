@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Event: TypeAlias = dp_accounting.DpEvent
 
-__all__ = ["fixed_size", "gaussian", "open_release", "poisson", "pure", "repeated"]
+__all__ = ["concentrated", "fixed_size", "gaussian", "open_release", "poisson", "pure", "repeated"]
 
 
 def pure(epsilon: float) -> Event:
@@ -170,6 +170,39 @@ def repeated(event: Event, times: int) -> Event:
     import dp_accounting as dpa
 
     return dpa.SelfComposedDpEvent(event, check_count("times", times))
+
+
+def concentrated(rho: float) -> Event:
+    """Describe a release that is rho-concentrated private, such as one with discrete Gaussian noise.
+
+    Parameters
+    ----------
+    rho : float
+        ``sensitivity**2 / (2 sigma**2)`` for Gaussian noise, discrete or not; the sensitivity under
+        the neighbouring relation that it will be accounted by.
+
+    Returns
+    -------
+    dp_accounting.ZCDpEvent
+        Accounted by ``method="rdp"``.
+
+    Raises
+    ------
+    ValueError
+
+    References
+    ----------
+    Bun and Steinke (2016), Concentrated differential privacy; Canonne, Kamath and Steinke (2020),
+    Theorem 4.
+
+    Examples
+    --------
+    >>> concentrated(0.5)
+    ZCDpEvent(rho=0.5, xi=0.0)
+    """
+    import dp_accounting as dpa
+
+    return dpa.ZCDpEvent(check_positive("rho", rho))
 
 
 def open_release() -> Event:

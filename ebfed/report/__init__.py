@@ -1,6 +1,12 @@
 """Results for reading: tidy frames, the printed summary, pictures."""
 
-from ebfed.report.plots import new_axes, plot_by_fold, plot_population, plot_shrinkage
+from ebfed.report.plots import (
+    new_axes,
+    plot_by_fold,
+    plot_curves,
+    plot_population,
+    plot_shrinkage,
+)
 from ebfed.report.summary import summary_table
 from ebfed.report.tidy import glance, tidy
 
@@ -8,6 +14,7 @@ __all__ = [
     "glance",
     "new_axes",
     "plot_by_fold",
+    "plot_curves",
     "plot_population",
     "plot_shrinkage",
     "summary_table",

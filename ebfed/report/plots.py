@@ -1,4 +1,4 @@
-"""Pictures of fits: shrinkage, populations, gains by fold.
+"""Pictures of fits and studies: shrinkage, populations, gains by fold, curves with bands.
 
 Functions draw on `ax` and return it; without one they open a figure of pyplot, which a notebook
 shows. `new_axes` gives axes outside pyplot, for files: they need no display and no closing. Colours
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["new_axes", "plot_by_fold", "plot_population", "plot_shrinkage"]
+__all__ = ["new_axes", "plot_by_fold", "plot_curves", "plot_population", "plot_shrinkage"]
 
 BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
 PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#7f7f7f"
@@ -29,12 +29,14 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def new_axes(n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4)) -> list[Axes]:
-    """Open a figure outside pyplot and return its axes, side by side.
+def new_axes(
+    n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4), *, n_rows: int = 1
+) -> list[Axes]:
+    """Open a figure outside pyplot and return its axes, side by side and row by row.
 
     Parameters
     ----------
-    n_columns : int
+    n_columns, n_rows : int
     size : tuple of float
         Width and height of the figure in inches.
 
@@ -48,7 +50,7 @@ def new_axes(n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4)) -> list
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.06))
-    return list(figure.subplots(1, n_columns, squeeze=False)[0])
+    return list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
 
 
 def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -> Axes:
@@ -292,6 +294,107 @@ def plot_by_fold(gains: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             loc="upper left",
             bbox_to_anchor=(1, 1),
         )
+    return ax
+
+
+def plot_curves(
+    curves: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    spread: str,
+    looks: Mapping[str, Mapping[str, Any]] | None = None,
+    log_x: bool = True,
+    log_y: bool = False,
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a result of each method against a setting, with bands.
+
+    A method whose `x` is NaN has no such setting: it is a level line, named at its right end. Ticks
+    of the horizontal axis stand at the values of `x`.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        A row for each point: ``method`` and the columns named; markers are hollow where a column
+        ``valid`` says False.
+    x, y, spread : str
+        Columns: where, how much, and half the height of the band.
+    looks : mapping of method to mapping, optional
+        ``color``, ``marker``, ``ls`` of methods; by their order if None.
+    log_x, log_y, legend : bool
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> curves = pd.DataFrame(
+    ...     {
+    ...         "method": ["best", "one bit", "one bit"],
+    ...         "epsilon": [np.nan, 1.0, 4.0],
+    ...         "mse": [0.1, 0.4, 0.2],
+    ...         "se": [0.01, 0.02, 0.01],
+    ...     }
+    ... )
+    >>> ax = plot_curves(curves, x="epsilon", y="mse", spread="se", ax=new_axes()[0])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['one bit']
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['1', '4']
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    ax = _axes(ax)
+    ax.set(xlabel=x, ylabel=y)
+    if log_x:
+        ax.set_xscale("log")
+    if log_y:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+    drawn, levels = 0, curves.loc[curves[x].isna(), y]
+    for method, points in curves.groupby("method", sort=False):
+        at, values, band = (points[name].to_numpy(float) for name in (x, y, spread))
+        if np.isnan(at).all():
+            ax.axhline(values[0], color=GREY, lw=1, ls=LINES[1], zorder=1)
+            below = values[0] < levels.max()
+            ax.annotate(
+                str(method),
+                (1, values[0]),
+                (-3, -4 if below else 2),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                ha="right",
+                va="top" if below else "bottom",
+                fontsize="small",
+                color="#4d4d4d",
+            )
+            continue
+        look: dict[str, Any] = {
+            "color": COLOURS[drawn % 7],
+            "marker": MARKERS[drawn % 7],
+            "ls": LINES[drawn % 7],
+        }
+        look |= dict((looks or {}).get(str(method), {}))
+        drawn += 1
+        ax.fill_between(at, values - band, values + band, color=look["color"], alpha=0.15, lw=0)
+        ax.plot(at, values, lw=1.4, ms=4.5, label=str(method), **look)
+        if "valid" in points:
+            hollow = ~points["valid"].to_numpy(bool)
+            look |= {"ls": "", "mfc": "white"}
+            ax.plot(at[hollow], values[hollow], ms=6, zorder=3, **look)
+    ticks = np.unique(curves[x].dropna())
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.spines[["top", "right"]].set_visible(False)
+    if legend and drawn:
+        ax.legend(frameon=False, fontsize="small")
     return ax
 
 

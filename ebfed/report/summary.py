@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import textwrap
+import warnings
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,15 @@ def summary_table(estimator: Any) -> Text:
         type(estimator).__name__.center(WIDTH).rstrip(),
         "=" * WIDTH,
         _pair("Population", type(prior).__name__, "Groups", f"{facts['n_groups']:,}"),
-        _pair("Fitted by", _method(prior), "Rows", f"{facts['n_rows']:,}"),
-        _pair("Channel", repr(estimator._channel()), "Rows per group", _range(sizes, ",.0f")),
+        _pair("Fitted by", _method(estimator), "Rows", f"{facts['n_rows']:,}"),
         _pair(
             "Log-likelihood",
             _figure(facts["log_likelihood"]),
-            "AIC",
-            _figure(facts["aic"]),
+            "Rows per group",
+            _range(sizes, ",.0f"),
         ),
+        _pair("AIC", _figure(facts["aic"]), "BIC", _figure(facts["bic"])),
+        *_channel(estimator),
         "-" * WIDTH,
         f"{'':<10}{'of':<16}{'column':<16}{'estimate':>16}{'std. error':>16}",
         "-" * WIDTH,
@@ -62,6 +64,26 @@ def summary_table(estimator: Any) -> Text:
     return Text("\n".join(lines))
 
 
+def _channel(estimator: Any) -> list[str]:
+    """Say what left the clients, and under what promise."""
+    channel = estimator._channel()
+    lines = textwrap.wrap(
+        " ".join(repr(channel).split()),
+        WIDTH,
+        initial_indent=f"{'Channel:':<16}",
+        subsequent_indent=" " * 16,
+    )
+    with warnings.catch_warnings():  # of the paper's calibration: fit has said it
+        warnings.simplefilter("ignore")
+        epsilon, delta = estimator._settled()[0].guarantee(estimator.n_features_in_)
+    if np.isfinite(epsilon):
+        also = f", delta = {delta:.3g}" if delta else ""
+        lines.append(
+            f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for each client, against everyone"
+        )
+    return lines
+
+
 def _figure(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.2f}"
 
@@ -77,8 +99,12 @@ def _range(values: Any, form: str) -> str:
     return f"{low:{form}} … {middle:{form}} … {high:{form}}"
 
 
-def _method(prior: Any) -> str:
+def _method(estimator: Any) -> str:
+    prior = estimator.prior_
     if getattr(prior, "duality_gap_", None) is not None:
         return "maximum likelihood"
     names = {"reml": "REML", "ml": "maximum likelihood", "moments": "moments", "paper": "eq. (6)"}
-    return names.get(getattr(prior, "method", "ml"), "maximum likelihood")
+    method = getattr(prior, "method", "ml")
+    if estimator._reported is not None and method == "reml":
+        method = "ml"
+    return names.get(method, "maximum likelihood")

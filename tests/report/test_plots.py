@@ -6,7 +6,13 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.report import new_axes, plot_by_fold, plot_population, plot_shrinkage
+from ebfed.report import (
+    new_axes,
+    plot_by_fold,
+    plot_curves,
+    plot_population,
+    plot_shrinkage,
+)
 
 matplotlib.use("Agg")
 
@@ -182,3 +188,44 @@ def test_without_axes_a_figure_of_pyplot_opens(gaussian):
     assert [plt.figure(number).axes[0] for number in plt.get_fignums()[-3:]] == drawn
     for ax in drawn:
         plt.close(ax.figure)
+
+
+@pytest.fixture
+def curves():
+    return pd.DataFrame(
+        {
+            "method": ["local", "best", "a", "a", "b", "b"],
+            "epsilon": [np.nan, np.nan, 1.0, 4.0, 1.0, 4.0],
+            "mse": [0.5, 0.1, 0.4, 0.2, 0.3, 0.15],
+            "se": [0.01] * 6,
+            "valid": [True] * 5 + [False],
+        }
+    )
+
+
+def test_curves(curves, ax):
+    looks = {"b": {"color": "#009E73", "marker": "^", "ls": ":"}}
+    plot_curves(curves, x="epsilon", y="mse", spread="se", looks=looks, log_y=True, ax=ax)
+    assert texts(ax) == ["local", "best"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    named = {line.get_label(): line for line in ax.lines}
+    assert named["a"].get_ydata().tolist() == [0.4, 0.2]
+    assert named["b"].get_linestyle() == ":"
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata().tolist() for line in hollow] == [[], [4.0]]
+    assert len(ax.collections) == 2
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "4"]
+
+
+def test_curves_without_errors_or_legend(curves, ax):
+    curves = curves.drop(columns="valid").iloc[2:]
+    plot_curves(curves, x="epsilon", y="mse", spread="se", log_x=False, legend=False, ax=ax)
+    assert ax.get_legend() is None
+    assert ax.get_xscale() == "linear"
+    assert texts(ax) == []
+
+
+def test_new_axes_go_row_by_row():
+    axes = new_axes(2, n_rows=2)
+    assert [ax.get_subplotspec().num1 for ax in axes] == [0, 1, 2, 3]

@@ -1,0 +1,441 @@
+"""Privacy measured from below: a channel's promise, put to the test by its own reports.
+
+An (epsilon, delta)-private channel makes no event more than ``e**epsilon`` times, plus delta, as
+probable with one client's data as with another's. So, for any event E,
+
+    epsilon >= log((P(E) - delta) / Q(E)),
+
+and simulated reports of both clients bound the right-hand side: a lower limit for P, an upper limit
+for Q (Clopper and Pearson's, which hold for every sample size). A channel whose bound exceeds what
+it promises is broken, be it by wrong noise, a missing clip or a biased coin. The converse does not
+follow: a bound below the promise was not refuted by this event and this many reports, no more.
+
+Events are learned from reports alone, never from what a channel claims of its law, since that is
+what may be wrong. Reports come in three parts. From the first eighth, laws are fitted to the
+reports of each client: frequencies of (binned) coordinates, jointly if they are few or else as if
+independent, and a straight line. From the second eighth, one event is chosen: two clients, one of
+these laws, and how much likelier under it the first client must be than the second. The rest is
+counted once, for that event only, so that nothing needs to be corrected for the choice.
+
+Whatever has `encode` and `guarantee` can be audited. What is audited is what simulated clients
+send; ``rng="secure"`` draws through OpenDP's samplers, too slow for many reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.privacy.calibration import check_count, check_epsilon
+
+__all__ = ["Audit", "audit", "largest_bound", "lower_bound"]
+
+BINS = 64  # of a coordinate
+CELLS = 4096  # of all coordinates jointly, if there are so few
+FEWEST = 1000  # simulations
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the reports of a channel showed of its epsilon.
+
+    Attributes
+    ----------
+    channel : str
+    n_features : int
+        Columns of the clients' data.
+    epsilon, delta : float
+        The promise.
+    lower : float
+        Epsilon is at least this, but for a probability of `error`; 0 if nothing was shown.
+    first, second : str
+        The two clients told apart.
+    p, q : float
+        How often the chosen event came from the first client, and from the second.
+    simulations : int
+        Reports of each client.
+    error : float
+
+    Examples
+    --------
+    >>> found = Audit("OneBit(...)", 1, 1.0, 0.0, 1.3, "high", "low", 0.8, 0.2, 1000, 1e-6)
+    >>> found.passed
+    False
+    """
+
+    channel: str
+    n_features: int
+    epsilon: float
+    delta: float
+    lower: float
+    first: str
+    second: str
+    p: float
+    q: float
+    simulations: int
+    error: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the promise was not refuted; True proves nothing more."""
+        return self.lower <= self.epsilon
+
+    @property
+    def event(self) -> str:
+        """Say how probable the event is with each client's data."""
+        return f"{self.p:.2g} if {self.first}, {self.q:.2g} if {self.second}"
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of a table of audits."""
+        return {
+            "channel": self.channel,
+            "n_features": self.n_features,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "lower": self.lower,
+            "event": self.event,
+            "passed": self.passed,
+        }
+
+
+def audit(
+    channel: Any,
+    summary: Any,
+    *,
+    claim: tuple[float, float] | None = None,
+    simulations: int = 200_000,
+    error: float = 1e-6,
+    rng: Any = 0,
+) -> Audit:
+    """Bound a channel's epsilon from below by telling clients apart.
+
+    Parameters
+    ----------
+    channel : Channel
+        With ``encode(summary, rng)``, a dict of arrays with one entry per client, and
+        ``guarantee(n_features)``.
+    summary : Summary
+        At least two clients with equally many rows (those are public): in the local model any two
+        are neighbours. Give the extremes of the range, and values far outside it.
+    claim : (float, float), optional
+        Epsilon and delta to put to the test; what the channel guarantees if not given.
+    simulations : int
+        Reports of each client, at least 1,000. See `largest_bound` for what they can show.
+    error : float
+        Probability with which the bound may exceed the true epsilon: with which a sound channel
+        fails.
+    rng : int, Generator or None
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    TypeError
+        If `channel` is none.
+    ValueError
+        If the channel promises nothing, or what no audit of this size could refute; if there are
+        not two clients to tell apart; if an argument is out of range.
+
+    References
+    ----------
+    Jagielski, Ullman, Oprea (2020), Auditing differentially private machine learning, on bounds by
+    Clopper and Pearson; Bichsel, Steffen, Bogunovic, Vechev (2021), DP-Sniper, on learning events.
+
+    Examples
+    --------
+    >>> from ebfed import Summary
+    >>> from ebfed.channels import OneBit
+    >>> ends = Summary.from_counts([0, 5], [5, 5])
+    >>> found = audit(OneBit(epsilon=1, range=(0, 1)), ends)
+    >>> found.passed, found.lower > 0.95
+    (True, True)
+    """
+    epsilon, delta = _promise(channel, summary, claim)
+    error = _check_error(error)
+    if check_count("simulations", simulations) < FEWEST:
+        raise ValueError(f"simulations must be at least {FEWEST:,}; {simulations} came.")
+    # what a law is learned from, what an event is chosen from, what is counted
+    edges = (0, simulations // 8, simulations // 4, int(simulations))
+    learn, choose, count = (slice(*ends) for ends in pairwise(edges))
+    total = count.stop - count.start
+    if epsilon >= (most := largest_bound(total, delta, error)):
+        raise ValueError(
+            f"epsilon={epsilon:g} cannot be refuted by {simulations:,} simulations, which show at "
+            f"most {most:.3g}: passing would mean nothing."
+        )
+
+    columns = _simulate(channel, summary, edges[-1], np.random.default_rng(rng))
+    with np.errstate(over="ignore", invalid="ignore"):  # reports may be infinite
+        candidates = _events(_laws(columns, learn), len(summary), choose, delta, error)
+        best = max(candidates, key=lambda event: event.worth)
+        p, q = (best.times(client, count) for client in (best.first, best.second))
+    return Audit(
+        channel=_name(channel),
+        n_features=int(summary.n_features),
+        epsilon=epsilon,
+        delta=delta,
+        lower=lower_bound(p, q, total, delta, error),
+        first=str(summary.ids[best.first]),
+        second=str(summary.ids[best.second]),
+        p=p / total,
+        q=q / total,
+        simulations=edges[-1],
+        error=error,
+    )
+
+
+def lower_bound(
+    hits: int, false_hits: int, total: int, delta: float = 0.0, error: float = 1e-6
+) -> float:
+    """Bound epsilon from below by how often an event came from each of two clients.
+
+    Parameters
+    ----------
+    hits, false_hits : int
+        Of `total` reports of the first client, and of the second.
+    total : int
+    delta : float
+    error : float
+        Probability with which the bound may exceed the true epsilon; half of it for each limit.
+
+    Returns
+    -------
+    float
+        ``log((p - delta) / q)``, p a lower limit for the first client's probability and q an upper
+        limit for the second's; 0 if that is negative.
+
+    Examples
+    --------
+    >>> lower_bound(75_000, 25_000, 100_000)  # odds of 3 to 1: log 3 = 1.0986
+    1.062...
+    >>> lower_bound(500, 500, 1000)
+    0.0
+    """
+    from scipy.stats import binomtest
+
+    level = 1 - _check_error(error) / 2
+    p = binomtest(hits, total, alternative="greater").proportion_ci(level, method="exact").low
+    q = binomtest(false_hits, total, alternative="less").proportion_ci(level, method="exact").high
+    return max(math.log((p - delta) / q), 0.0) if p > delta else 0.0
+
+
+def largest_bound(total: int, delta: float = 0.0, error: float = 1e-6) -> float:
+    """Return the bound of an event that came from all reports of one client, from none of another.
+
+    Parameters
+    ----------
+    total : int
+        Reports counted, of each.
+    delta, error : float
+
+    Returns
+    -------
+    float
+        About ``log(total / log(2 / error))``. No claim above it can be refuted.
+
+    Examples
+    --------
+    >>> largest_bound(150_000)
+    9.2...
+    """
+    tail = (_check_error(error) / 2) ** (1 / total)
+    return max(math.log((tail - delta) / (1 - tail)), 0.0) if tail > delta else 0.0
+
+
+class _Law(Protocol):
+    """What was learned of the reports of each client."""
+
+    def scores(self, client: int, part: slice) -> NDArray:
+        """Say how likely a client's reports seem if they were each client's, (clients, reports).
+
+        Logarithms, up to a constant for each report and one for each client.
+        """
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Frequencies of the cells of a table, or of several that are taken for independent."""
+
+    columns: list[NDArray]
+    edges: list[NDArray]  # of the bins of each coordinate
+    joint: bool  # one table of all coordinates
+    logs: list[NDArray]  # of each table: (clients, cells)
+
+    @classmethod
+    def learn(
+        cls, columns: list[NDArray], edges: list[NDArray], joint: bool, part: slice
+    ) -> _Cells:
+        """Count reports, half a report more in each cell."""
+        law = cls(columns, edges, joint, [])
+        clients = [law._codes(client, part) for client in range(len(columns[0]))]
+        for size, *codes in zip(law._sizes, *clients, strict=True):
+            counts = [np.bincount(code, minlength=size) for code in codes]
+            law.logs.append(np.log(np.array(counts) + 0.5))
+        return law
+
+    @property
+    def _sizes(self) -> list[int]:
+        sizes = [len(edges) + 1 for edges in self.edges]
+        return [math.prod(sizes)] if self.joint else sizes
+
+    def _codes(self, client: int, part: slice) -> list[NDArray]:
+        """Number the cell of each report in each table."""
+        codes = [
+            column[client, part].view(np.int8)
+            if column.dtype == bool
+            else np.searchsorted(edges, column[client, part])
+            for column, edges in zip(self.columns, self.edges, strict=True)
+        ]
+        if not self.joint:
+            return codes
+        return [np.ravel_multi_index(codes, [len(edges) + 1 for edges in self.edges])]
+
+    def scores(self, client: int, part: slice) -> NDArray:
+        codes = self._codes(client, part)
+        return _sum(log[:, code] for log, code in zip(self.logs, codes, strict=True))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Means of each coordinate in units of its noise: all there is to equal normal noise."""
+
+    columns: list[NDArray]
+    means: list[NDArray]  # of each coordinate: (clients, 1)
+
+    @classmethod
+    def learn(cls, columns: list[NDArray], part: slice) -> _Line:
+        """Weigh means by inverse variances."""
+        means = []
+        for column in columns:
+            variance = column[:, part].var(axis=1).mean()
+            mean = column[:, part].mean(axis=1, keepdims=True)
+            means.append(mean / (variance if variance > 0 else 1.0))
+        return cls(columns, means)
+
+    def scores(self, client: int, part: slice) -> NDArray:
+        return _sum(
+            mean * column[client, part]
+            for mean, column in zip(self.means, self.columns, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Reports that score at least `threshold` more for the first client than for the second."""
+
+    worth: float
+    threshold: float
+    law: _Law
+    first: int
+    second: int
+
+    def times(self, client: int, part: slice) -> int:
+        """Count the event among the reports of a client."""
+        scores = self.law.scores(client, part)
+        return int((scores[self.first] - scores[self.second] >= self.threshold).sum())
+
+
+def _sum(terms: Iterator[NDArray]) -> NDArray:
+    """Add arrays, in order and in place."""
+    total = next(terms).astype(float)
+    for term in terms:
+        total += term
+    return total
+
+
+def _simulate(channel: Any, summary: Any, simulations: int, rng: Any) -> list[NDArray]:
+    """Draw reports; return their coordinates, each of shape (clients, simulations)."""
+    messages = [
+        channel.encode(summary.take(np.full(simulations, client)), rng)
+        for client in range(len(summary))
+    ]
+    columns = []
+    for name in messages[0]:
+        parts = [np.reshape(message[name], (simulations, -1)) for message in messages]
+        columns += list(np.moveaxis(np.array(parts), -1, 0))
+    columns = [np.ascontiguousarray(column) for column in columns]
+    return [column for column in columns if column.min() != column.max()] or columns[:1]
+
+
+def _laws(columns: list[NDArray], part: slice) -> Iterator[_Law]:
+    """Learn all kinds of laws."""
+    edges = [_edges(column[:, part][:, :4000]) for column in columns]
+    yield _Cells.learn(columns, edges, False, part)
+    if len(columns) > 1 and math.prod(len(ends) + 1 for ends in edges) <= CELLS:
+        yield _Cells.learn(columns, edges, True, part)
+    yield _Line.learn(columns, part)
+
+
+def _edges(seen: NDArray) -> NDArray:
+    """Return the values of a coordinate, if they are few, or else edges of about equal shares."""
+    edges = np.unique(seen)
+    if len(edges) > BINS:
+        edges = np.unique(np.quantile(seen, np.arange(1, BINS) / BINS))
+    return edges
+
+
+def _events(
+    laws: Iterator[_Law], clients: int, part: slice, delta: float, error: float
+) -> Iterator[_Event]:
+    """Find the best threshold for each law, any two clients, and either of them as the first."""
+    for law in laws:
+        scores = [law.scores(client, part) for client in range(clients)]
+        for a, b in combinations(range(clients), 2):
+            of_a, of_b = (np.sort(scores[client][a] - scores[client][b]) for client in (a, b))
+            yield _Event(*_threshold(of_a, of_b, delta, error), law, a, b)
+            yield _Event(*_threshold(-of_b[::-1], -of_a[::-1], delta, error), law, b, a)
+
+
+def _threshold(
+    of_first: NDArray, of_second: NDArray, delta: float, error: float
+) -> tuple[float, float]:
+    """Return the bound that the best threshold would show by Wilson's limits, and that threshold.
+
+    Scores come sorted. Limits as wide as so few reports make them keep from thresholds that hardly
+    any exceeds.
+    """
+    from scipy.special import ndtri
+
+    n, z = len(of_first), ndtri(error / 2)
+    ranks = n - np.geomspace(1, n, 60).astype(int)
+    thresholds = np.concatenate([of_first[ranks], of_second[ranks]])
+    times = np.array([n - np.searchsorted(scores, thresholds) for scores in (of_first, of_second)])
+    centre = (times + z**2 / 2) / (n + z**2)
+    half = -z * np.sqrt(times * (1 - times / n) + z**2 / 4) / (n + z**2)
+    p, q = centre[0] - half[0], centre[1] + half[1]
+    worth = np.log(np.maximum(p - delta, 1e-300) / q)
+    best = int(np.argmax(worth))
+    return float(worth[best]), float(thresholds[best])
+
+
+def _promise(channel: Any, summary: Any, claim: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the epsilon and delta to audit, after checking that there is something to audit."""
+    for method in ("encode", "guarantee"):
+        if isinstance(channel, type) or not callable(getattr(channel, method, None)):
+            raise TypeError(f"a channel has methods encode and guarantee; {channel!r} came.")
+    if len(summary) < 2 or np.ptp(summary.n) > 0:
+        raise ValueError("an audit needs at least two clients, all with equally many rows.")
+    epsilon, delta = channel.guarantee(summary.n_features) if claim is None else claim
+    if epsilon == math.inf:
+        raise ValueError(f"{_name(channel)} promises nothing: there is nothing to refute.")
+    if not (isinstance(delta, (int, float)) and 0 <= delta < 1):
+        raise ValueError(f"delta must be at least 0 and below 1; {delta!r} came.")
+    return check_epsilon(epsilon), float(delta)
+
+
+def _name(channel: Any) -> str:
+    return " ".join(repr(channel).split())
+
+
+def _check_error(error: Any) -> float:
+    if not (isinstance(error, (int, float)) and 1e-12 <= error < 1):
+        raise ValueError(f"error must be at least 1e-12 and below 1; {error!r} came.")
+    return float(error)

@@ -1,0 +1,242 @@
+"""Private rates: how much of the gain of estimating rates together survives local privacy.
+
+The populations are those of Ozkara, Girgis, Data and Diggavi (2023), section K.2, and a skewed
+one: 10,000 clients with 14 rows of 0 or 1 each, whose rates are normal around 1/2 (given that they
+lie in [0, 1]), uniform, one of 1/4, 1/2 and 3/4, Beta(4, 4) or Beta(2, 5).
+
+The *gain* is by how much the mean squared error of the estimates is below that of each client's own
+proportion. Nobody can gain more on average than the *oracle*, the posterior mean under the true
+population. A beta population fitted to the counts themselves (no privacy) comes near it, except
+where rates have three values only.
+
+One unbiased bit per client (the paper, equation 7) says nothing about the spread of rates, and the
+weights of Theorem 4 take its own noise for spread: little is gained. Reports that carry the spread
+(`TwoBit`, `UnaryEncoding`), read by their exact law, lose little of the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import OneBit, TwoBit, UnaryEncoding
+from ebfed.clients import Summary
+from ebfed.datasets import make_bernoulli_groups
+from ebfed.estimators import BernoulliEB
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.summary import Text
+from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+
+__all__ = ["POPULATIONS", "Population", "PrivateRatesStudy", "oracle", "run"]
+
+CLIENTS, ROWS = 10_000, 14
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+OPEN, ORACLE = "non-private", "oracle"
+METHODS: dict[str, Callable[[float], dict[str, Any]]] = {
+    "one bit, Theorem 4": lambda epsilon: {"channel": OneBit(epsilon), "method": "paper"},
+    "two bits": lambda epsilon: {"channel": TwoBit(epsilon)},
+    "two bits, learned range": lambda epsilon: {"channel": TwoBit(epsilon, range="private")},
+    "unary encoding": lambda epsilon: {"channel": UnaryEncoding(epsilon)},
+}
+
+
+@dataclass(frozen=True)
+class Population:
+    """Where rates come from.
+
+    Parameters
+    ----------
+    label : str
+    draw : str or callable
+        As `make_bernoulli_groups` takes it.
+    density : callable, optional
+        Up to a factor, on [0, 1].
+    atoms : tuple of float
+        Rates of equal probability, where there is no density.
+    """
+
+    label: str
+    draw: str | Callable[[int, np.random.Generator], NDArray]
+    density: Callable[[NDArray], NDArray] | None = None
+    atoms: tuple[float, ...] = ()
+
+    def nodes(self, k: int = 400) -> tuple[NDArray, NDArray]:
+        """Rates and weights that stand for the population in integrals."""
+        if self.density is None:
+            return np.array(self.atoms), np.full(len(self.atoms), 1 / len(self.atoms))
+        points, weights = np.polynomial.legendre.leggauss(k)
+        rates = (points + 1) / 2
+        masses = weights * self.density(rates)
+        return rates, masses / masses.sum()
+
+
+POPULATIONS = {
+    "normal": Population(
+        "normal(.5, .15)", "normal", lambda p: np.exp(-0.5 * ((p - 0.5) / 0.15) ** 2)
+    ),
+    "uniform": Population("uniform", "uniform", np.ones_like),
+    "spikes": Population("1/4, 1/2, 3/4", "spikes", atoms=(0.25, 0.5, 0.75)),
+    "beta": Population("Beta(4, 4)", "beta", lambda p: (p * (1 - p)) ** 3),
+    "skewed": Population(
+        "Beta(2, 5)", lambda size, rng: rng.beta(2, 5, size), lambda p: p * (1 - p) ** 4
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PrivateRatesStudy(SimulatedStudy):
+    """Results of the study of private rates.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each ``population``, ``method`` and ``epsilon`` (NaN: no privacy): ``gain`` over
+        the local estimate in per cent, its standard error ``gain_se`` and standard deviation over
+        runs ``gain_sd``; the same of ``mse``.
+    runs : DataFrame
+        Error and gain of each run.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "private-rates"
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        epsilons = self.table["epsilon"].dropna().unique()
+        lines = [
+            f"Private rates: gain over each client's own proportion, %; {CLIENTS:,} clients, "
+            f"{ROWS} rows each",
+            "=" * WIDTH,
+        ]
+        for population, part in self.table.groupby("population", sort=False):
+            label = POPULATIONS[str(population)].label
+            heads = "".join(f"{f'epsilon {epsilon:g}':>16}" for epsilon in epsilons)
+            lines += [f"{label:<28}" + heads, "-" * WIDTH]
+            for method, rows in part.groupby("method", sort=False):
+                cells = "".join(
+                    f"{f'{row.gain:.2f} ± {row.gain_sd:.2f}':>16}" for row in rows.itertuples()
+                )
+                lines += [f"{method:<28}" + cells]
+            lines += [""]
+        lines[-1] = "=" * WIDTH
+        return Text("\n".join(lines + wrap(self._notes())))
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
+            "methods see the same. Non-private: a beta population fitted to the counts by maximum "
+            "likelihood. Oracle: posterior means under the true population."
+        )
+
+    def figure(self) -> Any:
+        """Draw gain against epsilon, a panel for each population, the legend in the last."""
+        groups = list(self.table.groupby("population", sort=False))
+        columns = 3 if len(groups) > 2 else len(groups) + 1
+        rows = -(-(len(groups) + 1) // columns)
+        axes = new_axes(columns, (3.4 * columns, 3.2 * rows), n_rows=rows)
+        for k, (population, part) in enumerate(groups):
+            ax = axes[k]
+            plot_curves(part, x="epsilon", y="gain", spread="gain_sd", legend=False, ax=ax)
+            ax.set_title(POPULATIONS[str(population)].label, loc="left", fontsize="medium")
+            ax.set_ylim(bottom=0)
+            ax.set_ylabel("gain over local, %" if k % columns == 0 else "")
+        for ax in axes[len(groups) :]:
+            ax.set_axis_off()
+        axes[len(groups)].legend(
+            *axes[0].get_legend_handles_labels(),
+            loc="center left",
+            frameon=False,
+            title="bands: ± standard deviation of a run",
+        )
+        return axes[0].figure
+
+
+def run(
+    reps: int | None = None,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+) -> PrivateRatesStudy:
+    """Run the study: every population, epsilon and method.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Runs, each with new clients; 10 if None, 2 if `quick`.
+    seed : int
+    quick : bool
+        Only the normal population, and two values of epsilon.
+    n_jobs : int, optional
+        Processes; one for each core if None, one if `quick`.
+    progress : bool, optional
+        Whether to show a progress bar on stderr; if that is a terminal, by default.
+
+    Returns
+    -------
+    PrivateRatesStudy
+    """
+    populations = ["normal"] if quick else list(POPULATIONS)
+    epsilons = (1.0, 4.0) if quick else EPSILONS
+    reps = (2 if quick else 10) if reps is None else reps
+    runs = replicate(
+        _one_run,
+        [
+            {"population": population, "epsilon": epsilon}
+            for population in populations
+            for epsilon in (np.nan, *epsilons)
+        ],
+        reps=reps,
+        seed=seed,
+        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
+        progress=progress,
+        label="private rates",
+    )
+    table = average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
+    return PrivateRatesStudy(table, runs, reps, seed)
+
+
+def oracle(population: Population, n: int) -> NDArray:
+    """Posterior mean of a rate under the true population, for 0, ..., n ones in n rows.
+
+    Examples
+    --------
+    >>> bool(np.allclose(oracle(POPULATIONS["uniform"], 2), [1 / 4, 2 / 4, 3 / 4]))
+    True
+    """
+    rates, weights = population.nodes()
+    ones = np.arange(n + 1)[:, None]
+    joint = weights * rates**ones * (1 - rates) ** (n - ones)
+    return joint @ rates / joint.sum(axis=1)
+
+
+def _one_run(seed: tuple[int, int], population: str, epsilon: float) -> list[dict[str, Any]]:
+    """Errors and gains of every method at one epsilon, or of those without one."""
+    place = list(POPULATIONS).index(population)
+    law = POPULATIONS[population]
+    rng = np.random.default_rng([*seed, place])  # the same clients at every epsilon
+    rows, groups, rates = make_bernoulli_groups(
+        CLIENTS, ROWS, population=law.draw, random_state=rng
+    )
+    summary = Summary.from_rows(rows, groups)
+    own = summary.mean[:, 0]
+    if np.isnan(epsilon):
+        known = oracle(law, ROWS)[np.rint(ROWS * own).astype(int)]
+        estimates = {OPEN: BernoulliEB().fit(summary).predict(), ORACLE: known}
+    else:
+        estimates = {}
+        for k, (method, settings) in enumerate(METHODS.items()):
+            rng = np.random.default_rng([*seed, place, round(1000 * epsilon), k])
+            learner = BernoulliEB(**settings(epsilon), random_state=rng)
+            estimates[method] = learner.fit(summary).predict()
+    local = float(np.mean((own - rates) ** 2))
+    errors = {method: float(np.mean((each - rates) ** 2)) for method, each in estimates.items()}
+    return [
+        {"method": method, "mse": mse, "gain": 100 * (1 - mse / local)}
+        for method, mse in errors.items()
+    ]

@@ -1,0 +1,123 @@
+"""Simulated studies at the command line and as files; what they share."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from ebfed.cli import app
+from ebfed.studies import STUDIES, bits
+from ebfed.studies.simulation import average, replicate
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def draw(seed, scale):
+    rng = np.random.default_rng(seed)
+    return [{"method": name, "mse": scale * rng.random()} for name in ("a", "b")]
+
+
+def test_replicate_and_average():
+    runs = replicate(
+        draw,
+        [{"scale": 1.0}, {"scale": 2.0}],
+        reps=5,
+        seed=7,
+        n_jobs=1,
+        progress=False,
+        label="",
+    )
+    assert runs.columns.tolist() == ["scale", "run", "method", "mse"]
+    assert len(runs) == 20
+    third = runs[(runs["run"] == 3) & (runs["scale"] == 2)]
+    assert third["mse"].tolist() == [row["mse"] for row in draw((7, 3), 2.0)]
+    table = average(runs, ["scale", "method"], ["mse"])
+    first = runs.loc[(runs["scale"] == 1) & (runs["method"] == "a"), "mse"]
+    assert table["mse"][0] == pytest.approx(first.mean())
+    assert table["mse_sd"][0] == pytest.approx(first.std(ddof=1))
+    assert table["mse_se"][0] == pytest.approx(first.std(ddof=1) / np.sqrt(5))
+
+
+def test_progress_goes_to_stderr(capsys):
+    bits.run(2, quick=True, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "bits" in shown.err
+
+
+def test_list_of_studies():
+    result = invoke("study")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(STUDIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "no study 'nothing'; there are county, private-means, private-rates, bits"),
+        (["county", "--seed", 1], "county draws nothing at random"),
+        (["bits", "--quick", "--reps", 1], "reps must be at least 2"),
+        (["bits", "--quick", "--seed", -1], "seed must not be negative"),
+    ],
+)
+def test_refusals(arguments, message):
+    result = invoke("study", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("ebfed: ")
+    assert message in line
+
+
+def test_help():
+    result = invoke("study", "--help")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_text_is_the_default():
+    result = invoke("study", "bits", "--quick", "--reps", 2)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == bits.run(2, quick=True).to_text() + "\n"
+    assert invoke("study", "bits", "--quick", "--reps", 2, "--seed", 1).stdout != result.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
+def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
+    """The command line gives what `run` gave, in numbers and files."""
+    study = quick_studies[name]
+    out = tmp_path / "deep" / "results"
+    result = invoke("study", name, "--quick", "--reps", 2, "--seed", 3, "--json", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == study.to_dict()
+    stem = name.replace("-", "_")
+    files = {f"{stem}{ending}" for ending in ("_table.csv", "_runs.csv", ".txt", ".png")}
+    assert {path.name for path in out.iterdir()} == files
+    assert result.stderr.count("Wrote ") == 4
+    assert (out / f"{stem}.png").stat().st_size > 10_000
+    assert (out / f"{stem}.txt").read_text(encoding="utf-8") == study.to_text() + "\n"
+    for kind in ("table", "runs"):
+        stored = pd.read_csv(out / f"{stem}_{kind}.csv", dtype={"figure": str})
+        pd.testing.assert_frame_equal(stored, getattr(study, kind))
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
+def test_page_is_narrow_and_whole(name, quick_studies):
+    study = quick_studies[name]
+    text = study.to_text()
+    assert max(map(len, text.splitlines())) <= 96
+    assert "nan" not in text
+    for method in study.table["method"].unique():
+        assert method in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
+def test_processes_make_no_difference(name, quick_studies):
+    module = __import__(f"ebfed.studies.{name.replace('-', '_')}", fromlist=["run"])
+    runs = module.run(2, 3, quick=True, n_jobs=2).runs
+    pd.testing.assert_frame_equal(runs, quick_studies[name].runs)

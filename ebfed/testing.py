@@ -18,11 +18,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ebfed.channels import Channel
+from ebfed.channels.base import Message, Model
+from ebfed.channels.law import Law
+from ebfed.channels.report import Report
 from ebfed.clients import Summary
 from ebfed.engines import Local
 from ebfed.estimators.base import LocationEstimator
-from ebfed.likelihoods import Likelihood
+from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import IdentificationWarning, Posterior, Prior
+from ebfed.privacy.calibration import PrivacyWarning
+from ebfed.streams import Stream, make_key
 
 __all__ = ["check_channel", "check_estimator_contract", "check_likelihood", "check_prior"]
 
@@ -51,8 +56,10 @@ def check_likelihood(likelihood: Likelihood) -> None:
         assert low <= nodes[0] <= nodes[-1] <= high, "nodes must lie in the support"
     local = likelihood.local
     assert local.shape == (n, d), "local must have shape (n, d)"
-    told = np.isfinite(local).all(axis=1)
-    inside = np.clip(local[told], *_inner(low, high))
+    told = np.isfinite(local).any(axis=1)
+    # a client may be asked about one coordinate only: any value will do for the others
+    inside = np.where(np.isfinite(local), local, _middle(local))[told]
+    inside = np.clip(inside, *_inner(low, high))
     theta = inside[: min(5, len(inside))]
     values = likelihood.logpdf(theta)
     assert values.shape == (n, len(theta)), "logpdf must have shape (n, k)"
@@ -65,11 +72,14 @@ def check_likelihood(likelihood: Likelihood) -> None:
     if told.all():
         best = np.diag(mine)
         np.testing.assert_allclose(likelihood.log_peak(), best, rtol=1e-6, atol=1e-6)
-        assert np.all(mine <= best[:, None] + 1e-9 * (1 + np.abs(best[:, None]))), (
+        # the best of nodes a quarter of a standard error apart misses at most an eighth: 1/128
+        assert np.all(mine <= best[:, None] + 1e-2), (
             "a client's local estimate must maximise its likelihood"
         )
     parts = np.concatenate([block.logpdf(theta) for block in likelihood.split(3)])
-    np.testing.assert_array_equal(parts, values, "blocks must give the same log-likelihood")
+    np.testing.assert_allclose(
+        parts, values, rtol=1e-12, atol=1e-12, err_msg="blocks must give the same log-likelihood"
+    )
 
     rows, counts = likelihood.compress()
     exact = likelihood.exact
@@ -85,6 +95,11 @@ def check_likelihood(likelihood: Likelihood) -> None:
     _check_combine(rows, counts)
 
 
+def _middle(values: NDArray) -> NDArray:
+    """Return a middle value of each column, one of those there."""
+    return np.nanquantile(values, 0.5, axis=0, method="nearest")
+
+
 def _inner(low: float, high: float) -> tuple[float, float]:
     return (low + 1e-9 if np.isfinite(low) else low, high - 1e-9 if np.isfinite(high) else high)
 
@@ -95,8 +110,11 @@ def _check_combine(rows: Likelihood, counts: NDArray) -> None:
     best = np.clip(rows.combine(weights), *_inner(*rows.support))
     assert best.shape == (3, rows.n_features), "combine must have shape (k, d)"
     top = np.diag(weights.T @ rows.logpdf(best))
+    nodes = [rows.column(j).nodes(50) for j in range(rows.n_features)]
+    # a likelihood may rise for ever: beyond the nodes nothing is sought
+    low, high = np.minimum([x[0] for x in nodes], best), np.maximum([x[-1] for x in nodes], best)
     for shift in (-1e-3, 1e-3):
-        moved = np.clip(best + shift * (1 + np.abs(best)), *_inner(*rows.support))
+        moved = np.clip(best + shift * (1 + np.abs(best)), low, high)
         assert np.all(np.diag(weights.T @ rows.logpdf(moved)) <= top + 1e-9 * (1 + np.abs(top))), (
             "combine must maximise the weighted log-likelihood"
         )
@@ -231,32 +249,309 @@ def _check_em(prior: Prior, likelihood: Likelihood) -> None:
     assert reached >= best - 0.05, "EM must come near the maximum"
 
 
-def check_channel(channel: Channel, summary: Summary) -> None:
-    """Check that a channel is unbiased, works block by block and sends plain arrays.
+def check_channel(
+    channel: Channel,
+    summary: Summary,
+    model: Model,
+    *,
+    secure: int = 1000,
+    size: int = 50_000,
+) -> None:
+    """Check a channel on clients of one column.
+
+    Messages are plain arrays with an entry per client and no labels, and do not depend on how
+    clients are cut into blocks; `decode` is unbiased, with the `variance` stated, for one column
+    and for three; reports have the frequencies that the likelihood says, at a parameter and over a
+    population; a report's law integrates to one, agrees with its average over normal local values,
+    and keeps the promise of `guarantee`; reports from the operating system's randomness have the
+    same law.
 
     Parameters
     ----------
     channel : Channel
-    summary : Summary of at least two clients
+        With no argument left open.
+    summary : Summary of at least two clients, one column
+        Local means to try, both ends of the channel's range among them.
+    model : callable
+        The likelihood of exact figures ``n``, ``mean`` and ``scatter``: `Binomial`, or `Gaussian`
+        with known variances.
+    secure : int
+        How many reports to draw from the operating system's randomness, for a false alarm rate of
+        1e-9; 0 where OpenDP is not installed.
+    size : int
+        How many reports to simulate for each frequency checked.
 
     Examples
     --------
-    >>> from ebfed.channels import Exact
-    >>> check_channel(Exact(), Summary.from_rows([1.0, 2.0, 4.0], [0, 0, 1]))
+    >>> from ebfed.channels import OneBit
+    >>> from ebfed.likelihoods import Binomial
+    >>> def model(message):
+    ...     successes = np.rint(message["mean"] * message["n"][:, None]).astype(int)
+    ...     return Binomial(successes, message["n"])
+    >>> check_channel(OneBit(1.0, (0, 1)), Summary.from_counts([0, 2, 8], [5, 5, 8]), model)
     """
-    rng = np.random.default_rng(SEED)
-    message = channel.encode(summary, rng)
+    assert summary.n_features == 1, "give clients of one column; three are made of it"
+    _check_message(channel, summary)
+    _check_decode(channel, summary, size)
+    columns = np.column_stack([np.roll(summary.mean, shift) for shift in range(3)])
+    three = Summary(summary.ids, summary.n, columns, np.repeat(summary.scatter, 3, axis=1))
+    _check_message(channel, three)
+    _check_decode(channel, three, size)
+    likelihood = channel.likelihood(channel.encode(summary, SEED), model)
+    assert len(likelihood) == len(summary), "likelihood has one row per client"
+    told = np.isfinite(likelihood.local[:, 0])
+    np.testing.assert_array_equal(told, summary.n > 0, "clients with rows say something")
+    if not isinstance(channel, Report):
+        return
+    law, counts = channel._law(1), isinstance(model(_figures(summary)), Binomial)
+    trials = np.unique(summary.n[summary.n > 0])
+    for n in np.unique(trials[[0, -1]]):
+        if counts or n == trials[0]:
+            _check_law(law, int(n) if counts else 0, *_promise(channel, 1))
+        _check_reports(channel, summary, model, int(n), size, secure if n == trials[0] else 0)
+
+
+def _figures(summary: Summary) -> Message:
+    return {"n": summary.n, "mean": summary.mean, "scatter": summary.scatter}
+
+
+def _repeat(summary: Summary, i: int, size: int) -> Summary:
+    """So many clients with the figures of one."""
+    figures = [np.repeat(values[[i]], size, axis=0) for values in _figures(summary).values()]
+    return Summary(np.arange(size), *figures)
+
+
+def _check_message(channel: Channel, summary: Summary) -> None:
+    n, d = len(summary), summary.n_features
+    labels = 10**15 + np.arange(n)
+    summary = Summary(labels, summary.n, summary.mean, summary.scatter)
+    before = pickle.dumps(summary)
+    message = channel.encode(summary, SEED)
+    assert pickle.dumps(summary) == before, "encode must leave the figures of clients alone"
     assert isinstance(message, dict), "a message is a dict"
     for name, values in message.items():
         assert isinstance(values, np.ndarray), f"{name} must be an array"
-        assert values.dtype != object, f"{name} must be plain numbers"
-        assert len(values) == len(summary), f"{name} must have one entry per client"
-    repeats = np.stack([channel.decode(channel.encode(summary, rng)) for _ in range(2000)])
-    error = repeats.std(axis=0) / np.sqrt(len(repeats))
-    off = np.abs(repeats.mean(axis=0) - summary.mean)
-    assert np.all(off <= 5 * error + 1e-12 * (1 + np.abs(summary.mean))), "decode must be unbiased"
-    assert clone(channel).get_params() == channel.get_params(), "a channel can be cloned"
-    pickle.loads(pickle.dumps(channel)).encode(summary, rng)
+        assert values.dtype.kind in "biuf", f"{name} must be plain numbers"
+        assert len(values) == n, f"{name} must have one entry per client"
+        assert not np.isin(values, labels).any(), f"{name} gives labels away"
+    asked = message.get("asked")
+    if asked is not None:
+        assert asked.shape == (n, d), "asked must have shape (n, d)"
+        assert np.all(asked.sum(axis=1) == 1), "asked must name one coordinate of each client"
+
+    copy = pickle.loads(pickle.dumps(channel))
+    _same(copy.encode(summary, SEED), message, "a seed must fix the message")
+    assert repr(clone(channel)) == repr(channel), "a channel can be cloned"
+    _same(clone(channel).encode(summary, SEED), message, "a clone must send the same")
+    whole = channel.encode(summary, Stream(make_key(SEED), 0))
+    for cuts in ([0, 1, n], np.arange(n + 1)):
+        blocks = [
+            channel.encode(summary.take(slice(*ends)), Stream(make_key(SEED), 0, first=ends[0]))
+            for ends in zip(cuts[:-1], cuts[1:], strict=True)
+        ]
+        joined = {name: np.concatenate([block[name] for block in blocks]) for name in message}
+        _same(joined, whole, "blocks must not matter")
+
+    decoded, variance = channel.decode(message), channel.variance(summary)
+    assert decoded.shape == variance.shape == (n, d), "decode and variance must be (n, d)"
+    clipped, bits = channel.clipped(summary), channel.message_bits(summary)
+    assert clipped.shape == (n,), "clipped must have shape (n,)"
+    assert clipped.dtype == bool, "clipped must be booleans"
+    assert bits.shape == (n,), "message_bits must have shape (n,)"
+    assert np.all(np.isnan(bits) | (bits > 0)), "bits must be positive, or NaN"
+    assert np.isnan(channel.bits) or channel.bits > 0, "bits must be positive, or NaN"
+    epsilon, delta = _promise(channel, d)
+    assert epsilon > 0, "epsilon must be positive; infinite where nothing is promised"
+    assert 0 <= delta < 1, "delta must be a probability"
+    assert type(channel.event(d)).__name__.endswith("DpEvent"), "event is one of dp-accounting"
+
+
+def _promise(channel: Channel, d: int) -> tuple[float, float]:
+    with warnings.catch_warnings():  # a weak promise is kept if it is stated
+        warnings.simplefilter("ignore", PrivacyWarning)
+        return channel.guarantee(d)
+
+
+def _same(message: Message, other: Message, sentence: str) -> None:
+    assert list(message) == list(other), sentence
+    for name, values in message.items():
+        assert values.dtype == other[name].dtype, sentence
+        np.testing.assert_array_equal(values, other[name], sentence)
+
+
+def _check_decode(channel: Channel, summary: Summary, size: int) -> None:
+    """Mean and variance of what is decoded, for up to five clients."""
+    order = np.argsort(summary.mean[:, 0], kind="stable")
+    for i in np.unique(order[np.linspace(0, len(order) - 1, 5).astype(int)]):
+        many = _repeat(summary, i, size)
+        if channel.clipped(many)[0]:
+            continue
+        decoded, true = channel.decode(channel.encode(many, SEED)), summary.mean[i]
+        variance, off = channel.variance(many)[0], decoded - true
+        digits = 1e-9 * (np.abs(true) + np.sqrt(variance))
+        assert np.all(np.abs(off.mean(axis=0)) <= 5 * np.sqrt(variance / size) + digits), (
+            f"decode must be unbiased: {decoded.mean(axis=0)} on average for {true}"
+        )
+        squares = off**2
+        error = squares.std(axis=0) / np.sqrt(size)
+        assert np.all(
+            np.abs(squares.mean(axis=0) - variance) <= 5 * error + 1e-9 * variance + digits**2
+        ), f"variance says {variance} for {true}; it is {squares.mean(axis=0)} ± {error}"
+
+
+def _outcomes(law: Law, size: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Reports, weights, and which of them have a probability of their own; finer than the law's."""
+    reports, weights = law.outcomes(size)
+    if reports.dtype.kind != "f":
+        every = np.arange(int(reports.min()), int(reports.max()) + 1).astype(reports.dtype)
+        return every, np.ones(len(every)), np.ones(len(every), bool)
+    own = weights == 1
+    fine = int(np.ceil(40_000 / max((~own).sum(), 1)))
+    parts = (np.arange(fine) + 0.5) / fine - 0.5
+    inner = (reports[~own, None] + weights[~own, None] * parts).ravel()
+    order = np.argsort(inner, kind="stable")
+    inner, widths = inner[order], np.repeat(weights[~own] / fine, fine)[order]
+    mask = np.arange(own.sum() + len(inner)) < own.sum()
+    return np.append(reports[own], inner), np.append(weights[own], widths), mask
+
+
+def _check_law(law: Law, size: int, epsilon: float, delta: float) -> None:
+    reports, weights, own = _outcomes(law, size)
+    sizes = np.full(len(reports), size)
+    grid = np.linspace(-1, 1, (size or 10) + 1)
+    noisy = law.variance(grid[:, None] + 1e-3 * (grid[:, None] < 0), np.full(len(grid), size)).any()
+    # sums over steps miss up to one step at a jump of the density
+    tolerance = 1e-9 if own.all() else 1e-4
+    if noisy or size:
+        total = weights @ law.density(reports, grid, sizes)
+        np.testing.assert_allclose(total, 1, atol=tolerance, err_msg="the law must sum to one")
+    if noisy and not size:
+        means, variances = np.array([-1.3, 0.02, 0.6, 1.0]), np.full(len(reports), 0.3)
+        total = weights @ law.average(reports, means, variances, sizes)
+        np.testing.assert_allclose(total, 1, atol=tolerance, err_msg="averages must sum to one")
+        _check_average(law, size)
+    if not np.isfinite(epsilon):
+        return
+    density = law.density(reports, grid, sizes)
+    if delta == 0:
+        ratio = np.exp(epsilon) * density.min(axis=1)
+        assert np.all(density.max(axis=1) <= ratio * (1 + 1e-9)), "the law must keep epsilon"
+        return
+    for p in density.T:
+        excess = weights @ np.maximum(p[:, None] - np.exp(epsilon) * density, 0)
+        assert np.all(excess <= delta * (1 + 1e-3)), "the law must keep epsilon and delta"
+
+
+def _check_average(law: Law, size: int) -> None:
+    """Averages are integrals of the density over normal local values."""
+    from scipy.stats import norm
+
+    reports, _ = law.outcomes(size)
+    reports = reports[np.unique(np.linspace(0, len(reports) - 1, 40).astype(int))]
+    sizes = np.full(len(reports), size)
+    means = np.array([-1.27, -0.34, 0.03, 0.71, 1.0])
+    points = np.array([-1, -0.733, -0.0213, 0.307, 1])  # where no window begins or ends
+    at = law.density(reports, points, sizes)
+    near = law.average(reports, points, np.full(len(reports), 1e-18), sizes)
+    inner = slice(1, -1)  # at an end, half of the values lie inside: a window may end there
+    np.testing.assert_allclose(
+        near[:, inner], at[:, inner], rtol=1e-6, err_msg="average must tend to the density"
+    )
+    for sd in (0.03, 0.4, 3.0):
+        ends = law.density(reports, np.array([-1.0, 1.0]), sizes)
+        sums = []
+        for count in (20_001, 40_001):
+            u = np.linspace(-1, 1, count)
+            heights = norm.pdf(u[:, None], means, sd)
+            heights[[0, -1]] /= 2
+            inside = law.density(reports, u, sizes) @ heights * (u[1] - u[0])
+            below, above = norm.cdf(-1, means, sd), norm.sf(1, means, sd)
+            sums.append(inside + ends[:, [0]] * below + ends[:, [1]] * above)
+        average = law.average(reports, means, np.full(len(reports), sd**2), sizes)
+        # jumps of a density cost the sum a step's worth, which halving the step shows
+        unsure = 4 * np.abs(sums[1] - sums[0]).max() + 1e-6 * at.max()
+        assert np.all(np.abs(average - sums[1]) <= unsure), "average must integrate the density"
+
+
+def _check_reports(
+    channel: Report, summary: Summary, model: Model, n: int, size: int, secure: int
+) -> None:
+    """Frequencies of reports of clients with n rows are those of the likelihood."""
+    rng = np.random.default_rng(SEED)
+    law = channel._law(1)
+    reports, weights, own = _outcomes(law, n)
+    one = model({"n": np.array([n]), "mean": np.zeros((1, 1)), "scatter": np.zeros((1, 1))})
+    counts = isinstance(one, Binomial)
+    if not counts:
+        reports, weights, own = _outcomes(law, 0)
+    message = {"n": np.full(len(reports), n), "report": reports[:, None]}
+    likelihood = channel.likelihood(message, model)
+
+    def drawn(theta: NDArray, how: Any) -> NDArray:
+        if isinstance(one, Binomial):
+            local = rng.binomial(n, theta) / n
+        else:
+            local = rng.normal(theta, np.sqrt(np.asarray(one.variances)[0, 0]))  # type: ignore[attr-defined]
+        figures = np.full(len(theta), n), local[:, None], np.zeros((len(theta), 1))
+        return channel.encode(Summary(np.arange(len(theta)), *figures), how)["report"][:, 0]
+
+    middle, top = summary.mean.mean(), summary.mean.max()
+    if counts:
+        top = min(top, 0.95)
+    for theta in (middle, top):
+        masses = weights * np.exp(likelihood.logpdf(np.array([[theta]]))[:, 0])
+        simulated = drawn(np.full(size, theta), SEED)
+        _check_frequencies(simulated, reports, own, masses, 1e-6, f"simulated at {theta:g}")
+        if secure and theta == middle:
+            real = drawn(np.full(secure, theta), "secure")
+            assert real.dtype == simulated.dtype, "secure reports must be of the same type"
+            _check_frequencies(real, reports, own, masses, 1e-9, f"secure at {theta:g}")
+    if counts:
+        variance = 0.2 * middle * (1 - middle)
+        theta = rng.beta(4 * middle, 4 * (1 - middle), size)
+    else:
+        variance = summary.mean.var()
+        theta = rng.normal(middle, np.sqrt(variance), size)
+    masses = weights * np.exp(likelihood.marginal(np.array([middle]), np.array([variance])))
+    _check_frequencies(drawn(theta, SEED), reports, own, masses, 1e-6, "over a population")
+
+
+def _check_frequencies(
+    drawn: NDArray, reports: NDArray, own: NDArray, masses: NDArray, alarm: float, what: str
+) -> None:
+    """Compare frequencies with probabilities by chi-square, at that rate of false alarms."""
+    from scipy.stats import chi2
+
+    assert abs(masses.sum() - 1) < 1e-4, f"probabilities of reports {what} sum to {masses.sum()}"
+    values = drawn.astype(float)
+    atoms, inner = reports[own].astype(float), reports[~own]
+    bins = np.full(len(values), -1)
+    if len(atoms):
+        order = np.argsort(atoms, kind="stable")
+        place = np.clip(np.searchsorted(atoms[order], values - 1e-9), 0, len(atoms) - 1)
+        hit = np.abs(atoms[order][place] - values) <= 1e-9
+        bins[hit] = order[place[hit]]
+    expected = masses[own]
+    if len(inner):  # some forty bins of even probability
+        below = np.cumsum(masses[~own])
+        group = np.minimum((below / below[-1] * 40).astype(int), 39)
+        edges = (inner[1:] + inner[:-1]) / 2
+        rest = bins < 0
+        bins[rest] = len(atoms) + group[np.searchsorted(edges, values[rest])]
+        expected = np.append(expected, np.bincount(group, masses[~own], minlength=40))
+    assert np.all(bins >= 0), f"a report {what} is none of the law's outcomes"
+    seen = np.bincount(bins, minlength=len(expected)).astype(float)
+    expected = expected * len(values)
+    kept = expected >= 10
+    seen, expected = (np.append(x[kept], x[~kept].sum()) for x in (seen, expected))
+    if expected[-1] < 10:  # what is rare joins the last bin
+        seen, expected = (np.append(x[:-2], x[-2:].sum()) for x in (seen, expected))
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    chance = chi2.sf(statistic, max(len(seen) - 1, 1))
+    assert chance >= alarm, (
+        f"reports {what} do not have the frequencies of the likelihood: chi-square {statistic:.1f} "
+        f"in {len(seen)} bins, p = {chance:.1g}"
+    )
 
 
 def check_estimator_contract(

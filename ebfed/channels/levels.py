@@ -153,7 +153,7 @@ def normal_hats(means: NDArray, sd: float, knots: NDArray) -> NDArray:
         up, down = sd * (height + z * ndtr(z)), sd * (height - z * ndtr(-z))
     width = np.diff(knots)
     above, below = -np.diff(up) / width, np.diff(down) / width  # E of a ramp, and of one minus it
-    close = width < 1e-3 * sd
+    close = width < 3e-3 * sd
     share = width[close] / sd
     if close.any():
         middle = (away[:, 1:] + away[:, :-1])[:, close] / 2 / sd

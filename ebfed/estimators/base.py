@@ -32,7 +32,7 @@ from ebfed.clients import Clients, Summary, number_labels
 from ebfed.engines import Engine, Local
 from ebfed.likelihoods import Joined, Likelihood
 from ebfed.priors import IdentificationWarning, Posterior, Prior
-from ebfed.privacy.ledger import Entry, ledger
+from ebfed.privacy import ledger
 from ebfed.streams import Stream, make_key
 from ebfed.tabular import Style, frame, read
 
@@ -117,6 +117,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         The fitted population.
     summaries_ : Summary
         The clients' own figures (which, in a real federation, stay with them).
+    settings_ : list of dict
+        What the channel was left to choose, round by round.
+    privacy_ : DataFrame
+        Ledger of what left the clients.
     groups_ : ndarray of shape (n_groups,)
         Labels, sorted.
     notes_ : list of str
@@ -336,17 +340,15 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return self._learn(self.summaries_.merge(summary))
 
     def _learn(self, summary: Summary) -> Self:
-        d, size = (
-            summary.n_features,
-            int(np.median(summary.n[summary.n > 0], axis=0)) if summary.n.any() else 0,
-        )
-        state, memory = self._run(summary, d, size)
+        told = summary.n[summary.n > 0]
+        size = int(np.median(told)) if len(told) else 0
+        state, memory = self._run(summary, summary.n_features, size)
         self.summaries_ = summary
         self.prior_ = state["prior"]
         self.settings_ = state["settings"]
         self._turn = memory["turn"]
         self._reported = self._log_likelihood_of_reports(state)
-        self._ledger = self._write_ledger(memory)
+        self._ledger = self._write_ledger(memory["clipped"])
         return self
 
     def _log_likelihood_of_reports(self, state: dict) -> float | None:
@@ -360,21 +362,22 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """The channel of each round, with nothing left open."""
         return [clone(self._channel()).set_params(**settings) for settings in self.settings_]
 
-    def _write_ledger(self, memory: dict) -> list[Entry]:
-        entries = []
+    def _write_ledger(self, clipped: NDArray) -> list[dict]:
+        rows = []
         for wave, channel in enumerate(self._settled()):
-            asked = memory["turn"] == wave
-            entries.append(
-                Entry(
-                    who="all clients" if asked.all() else f"asked in round {wave + 1}",
-                    channel=channel,
+            asked = self._turn == wave
+            rows.append(
+                ledger.release(
+                    "all clients" if asked.all() else f"asked in round {wave + 1}",
+                    channel,
                     clients=int(asked.sum()),
-                    clipped=int((memory["clipped"] & asked).sum()),
+                    clipped=int((clipped & asked).sum()),
                     bits=float(channel.message_bits(self.summaries_.take(asked)).sum()),
                     n_features=self.summaries_.n_features,
                 )
             )
-        return entries
+        silent = int((self._turn < 0).sum())
+        return [*rows, ledger.silence(silent)] if silent else rows
 
     @property
     def privacy_(self) -> Any:
@@ -386,8 +389,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         which is counted at home and not sent.
         """
         check_is_fitted(self, "prior_")
-        silent = int((self._turn < 0).sum())
-        return frame(ledger(self._ledger, silent), self._output(self._style_))
+        return frame(ledger.columns(self._ledger), self._output(self._style_))
 
     @property
     def groups_(self) -> NDArray:

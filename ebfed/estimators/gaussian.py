@@ -28,9 +28,8 @@ class GaussianEB(LocationEstimator):
         theta_i^ = a_i xbar_i + (1 - a_i) mu^,   a_i = s_t**2 / (s_t**2 + noise / n_i),
 
     with `mu^` the precision-weighted mean and both variances by restricted maximum likelihood.
-    Through a channel that adds noise, the population is fitted to the exact law of the messages, and
-    `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`).
-    Columns of `X` are treated one by one.
+    Through a channel that adds noise, the population is fitted to the exact law of the messages,
+    and `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`). Columns of `X` are treated one by one.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Privacy: how much noise a promise needs, and what a sequence of releases is worth together."""
 
-from ebfed.privacy import accountant, events
+from ebfed.privacy import accountant, events, ledger
 from ebfed.privacy.calibration import (
     PrivacyWarning,
     check_delta,
@@ -23,6 +23,7 @@ __all__ = [
     "events",
     "gaussian_delta",
     "gaussian_sigma",
+    "ledger",
     "paper_delta",
     "paper_sigma",
 ]

@@ -362,7 +362,15 @@ def _simulate(channel: Any, summary: Any, simulations: int, rng: Any) -> list[ND
         parts = [np.reshape(message[name], (simulations, -1)) for message in messages]
         columns += list(np.moveaxis(np.array(parts), -1, 0))
     columns = [np.ascontiguousarray(column) for column in columns]
+    columns += [bit for column in columns for bit in _flags(column)]
     return [column for column in columns if column.min() != column.max()] or columns[:1]
+
+
+def _flags(column: NDArray) -> list[NDArray]:
+    """Bits of whole numbers that take many values: each may be a set of flags."""
+    if column.dtype.kind not in "iu" or column.min() < 0 or column.max() <= BINS:
+        return []
+    return [(column >> place) & 1 == 1 for place in range(int(column.max()).bit_length())]
 
 
 def _laws(columns: list[NDArray], part: slice) -> Iterator[_Law]:

@@ -173,7 +173,7 @@ def repeated(event: Event, times: int) -> Event:
 
 
 def concentrated(rho: float) -> Event:
-    """Describe a release that is rho-concentrated private, such as one with discrete Gaussian noise.
+    """Describe a rho-concentrated private release, such as one with discrete Gaussian noise.
 
     Parameters
     ----------

@@ -3,71 +3,70 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
 from typing import Any
 
-__all__ = ["Entry", "ledger"]
+from ebfed.privacy.calibration import PrivacyWarning
+
+__all__ = ["columns", "release", "silence"]
+
+LOCAL = "any two data sets of one client"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One kind of release.
+def release(
+    who: str, channel: Any, *, clients: int, clipped: int, bits: float, n_features: int
+) -> dict[str, Any]:
+    """Describe one kind of release, a row of the ledger.
 
     Parameters
     ----------
     who : str
     channel : Channel
+        With nothing left open.
     clients, clipped : int
+        How many sent a message, and of how many the mean was clipped.
     bits : float
         Sent by all of them together.
     n_features : int
     """
-
-    who: str
-    channel: Any
-    clients: int
-    clipped: int
-    bits: float
-    n_features: int
-
-    def row(self) -> dict[str, Any]:
-        """Return the row of the ledger."""
-        epsilon, delta = self.channel.guarantee(self.n_features)
-        private = math.isfinite(epsilon)
-        return {
-            "who": self.who,
-            "what": " ".join(repr(self.channel).split()),
-            "clients": self.clients,
-            "times": 1,
-            "epsilon": epsilon,
-            "delta": delta,
-            "relation": "any two data sets of one client" if private else "none",
-            "assumptions": (
-                "numbers of rows are public; the server need not be trusted"
-                if private
-                else "the server is trusted with what is sent"
-            ),
-            "bits": self.bits,
-            "clipped": self.clipped,
-        }
+    with warnings.catch_warnings():  # the row says what the warning does
+        warnings.simplefilter("ignore", PrivacyWarning)
+        epsilon, delta = channel.guarantee(n_features)
+    private = math.isfinite(epsilon)
+    return {
+        "who": who,
+        "what": " ".join(repr(channel).split()),
+        "clients": clients,
+        "times": 1,
+        "epsilon": epsilon,
+        "delta": delta,
+        "relation": LOCAL if private else "none",
+        "assumptions": (
+            "numbers of rows are public; nobody else need be trusted"
+            if private
+            else "the server is trusted with what is sent"
+        ),
+        "bits": bits,
+        "clipped": clipped,
+    }
 
 
-def ledger(entries: list[Entry], silent: int) -> dict[str, list]:
-    """Return the columns of the ledger; `silent` clients sent nothing."""
-    rows = [entry.row() for entry in entries]
-    if silent:
-        rows.append(
-            {
-                "who": "not asked",
-                "what": "nothing",
-                "clients": silent,
-                "times": 0,
-                "epsilon": 0.0,
-                "delta": 0.0,
-                "relation": "any two data sets of one client",
-                "assumptions": "numbers of rows are public",
-                "bits": 0.0,
-                "clipped": 0,
-            }
-        )
+def silence(clients: int) -> dict[str, Any]:
+    """Describe clients that sent nothing, a row of the ledger."""
+    return {
+        "who": "not asked",
+        "what": "nothing",
+        "clients": clients,
+        "times": 0,
+        "epsilon": 0.0,
+        "delta": 0.0,
+        "relation": LOCAL,
+        "assumptions": "numbers of rows are public",
+        "bits": 0.0,
+        "clipped": 0,
+    }
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, list]:
+    """Turn rows into columns."""
     return {name: [row[name] for row in rows] for name in rows[0]}

@@ -8,6 +8,7 @@ of five standard errors, a false alarm rate below 1e-6 for each figure checked.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 from typing import Any
@@ -24,7 +25,7 @@ from ebfed.channels.report import Report
 from ebfed.clients import Summary
 from ebfed.engines import Local
 from ebfed.estimators.base import LocationEstimator
-from ebfed.likelihoods import Binomial, Likelihood
+from ebfed.likelihoods import Binomial, Joined, Likelihood, Reported
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.privacy.calibration import PrivacyWarning
 from ebfed.streams import Stream, make_key
@@ -72,8 +73,11 @@ def check_likelihood(likelihood: Likelihood) -> None:
     if told.all():
         best = np.diag(mine)
         np.testing.assert_allclose(likelihood.log_peak(), best, rtol=1e-6, atol=1e-6)
-        # the best of nodes a quarter of a standard error apart misses at most an eighth: 1/128
-        assert np.all(mine <= best[:, None] + 1e-2), (
+        # the best of nodes a quarter of a standard error apart misses at most an eighth, 1/128 in
+        # the log-likelihood; one that rises for ever is cut four errors beyond the range
+        coarse = isinstance(likelihood, Reported | Joined)
+        slack = 0.03 if coarse else 1e-9 * (1 + np.abs(best[:, None]))
+        assert np.all(mine <= best[:, None] + slack), (
             "a client's local estimate must maximise its likelihood"
         )
     parts = np.concatenate([block.logpdf(theta) for block in likelihood.split(3)])
@@ -255,7 +259,7 @@ def check_channel(
     model: Model,
     *,
     secure: int = 1000,
-    size: int = 50_000,
+    size: int = 30_000,
 ) -> None:
     """Check a channel on clients of one column.
 
@@ -344,10 +348,10 @@ def _check_message(channel: Channel, summary: Summary) -> None:
     assert repr(clone(channel)) == repr(channel), "a channel can be cloned"
     _same(clone(channel).encode(summary, SEED), message, "a clone must send the same")
     whole = channel.encode(summary, Stream(make_key(SEED), 0))
-    for cuts in ([0, 1, n], np.arange(n + 1)):
+    for cuts in ([0, 1, n], [0, n - 1, n], list(range(n + 1))):
         blocks = [
             channel.encode(summary.take(slice(*ends)), Stream(make_key(SEED), 0, first=ends[0]))
-            for ends in zip(cuts[:-1], cuts[1:], strict=True)
+            for ends in itertools.pairwise(cuts)
         ]
         joined = {name: np.concatenate([block[name] for block in blocks]) for name in message}
         _same(joined, whole, "blocks must not matter")
@@ -460,7 +464,7 @@ def _check_average(law: Law, size: int) -> None:
     for sd in (0.03, 0.4, 3.0):
         ends = law.density(reports, np.array([-1.0, 1.0]), sizes)
         sums = []
-        for count in (20_001, 40_001):
+        for count in (10_001, 20_001):
             u = np.linspace(-1, 1, count)
             heights = norm.pdf(u[:, None], means, sd)
             heights[[0, -1]] /= 2

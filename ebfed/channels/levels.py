@@ -151,14 +151,16 @@ def normal_hats(means: NDArray, sd: float, knots: NDArray) -> NDArray:
         z = away / sd
         height = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
         up, down = sd * (height + z * ndtr(z)), sd * (height - z * ndtr(-z))
-    width = np.diff(knots)
+    width, middle = np.diff(knots), (away[:, 1:] + away[:, :-1]) / 2
     above, below = -np.diff(up) / width, np.diff(down) / width  # E of a ramp, and of one minus it
+    left = middle < 0  # the smaller one is exact
+    above, below = np.where(left, above, 1 - below), np.where(left, 1 - above, below)
     close = width < 3e-3 * sd
     share = width[close] / sd
     if close.any():
-        middle = (away[:, 1:] + away[:, :-1])[:, close] / 2 / sd
-        bent = share**2 / 24 * middle * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
-        above[:, close], below[:, close] = ndtr(middle) - bent, ndtr(-middle) + bent
+        at = middle[:, close] / sd
+        bent = share**2 / 24 * at * np.exp(-0.5 * at**2) / np.sqrt(2 * np.pi)
+        above[:, close], below[:, close] = ndtr(at) - bent, ndtr(-at) + bent
     result = np.empty_like(away)
     result[:, 0], result[:, -1] = below[:, 0], above[:, -1]
     bend = np.where(away[:, 1:-1] < 0, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])

@@ -152,9 +152,14 @@ class Window(Law):
         return u**2 / (e - 1) + (e + 3) / (3 * (e - 1) ** 2)
 
     def rounded(self, reports: NDArray) -> NDArray:
-        """Round to a two-hundredth of the window."""
-        step = self.width / 200
-        return np.rint(reports / step) * step
+        """Midpoints of even cells, 200 to a window.
+
+        Windows of clipped values begin or end at -1 and 1: so do cells.
+        """
+        size, step, inner = np.abs(reports), self.width / 200, math.ceil(200 / self.width)
+        beyond = 1 + (np.clip(np.floor((size - 1) / step), 0, 199) + 0.5) * step
+        within = (np.minimum(np.floor(size * inner), inner - 1) + 0.5) / inner
+        return np.copysign(np.where(size > 1, beyond, within), reports)
 
     def _mix(self, inside: NDArray) -> NDArray:
         """Density where the report lies in the window with that probability."""

@@ -29,7 +29,8 @@ class GaussianEB(LocationEstimator):
 
     with `mu^` the precision-weighted mean and both variances by restricted maximum likelihood.
     Through a channel that adds noise, the population is fitted to the exact law of the messages,
-    and `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`). Columns of `X` are treated one by one.
+    and `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`). Columns of `X` are treated
+    one by one.
 
     Parameters
     ----------

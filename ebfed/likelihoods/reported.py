@@ -126,7 +126,7 @@ class Reported(Likelihood):
         if not len(rows):
             return rows, np.empty(0)
         if len(rows) > MOST_ROWS:
-            rows = replace(rows, reports=rows.law.rounded(rows.reports))
+            rows = replace(rows, reports=rows._rounded())
         flat = rows.reports.reshape(len(rows), -1)
         codes, first = number_integers(rows.sizes)
         for column in (*rows.told.T, *flat.T, *rows._background().T):
@@ -135,6 +135,10 @@ class Reported(Likelihood):
         keys = (*rows._background()[first].T, *flat[first].T, *rows.told[first].T)
         order = np.lexsort((*keys, rows.sizes[first]))  # whatever the order of clients
         return rows.take(first[order]), np.bincount(codes)[order].astype(float)
+
+    def _rounded(self) -> NDArray:
+        """Reports without the digits that make (almost) no difference."""
+        return self.law.rounded(self.reports)
 
     def _background(self) -> NDArray:
         """What else two clients must have in common to have said the same, shape (n, any)."""
@@ -265,6 +269,26 @@ class ReportedCounts(Reported):
                 density = self.law.density(self.reports[at, j], u, self.sizes[at])
                 tables[j].append((int(trials), at, density))
         return tables
+
+    def _rounded(self) -> NDArray:
+        """Give one report to all that are as probable at every count, if these are few enough."""
+        if len(self) * (self.sizes.max() + 1.0) > MOST_ENTRIES / 4:
+            return super()._rounded()
+        reports = self.reports.copy()
+        for j, tables in enumerate(self._tables):
+            n_classes = 0
+            for _, at, table in tables:
+                codes = np.zeros(len(at), np.int64)
+                for column in table.T:
+                    number, _ = number_integers(_words(column))
+                    codes, first = number_integers(codes * (number.max() + 1) + number)
+                least = self.reports[at[first], j]
+                np.minimum.at(least, codes, self.reports[at, j])
+                reports[at, j] = least[codes]
+                n_classes += len(first)
+            if n_classes > MOST_ROWS:
+                return super()._rounded()
+        return reports
 
     def nodes(self, k: int) -> NDArray:
         """``sin(t)**2`` for even t, as for counts."""

@@ -182,6 +182,14 @@ class Prior(BaseEstimator, ABC):
 
     def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
         """Nodes and log-masses for quadrature."""
+        if likelihood.n_features > 1:
+            raise ValueError(
+                f"posteriors of {type(self).__name__} under a {type(likelihood).__name__} "
+                "likelihood are for one coordinate: give likelihood.column(j), and a prior fitted "
+                "to it."
+            )
+        if not self.variance_[0] > 0:  # a point
+            return self.mean_[None], np.zeros(1)
         atoms = self._nodes(likelihood, *self._range())
         return atoms, self._log_masses(atoms)
 

@@ -28,9 +28,9 @@ class Normal(Prior):
 
     and jointly over the noise variance where that is unknown (then ``s_i**2 = noise / n_i``). The
     criterion is profiled to one dimension, scanned, and its derivative solved, so that the answer
-    is the global optimum; a variance of zero is a normal answer. Fitted to reports of a channel that
-    clips, rounds or randomises, mean and variance maximise the reports' exact marginal likelihood,
-    whatever the `method`.
+    is the global optimum; a variance of zero is a normal answer. Fitted to reports of a channel
+    that clips, rounds or randomises, mean and variance maximise the reports' exact marginal
+    likelihood, whatever the `method`.
 
     Parameters
     ----------

@@ -355,7 +355,8 @@ def plot_curves(
         ax.set_xscale("log")
     if log_y:
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        short = curves[y].max() < 5 * curves[y].min()
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8) if short else (1, 2, 5)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_locator(NullLocator())
     drawn, levels = 0, curves.loc[curves[x].isna(), y]

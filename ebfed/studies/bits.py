@@ -124,7 +124,7 @@ def run(
     Parameters
     ----------
     reps : int, optional
-        Runs, each with new clients; 100 if None, 4 if `quick`.
+        Runs, each with new clients; 50 if None, 4 if `quick`.
     seed : int
     quick : bool
         Only the smallest setting, and 1, 2 and 4 bits.
@@ -138,7 +138,7 @@ def run(
     BitsStudy
     """
     settings = {"3b": SETTINGS["3b"]} if quick else SETTINGS
-    reps = (4 if quick else 100) if reps is None else reps
+    reps = (4 if quick else 50) if reps is None else reps
     runs = replicate(
         _one_run,
         [

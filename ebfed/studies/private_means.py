@@ -10,8 +10,11 @@ noise that (epsilon, delta) really asks for, one bit, and the hybrid mechanism, 
 and on one that the first clients' reports find out for the others. Where the paper's noise breaks
 its promise its points are marked: they are not private to that epsilon and delta.
 
-Beside Gaussian reports on the fixed range stands the exact risk of Theorem 2 with the variance of
-their noise, `theory.mean_risk`.
+Beside Gaussian reports on the fixed range stands the risk of Theorem 2 with the variance of their
+noise, `theory.mean_risk`. It is exact for the theorem's fixed weight on the mean report. The fit
+learns its weight from the reports: where noise carries their mean to an end of the range, beyond
+which reports tell nothing, clients keep to their own means. That happens where few clients share a
+small epsilon, and the errors lie a little below the formula there.
 """
 
 from __future__ import annotations
@@ -106,8 +109,10 @@ class PrivateMeansStudy(SimulatedStudy):
     def _notes(self) -> Iterator[str]:
         yield (
             f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
-            "methods see the same clients. Formula: the exact risk of Theorem 2 with the variance "
-            "of the noise; apart: by how many standard errors the simulation lies above it."
+            "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
+            "the noise; apart: by how many standard errors the simulation lies above it. Where few "
+            "clients share a small epsilon it lies below: noise may carry the mean report to an "
+            "end of the range, and the fit then keeps to the clients' own means."
         )
         broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
         for epsilon, delta in broken.itertuples(index=False):

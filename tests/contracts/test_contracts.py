@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import ebfed as eb
@@ -37,6 +38,104 @@ LIKELIHOODS = {
     ),
     "Binomial": likelihoods.Binomial(RNG.binomial(SIZES, RATES)[:, None], SIZES),
 }
+
+
+def gaussian_model(message):
+    """Rows of variance 2 around the parameters."""
+    with np.errstate(divide="ignore"):
+        return likelihoods.Gaussian(message["mean"], 2 / message["n"][:, None])
+
+
+def binomial_model(message):
+    successes = np.rint(message["mean"] * message["n"][:, None]).astype(np.int64)
+    return likelihoods.Binomial(successes, message["n"])
+
+
+UNIT_RANGE = (0.0, 1.0)
+CHANNELS = {
+    "Clip": [channels.Clip(UNIT_RANGE)],
+    "DiscreteGaussian": [
+        channels.DiscreteGaussian(0.5, 1e-5, UNIT_RANGE),
+        channels.DiscreteGaussian(4.0, 1e-3, UNIT_RANGE, levels=4),
+    ],
+    "Exact": [channels.Exact()],
+    "Gaussian": [
+        channels.Clip(UNIT_RANGE) | channels.Gaussian(0.5, 1e-5),
+        channels.Gaussian(4.0, 1e-3, UNIT_RANGE),
+        channels.Gaussian(4.0, 1e-5, UNIT_RANGE, calibration="paper"),
+    ],
+    "Hybrid": [channels.Hybrid(0.5, UNIT_RANGE), channels.Hybrid(4.0, UNIT_RANGE)],
+    "Laplace": [channels.Laplace(0.5, UNIT_RANGE), channels.Laplace(4.0, UNIT_RANGE)],
+    "OneBit": [channels.OneBit(0.5, UNIT_RANGE), channels.OneBit(4.0, UNIT_RANGE)],
+    "Piecewise": [channels.Piecewise(0.5, UNIT_RANGE), channels.Piecewise(4.0, UNIT_RANGE)],
+    "Quantizer": [channels.Quantizer(1, UNIT_RANGE), channels.Quantizer(3, UNIT_RANGE)],
+    "RandomizedResponse": [
+        channels.RandomizedResponse(0.5, UNIT_RANGE, levels=5),
+        channels.RandomizedResponse(4.0, UNIT_RANGE),
+    ],
+    "TwoBit": [
+        channels.TwoBit(0.5, 0.4, UNIT_RANGE),
+        channels.TwoBit(4.0, 0.6, UNIT_RANGE, spread=(0.3, 0.3)),
+    ],
+    "UnaryEncoding": [
+        channels.UnaryEncoding(0.5, UNIT_RANGE, levels=5),
+        channels.UnaryEncoding(4.0, UNIT_RANGE),
+    ],
+}
+EVERY_CHANNEL = [channel for group in CHANNELS.values() for channel in group]
+# a client without rows, both ends of the range and, for means, one beyond it
+MEANS = eb.Summary(
+    np.arange(5),
+    np.array([4, 2, 9, 1, 0]),
+    np.array([[0.0], [1.0], [0.37], [1.4], [0.0]]),
+    np.zeros((5, 1)),
+)
+COUNTS = eb.Summary.from_counts([0, 7, 3, 1, 0], [5, 7, 6, 4, 0])
+
+
+def reported(channel, model, n_features=1, size=100):
+    """Likelihood of what clients with one to nine rows send."""
+    n = np.random.default_rng(3).integers(1, 10, size)
+    if model is binomial_model:
+        x = RNG.binomial(n[:, None], RNG.beta(3, 4, (size, n_features))) / n[:, None]
+    else:
+        theta = RNG.normal(0.5, 0.4, (size, n_features))
+        x = RNG.normal(theta, np.sqrt(2 / n)[:, None])
+    summary = eb.Summary(np.arange(size), n, x, np.zeros_like(x))
+    return channel.likelihood(channel.encode(summary, 5), model)
+
+
+def is_strict(channel):
+    return channel.get_params().get("epsilon", 1.0) < 1
+
+
+def counts_are_levels(channel):
+    return channel.get_params().get("levels", 2) is None
+
+
+REPORTED = [
+    reported(channel, model, d)
+    for channel in EVERY_CHANNEL
+    for model in (gaussian_model, binomial_model)
+    for d in ((1,) if is_strict(channel) else (1, 2))
+    if isinstance(channel, channels.report.Report)
+    and not (counts_are_levels(channel) and model is gaussian_model)
+]
+LIKELIHOODS_OF_REPORTS = {
+    "ReportedMeans": [x for x in REPORTED if isinstance(x, likelihoods.ReportedMeans)],
+    "ReportedCounts": [x for x in REPORTED if isinstance(x, likelihoods.ReportedCounts)],
+    "Joined": [
+        likelihoods.Joined(
+            (
+                reported(channels.TwoBit(4.0, 0.4, UNIT_RANGE), model, size=40),
+                reported(channels.Piecewise(4.0, UNIT_RANGE), model, size=30),
+                reported(channels.Exact(), model, size=20),
+                reported(channels.Laplace(2.0, (-1, 3)), model, size=10),
+            )
+        )
+        for model in (gaussian_model, binomial_model)
+    ],
+}
 PLANES = {
     "Gaussian": likelihoods.Gaussian(RNG.normal(size=(40, 3)), RNG.uniform(0.5, 2, (40, 1))),
     "Binomial": likelihoods.Binomial(np.minimum(RNG.poisson(4, (40, 3)), 12), np.full(40, 12)),
@@ -67,11 +166,11 @@ PRIORS = {
 
 
 def test_every_registered_class_is_tried():
-    assert {cls.__name__ for cls in registered(likelihoods, likelihoods.Likelihood)} == set(
-        LIKELIHOODS
+    assert {cls.__name__ for cls in registered(likelihoods, likelihoods.Likelihood)} == (
+        set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS)
     )
     assert {cls.__name__ for cls in registered(priors, priors.Prior)} == set(PRIORS)
-    assert [cls.__name__ for cls in registered(channels, channels.Channel)] == ["Exact"]
+    assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
     assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == {
         "BernoulliEB",
         "GaussianEB",
@@ -134,11 +233,81 @@ def test_prior_of_vectors(prior, name):
     check_prior(prior, PLANES[name])
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedMeans"], ids=lambda x: None)
+def test_reported_means(likelihood):
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedCounts"], ids=lambda x: None)
+def test_reported_counts(likelihood):
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["Joined"], ids=["means", "counts"])
+def test_joined(likelihood):
+    check_likelihood(likelihood)
+
+
+# Channels whose reports tell enough of the spread that EM on a grid arrives within 2000 steps.
 @pytest.mark.parametrize(
-    "channel", registered(channels, channels.Channel), ids=lambda c: c.__name__
+    "prior", [priors.Normal(), priors.Normal(mean=0.5, variance=0.2)], ids=repr
 )
-def test_channel(channel):
-    check_channel(channel(), eb.Summary.from_rows(RNG.normal(size=(50, 2)), np.arange(50) % 9))
+@pytest.mark.parametrize(
+    "channel",
+    [
+        channels.Clip((-1, 2)),
+        channels.Laplace(12.0, (-1, 2)),
+        channels.Quantizer(3, (-1, 2)),
+    ],
+    ids=repr,
+)
+def test_normal_prior_on_reports(prior, channel):
+    check_prior(prior, reported(channel, gaussian_model))
+
+
+@pytest.mark.parametrize("prior", [priors.Beta(), priors.Beta(alpha=3.0, beta=4.0)], ids=repr)
+@pytest.mark.parametrize(
+    "channel",
+    [
+        channels.Piecewise(6.0, UNIT_RANGE),
+        channels.RandomizedResponse(6.0, UNIT_RANGE),
+        channels.UnaryEncoding(6.0, UNIT_RANGE),
+    ],
+    ids=repr,
+)
+def test_beta_prior_on_reports(prior, channel):
+    check_prior(prior, reported(channel, binomial_model))
+
+
+@pytest.mark.parametrize("prior", [priors.Discrete(), priors.Discrete([0.1, 0.4, 0.8])], ids=repr)
+def test_discrete_prior_on_reports(prior):
+    for model in (gaussian_model, binomial_model):
+        check_prior(prior, reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), model))
+
+
+def test_priors_on_joined_reports():
+    means, counts = LIKELIHOODS_OF_REPORTS["Joined"]
+    check_prior(priors.Normal(), means)
+    check_prior(priors.Beta(), counts)
+
+
+@pytest.mark.parametrize("channel", EVERY_CHANNEL, ids=repr)
+def test_channel_of_means(channel):
+    if counts_are_levels(channel):
+        channel = clone(channel).set_params(levels=6)
+    # randomness of the operating system is slow: at one epsilon for means, at another for counts
+    check_channel(channel, MEANS, gaussian_model, secure=0 if is_strict(channel) else 1000)
+
+
+@pytest.mark.parametrize("channel", EVERY_CHANNEL, ids=repr)
+def test_channel_of_counts(channel):
+    check_channel(channel, COUNTS, binomial_model, secure=1000 if is_strict(channel) else 0)
+
+
+def test_channel_of_norms():
+    ball = channels.Clip(radius=0.5, centre=0.5)
+    check_channel(ball, MEANS, gaussian_model)
+    check_channel(ball | channels.Gaussian(4.0, 1e-5), MEANS, gaussian_model, secure=200)
 
 
 NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)

@@ -39,7 +39,7 @@ def full():
 
 @pytest.mark.slow
 def test_known_variances_stay_below_the_bound(full):
-    """By no more than three standard errors of the mean of 100 runs do they lie above."""
+    """By no more than three standard errors of the mean of 50 runs do they lie above."""
     known = full.table[full.table["method"] == "variances known"]
     assert len(known) == 24
     assert known["apart"].max() < 3

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ebfed.channels import Exact, Gaussian
+from ebfed.privacy.calibration import gaussian_sigma, paper_sigma
 from ebfed.studies import private_means as pm
 from ebfed.theory import reporting_range
 
@@ -89,10 +90,27 @@ def full():
 
 @pytest.mark.slow
 def test_gaussian_reports_reach_the_formula(full):
-    """At most three standard errors of the mean of 50 runs."""
+    """Within three standard errors of the mean of 50 runs.
+
+    Where noise moves the mean report by a third of the range's half-width and more, the fit does a
+    little better than the fixed weight of Theorem 2, for which the formula is.
+    """
     told = full.table.dropna(subset="formula")
     assert len(told) == 3 * (2 + 2 * 7)
-    assert told["apart"].abs().max() < 3, told.sort_values("apart")
+    sigma = {
+        pm.PAPER: paper_sigma,
+        pm.EXACT: lambda epsilon, delta, b: gaussian_sigma(epsilon, delta, 2 * b),
+    }
+    for row in told.itertuples():
+        b = float(reporting_range(pm.RADIUS, pm.SPREAD**2, pm.NOISE**2, row.n, row.m))
+        noise = 0.0
+        if row.method in sigma:
+            noise = pm._quietly(sigma[row.method], row.epsilon, pm.DELTA, b) / np.sqrt(row.m)
+        assert row.apart < 3, row
+        if noise < b / 3:
+            assert row.apart > -3, row
+        else:
+            assert row.mse > 0.95 * row.formula, row
 
 
 @pytest.mark.slow

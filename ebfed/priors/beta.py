@@ -166,6 +166,8 @@ class Beta(Prior):
             self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
         if not all(len(rows) for rows, _ in tables):
             self._say("No client has data: the population is unknown, taken as uniform.", True)
+        else:
+            self._say_if_open()
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).

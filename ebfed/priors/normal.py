@@ -164,6 +164,8 @@ class Normal(Prior):
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""
         d = likelihood.n_features
+        if self.method == "moments":
+            raise ValueError("method must be 'reml' or 'ml' where a channel randomises reports.")
         if self.covariance == "spherical" and d > 1 and self.variance is None:
             raise ValueError("covariance must be 'diag' where a channel randomises reports.")
         known = [
@@ -184,11 +186,8 @@ class Normal(Prior):
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
         if not all(len(rows) for rows, _ in tables):
             self._say("No client has data: the population is unknown.", True)
-        elif self.variance is None and np.any(self.variance_ == 0):
-            self._say(
-                "Estimated variance between groups is zero: groups differ no more than their noise "
-                "explains, and every estimate is the population mean."
-            )
+        elif self.variance is None:
+            self._say_if_open()
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):

@@ -128,7 +128,7 @@ class Prior(BaseEstimator, ABC):
 
     def _say_if_open(self) -> None:
         """Note a variance that messages leave more doubtful than it is large."""
-        if np.any(np.sqrt(self.variance_variance_) > np.maximum(self.variance_, 1e-300)):  # type: ignore[attr-defined]
+        if np.any(np.sqrt(self.variance_variance_) > np.maximum(self.variance_, 1e-300)):
             self._say(
                 "The messages leave the spread of the population nearly open: its standard error "
                 "exceeds it. More clients, more epsilon or a better range would tell it."

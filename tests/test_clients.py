@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ebfed.clients import Clients, Summary, check_labels, number_labels
 from ebfed.tabular import read
 
-# What DESIGN promises of merging, relative to the largest value for means.
+# What is promised of merging, relative to the largest value for means.
 MERGE = 1e-12
 # A scatter is a sum of squared deviations from a mean that float64 rounds: at 1e8 that mean is off
 # by 1.5e-8, whatever the method. `scatter_error` says how far two right answers may lie apart.

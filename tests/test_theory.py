@@ -1,4 +1,4 @@
-"""Closed-form risks against simulation, against the values of METHODS, and against each other.
+"""Closed-form risks against simulation, against values computed elsewhere, and against each other.
 
 Simulated means may differ from a formula by 5 standard errors: one false alarm in 2 million, were
 the draws not fixed.
@@ -123,7 +123,7 @@ def test_figures(n, m, local, pooled, private):
     b = theory.reporting_range(0.5, t, noise, n, m)
     sigma = np.array([analytic_gaussian_sigma(e, 1e-4, 2 * b) for e in (0.5, 1, 2, 3, 5, 8, 10)])
     risks = theory.mean_risk(t, noise, n, m, sigma**2)
-    # half a unit of the last digit, and a little more: METHODS has .0120 where this is .012052
+    # half a unit of the last digit, and a little more: the value is given as .0120 where this is .012052
     assert np.allclose(risks, private, rtol=0, atol=0.52e-4)
 
 
@@ -335,7 +335,7 @@ def test_known_beta_is_the_best_fixed_weight(alpha, beta, n):
     ],
 )
 def test_gains_of_equation_6_and_theorem_4(mean, variance, n, epsilon, gain, error):
-    """Per cent below the local risk at m = 10,000, measured for METHODS by simulation."""
+    """Per cent below the local risk at m = 10,000, measured by an independent simulation."""
     k = mean * (1 - mean) / variance - 1
     setting = mean * k, (1 - mean) * k, n
     w = theory.binomial_moment_weight(*setting, epsilon)

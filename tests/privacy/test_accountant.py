@@ -26,7 +26,7 @@ def test_known_values(relation, method, expected):
 
 
 def test_fixed_size_samples():
-    """METHODS 6: noise for (3.6, 1e-4) under Poisson accounting is 22.3 for fixed-size samples."""
+    """Noise for (3.6, 1e-4) under Poisson accounting is 22.3 for fixed-size samples."""
     sampled = events.fixed_size(2000, 100, events.gaussian(1.502))
     spent = epsilon(events.repeated(sampled, 500), 1e-4, relation="replace_one", method="rdp")
     assert spent == pytest.approx(22.3, abs=0.05)

@@ -83,7 +83,7 @@ def test_the_papers_protocol(gains, epsilon, gain):
     ],
 )
 def test_without_privacy(gains, population, fitted, best):
-    """Against the measured table of METHODS, whose means of ten have these standard errors too."""
+    """Against means of ten runs of an independent program, with standard errors like these."""
     for method, gain in (("non-private", fitted), ("oracle", best)):
         row = gains.xs((population, method)).iloc[0]
         assert row["gain"] == pytest.approx(gain, abs=3 * np.sqrt(2) * row["gain_se"] + 0.05)

@@ -123,7 +123,7 @@ def test_figures(n, m, local, pooled, private):
     b = theory.reporting_range(0.5, t, noise, n, m)
     sigma = np.array([analytic_gaussian_sigma(e, 1e-4, 2 * b) for e in (0.5, 1, 2, 3, 5, 8, 10)])
     risks = theory.mean_risk(t, noise, n, m, sigma**2)
-    # half a unit of the last digit, and a little more: the value is given as .0120 where this is .012052
+    # half a unit of the last digit, and a little more: .0120 is given where this is .012052
     assert np.allclose(risks, private, rtol=0, atol=0.52e-4)
 
 

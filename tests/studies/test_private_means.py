@@ -8,7 +8,8 @@ from ebfed.privacy.calibration import gaussian_sigma, paper_sigma
 from ebfed.studies import private_means as pm
 from ebfed.theory import reporting_range
 
-# Theorem 2 for Gaussian noise with exact calibration, computed apart from this package, at epsilon .5 1 2 3 5 8 10.
+# Theorem 2 for Gaussian noise with exact calibration, computed apart from this package, at epsilon
+# .5 1 2 3 5 8 10.
 PUBLISHED = {
     "1a": [0.0120, 0.0090, 0.0073, 0.0068, 0.0065, 0.0064, 0.0063],
     "3a": [0.0450, 0.0367, 0.0245, 0.0183, 0.0132, 0.0108, 0.0101],

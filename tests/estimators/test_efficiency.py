@@ -67,7 +67,7 @@ def compare(estimator, channel, one, draw, truth, known_spread=False):
     bound = np.linalg.inv(M * information[:free, :free])
     rng = np.random.default_rng(20260715)
     efficient, fitted = [], []
-    step = 1e-3 * np.sqrt(np.diag(np.linalg.inv(information)))
+    step = 1e-3 / np.sqrt(np.diag(information))
     for repetition in range(REPETITIONS):
         summary = draw(rng)
         fit = estimator.set_params(random_state=repetition).fit(summary)

@@ -51,7 +51,7 @@ def test_oracle():
 @pytest.fixture(scope="module")
 def gains():
     table = pr.run().table
-    return table.set_index(["population", "method", "epsilon"])
+    return table.set_index(["population", "method", "epsilon"]).sort_index()
 
 
 @pytest.mark.slow

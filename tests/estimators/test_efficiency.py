@@ -67,7 +67,7 @@ def compare(estimator, channel, one, draw, truth, known_spread=False):
     bound = np.linalg.inv(M * information[:free, :free])
     rng = np.random.default_rng(20260715)
     efficient, fitted = [], []
-    step = 1e-3 / np.sqrt(np.diag(information))
+    units = 1e-3 * np.eye(2)[:free] / np.sqrt(np.diag(information)[:free, None])
     for repetition in range(REPETITIONS):
         summary = draw(rng)
         fit = estimator.set_params(random_state=repetition).fit(summary)
@@ -75,7 +75,7 @@ def compare(estimator, channel, one, draw, truth, known_spread=False):
         message = channel.encode(summary, repetition)
         rows, counts = channel.likelihood(message, fit.model).compress()
         score = []
-        for unit in np.diag(step)[:free]:
+        for unit in units:
             ahead, behind = np.add(truth, unit), np.subtract(truth, unit)
             gain = rows.marginal(ahead[:1], ahead[1:]) - rows.marginal(behind[:1], behind[1:])
             score.append(counts @ gain / (2 * unit.sum()))

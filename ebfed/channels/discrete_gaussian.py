@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -79,14 +79,7 @@ class DiscreteGaussian(Report):
         return events.concentrated(n_features * (law.levels - 1) ** 2 / (2 * law.sigma**2))
 
 
-def _sigma(epsilon: float, delta: float, steps: int, n_features: int) -> float:
-    key = (epsilon, delta, steps, n_features)
-    if key not in _SIGMAS:
-        _SIGMAS[key] = discrete_gaussian_sigma(*key)
-    return _SIGMAS[key]
-
-
-_SIGMAS: dict[tuple, float] = {}
+_sigma = lru_cache(maxsize=1024)(discrete_gaussian_sigma)  # asked again for every message
 
 
 @dataclass(frozen=True)

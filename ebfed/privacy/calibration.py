@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -230,7 +231,13 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     sensitivity = check_positive("sensitivity", sensitivity)
-    return sensitivity * _smallest(lambda sigma: gaussian_delta(sigma, epsilon), delta, 1.0)
+    return sensitivity * _unit_sigma(epsilon, delta)
+
+
+@lru_cache(maxsize=1024)
+def _unit_sigma(epsilon: float, delta: float) -> float:
+    """Solve for sensitivity 1; a channel asks again for every message."""
+    return _smallest(lambda sigma: gaussian_delta(sigma, epsilon), delta, 1.0)
 
 
 def paper_delta(epsilon: float, delta: float, n_features: int = 1) -> float:

@@ -105,6 +105,8 @@ class Estimator(BaseEstimator, ABC):
 
 
 def _join(messages: list[Message]) -> Message:
+    if len(messages) == 1:
+        return messages[0]
     return {name: np.concatenate([block[name] for block in messages]) for name in messages[0]}
 
 
@@ -366,13 +368,14 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         rows = []
         for wave, channel in enumerate(self._settled()):
             asked = self._turn == wave
+            told = self.summaries_ if asked.all() else self.summaries_.take(asked)
             rows.append(
                 ledger.release(
-                    "all clients" if asked.all() else f"asked in round {wave + 1}",
+                    "all clients" if told is self.summaries_ else f"asked in round {wave + 1}",
                     channel,
                     clients=int(asked.sum()),
                     clipped=int((clipped & asked).sum()),
-                    bits=float(channel.message_bits(self.summaries_.take(asked)).sum()),
+                    bits=float(channel.message_bits(told).sum()),
                     n_features=self.summaries_.n_features,
                 )
             )

@@ -27,7 +27,7 @@ from ebfed.channels.report import Report
 from ebfed.channels.two_bit import TwoBit
 from ebfed.likelihoods import Binomial, Likelihood
 
-__all__ = ["Guess", "fisher_information", "settle", "theorem_range"]
+__all__ = ["DEFAULT_GUESS", "Guess", "fisher_information", "settle", "theorem_range"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Guess:
         return ends[0], ends[1], ends[2]
 
 
+# Of rates, where nothing else is guessed.
+DEFAULT_GUESS = Guess(mean=(0.2, 0.8), spread=0.2)
+
+
 def theorem_range(low: float, high: float, spread: float, error: float, m: int, n: float) -> tuple:
     """Range ``centre ± b`` with b of Theorem 2: guessed means, plus spread and error of all m.
 
@@ -107,8 +111,8 @@ def settle(
     dict
         Arguments for `set_params`; empty if the channel leaves nothing open.
     """
-    tuned = channel.range == "private" if isinstance(channel.range, str) else False
-    if isinstance(channel.range, str) and not tuned:
+    tuned = isinstance(channel.range, str)
+    if tuned and channel.range != "private":
         raise ValueError(f"range must be (low, high), Clip or 'private'; {channel.range!r} came.")
     auto = isinstance(channel, TwoBit) and channel.split == "auto"
     if getattr(channel, "levels", 2) is None:
@@ -119,7 +123,7 @@ def settle(
     if guess is None:
         if one.support != (0.0, 1.0):
             return {}  # the channel itself will say what it needs
-        guess = Guess(mean=(0.2, 0.8), spread=0.2)
+        guess = DEFAULT_GUESS
     columns = [guess.column(j, n_features) for j in range(n_features)]
     if auto:
         choices = [_tune_questions(channel, one.column(j), c) for j, c in enumerate(columns)]

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.channels import Channel, Exact, Guess
 from ebfed.channels.base import Message
-from ebfed.channels.design import settle
+from ebfed.channels.design import DEFAULT_GUESS, settle
 from ebfed.channels.report import Report
 from ebfed.clients import Clients, Summary, number_labels
 from ebfed.engines import Engine, Local
@@ -40,8 +40,6 @@ __all__ = ["Estimator", "LocationEstimator"]
 
 # Shares of the clients that report in each round, where each round aims the next.
 WAVES = (0.05, 0.15, 0.8)
-# Of rates, where nothing else is guessed.
-DEFAULT_GUESS = Guess(mean=(0.2, 0.8), spread=0.2)
 
 
 class Estimator(BaseEstimator, ABC):
@@ -275,9 +273,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Guess again, from an estimate and its standard errors."""
         error = np.sqrt(getattr(prior, "mean_variance_", prior.variance_ / 10))
         doubt = getattr(prior, "variance_variance_", prior.variance_**2)
-        first = self.guess
-        if first is None:
-            first = DEFAULT_GUESS
+        first = DEFAULT_GUESS if self.guess is None else self.guess
         before = np.array([first.column(j, n_features) for j in range(n_features)]).T
         # a variance that is not known better than its size is worth little
         trust = np.where(doubt > 0, prior.variance_**2 / (prior.variance_**2 + doubt), 1.0)

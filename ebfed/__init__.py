@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebfed import channels, datasets, engines, likelihoods, priors, privacy, testing, theory
     from ebfed.clients import Clients, Summary
-    from ebfed.estimators import BernoulliEB, GaussianEB, posterior_from
+    from ebfed.estimators import BernoulliEB, GaussianEB, OptOutMean, posterior_from
 
 __version__ = "0.1.0"
 
 _HOME = {
     "BernoulliEB": "ebfed.estimators",
     "GaussianEB": "ebfed.estimators",
+    "OptOutMean": "ebfed.estimators",
     "posterior_from": "ebfed.estimators",
     "Clients": "ebfed.clients",
     "Summary": "ebfed.clients",
@@ -43,6 +44,7 @@ __all__ = [
     "GaussianEB",
     "Guess",
     "IdentificationWarning",
+    "OptOutMean",
     "Summary",
     "channels",
     "datasets",

@@ -11,14 +11,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.clients import check_labels
 
-__all__ = ["Style", "Table", "frame", "read"]
+__all__ = ["Style", "Table", "frame", "read", "read_labels", "value_columns"]
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,29 @@ class Table:
     X : the values as they came (array or frame), without the group column
     labels : ndarray of shape (n_rows,) or None
     style : Style
+    consent : ndarray of shape (n_rows,), dict or None
+        Which class each row's client chose.
     """
 
     X: Any
     labels: NDArray | None
     style: Style = field(default_factory=Style)
+    consent: Any = None
 
 
-def read(X: Any, groups: Any = None) -> Table:
+def read(X: Any, groups: Any = None, consent: Any = None) -> Table:
     """Separate group labels from values.
 
     Parameters
     ----------
     X : array-like or data frame of shape (n_rows, d), or series
     groups : array-like or series of shape (n_rows,), or the name of a column of `X`, or None
+    consent : as groups, or a dict from group to class
 
     Raises
     ------
     ValueError
-        If the named column is not in `X`, or a label is missing.
+        If a named column is not in `X`, or a label is missing.
     TypeError
         If a column of values is not numeric.
 
@@ -101,37 +105,97 @@ def read(X: Any, groups: Any = None) -> Table:
         X = values.to_frame().to_native() if named else values.to_numpy()
     elif isinstance(values, nw.DataFrame):
         style = style.using(_backend(values))
-        if isinstance(groups, str):
-            if groups not in values.columns:
-                raise ValueError(
-                    f"groups={groups!r} is not a column of X, which has "
-                    f"{', '.join(map(repr, values.columns))}."
-                )
-            if len(values.columns) == 1:
-                raise ValueError(f"X has no column but the labels {groups!r}; nothing to estimate.")
-            groups, values = values[groups], values.drop(groups)
-        for name, dtype in values.schema.items():
-            if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise TypeError(
-                    f"column {name!r} of X is {dtype}, not numeric; select the columns to "
-                    "estimate, or name the column of labels in groups=."
-                )
+        keys = {"groups": groups, "consent": consent}
+        keys = {key: name for key, name in keys.items() if isinstance(name, str)}
+        columns = value_columns(values.schema, keys)
+        groups = values[groups] if "groups" in keys else groups
+        consent = values[consent] if "consent" in keys else consent
+        values = values.select(*columns)
         X = values.to_native()
-    elif isinstance(groups, str):
-        raise ValueError(
-            f"groups={groups!r} names a column, but X is not a data frame; pass the labels."
-        )
+    for key, name in (("groups", groups), ("consent", consent)):
+        if isinstance(name, str):
+            raise ValueError(
+                f"{key}={name!r} names a column, but X is not a data frame; pass the labels."
+            )
+    if consent is not None and not isinstance(consent, Mapping):
+        consent = read_labels(consent, "consent")
     if groups is None:
-        return Table(X, None, style)
+        return Table(X, None, style, consent)
     labels = nw.from_native(groups, series_only=True, pass_through=True)
     if not isinstance(labels, nw.Series):
-        return Table(X, check_labels(labels), style)
+        return Table(X, check_labels(labels), style, consent)
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
     if style.backend == "pandas":
         style = style.using(_backend(labels))
     native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
     style = replace(style, group=name, dtype=labels.dtype, native=native)
-    return Table(X, check_labels(_label_array(labels, name), name), style)
+    return Table(X, check_labels(_label_array(labels, name), name), style, consent)
+
+
+def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:
+    """Return the columns that hold values, if all of them do.
+
+    Parameters
+    ----------
+    schema : mapping from column to narwhals data type
+    keys : mapping from argument to column
+        What the columns that hold no values are there for.
+
+    Raises
+    ------
+    ValueError
+        If a named column is not there, or no other is.
+    TypeError
+        If a column of values is not numeric.
+
+    Examples
+    --------
+    >>> import narwhals as nw
+    >>> value_columns({"county": nw.String(), "rate": nw.Float64()}, {"groups": "county"})
+    ['rate']
+    """
+    import narwhals as nw
+
+    for key, name in keys.items():
+        if name not in schema:
+            raise ValueError(
+                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, schema))}."
+            )
+    columns = [name for name in schema if name not in keys.values()]
+    if keys and not columns:
+        shown = ", ".join(map(repr, keys.values()))
+        raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
+    for name in columns:
+        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
+            raise TypeError(
+                f"column {name!r} of X is {schema[name]}, not numeric; select the columns to "
+                "estimate, or name the column of labels in groups=."
+            )
+    return columns
+
+
+def read_labels(labels: Any, name: str = "groups") -> NDArray:
+    """Read labels from an array or a series of any library.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is missing, or there is not one for each row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_labels(pd.Series(["b", "a"])).tolist()
+    ['b', 'a']
+    """
+    import narwhals as nw
+
+    if isinstance(labels, str) or not np.iterable(labels):
+        raise TypeError(f"{name} must be a sequence of labels; {labels!r} came.")
+    series = nw.from_native(labels, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return check_labels(_label_array(series, name), name)
+    return check_labels(cast(ArrayLike, labels), name)
 
 
 def _backend(native: Any) -> str:

@@ -51,6 +51,9 @@ _NONNEGATIVE = ("nonnegative and finite", lambda x: (x >= 0) & np.isfinite(x))
 _DOMAINS: dict[str, tuple[str, Callable[[NDArray], NDArray]]] = {
     **dict.fromkeys(("noise_variance", "half_width", "alpha", "beta"), _POSITIVE),
     **dict.fromkeys(("population_variance", "channel_variance", "radius"), _NONNEGATIVE),
+    **dict.fromkeys(("n_private", "n_open", "ratio"), _NONNEGATIVE),
+    "private": ("True or False", lambda x: (x == 0) | (x == 1)),
+    "penalty": ("nonnegative", lambda x: x >= 0),
     **dict.fromkeys(("n", "d", "participants", "bits"), ("at least 1", lambda x: x >= 1)),
     "m": ("at least 2", lambda x: x >= 2),
     "epsilon": ("positive", lambda x: x > 0),

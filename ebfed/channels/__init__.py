@@ -1,5 +1,6 @@
 """What may leave a client: one file per channel."""
 
+from ebfed.channels.add_noise import AddNoise
 from ebfed.channels.base import Channel
 from ebfed.channels.clip import Clip
 from ebfed.channels.design import Guess
@@ -15,6 +16,7 @@ from ebfed.channels.two_bit import TwoBit
 from ebfed.channels.unary_encoding import UnaryEncoding
 
 __all__ = [
+    "AddNoise",
     "Channel",
     "Clip",
     "DiscreteGaussian",

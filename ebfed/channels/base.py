@@ -40,6 +40,11 @@ class Channel(BaseEstimator, ABC):
     identifies_spread: ClassVar[bool] = True
     """Whether messages of many clients carry the spread of a population, not only its mean."""
 
+    @property
+    def left_open(self) -> set[str]:
+        """Names of the arguments that the server is to choose."""
+        return set()
+
     @abstractmethod
     def encode(self, summary: Summary, rng: Any = None) -> Message:
         """Turn the summaries of a block of clients into what they send.

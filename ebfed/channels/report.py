@@ -80,6 +80,11 @@ class Report(Channel):
             return self.range._box(n_features)
         return box(self.range, n_features)
 
+    @property
+    def left_open(self) -> set[str]:
+        """The range, where none is given."""
+        return {"range"} if self.range is None or isinstance(self.range, str) else set()
+
     # Clients ----------------------------------------------------------------------------------
 
     def encode(self, summary: Summary, rng: Any = None) -> Message:

@@ -74,6 +74,12 @@ class TwoBit(PureReport):
         self.location = location
         self.spread = spread
 
+    @property
+    def left_open(self) -> set[str]:
+        """The range, where none is given, and with ``split="auto"`` the questions."""
+        questions = {"split", "location", "spread"} if self.split == "auto" else set()
+        return super().left_open | questions
+
     def _law(self, n_features: int) -> Law:
         split = 0.5 if self.split == "auto" else self.split
         for name, value in (("split", split), ("location", self.location)):

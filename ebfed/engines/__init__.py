@@ -1,6 +1,7 @@
 """Where clients compute: one file per engine."""
 
-from ebfed.engines.base import Engine
+from ebfed.engines.base import Blocks, Cohort, Engine, join
+from ebfed.engines.dask import Dask
 from ebfed.engines.local import Local
 
-__all__ = ["Engine", "Local"]
+__all__ = ["Blocks", "Cohort", "Dask", "Engine", "Local", "join"]

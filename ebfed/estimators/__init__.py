@@ -3,5 +3,6 @@
 from ebfed.estimators.base import Estimator
 from ebfed.estimators.bernoulli import BernoulliEB
 from ebfed.estimators.gaussian import GaussianEB, posterior_from
+from ebfed.estimators.opt_out import OptOutMean
 
-__all__ = ["BernoulliEB", "Estimator", "GaussianEB", "posterior_from"]
+__all__ = ["BernoulliEB", "Estimator", "GaussianEB", "OptOutMean", "posterior_from"]

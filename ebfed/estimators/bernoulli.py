@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 
-from ebfed.channels import Channel, Exact, Guess
+from ebfed.channels import Channel, Guess
 from ebfed.channels.base import Message
 from ebfed.clients import Clients, Summary
 from ebfed.engines import Engine
-from ebfed.estimators.base import LocationEstimator
+from ebfed.estimators.location import LocationEstimator
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import Beta, Discrete, Posterior, Prior
 from ebfed.priors.beta import BetaPosterior
@@ -46,8 +46,9 @@ class BernoulliEB(LocationEstimator):
     binarize : float, optional
         Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
         None: `X` must be 0 or 1.
-    channel : Channel, optional
-        What leaves a client; `channels.Exact()` if None.
+    channel : Channel or dict of Channel, optional
+        What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
+        `consent`.
     guess : channels.Guess, optional
         What is publicly assumed of the population: from it a channel chooses what it asks.
     participation : int or bool array-like of shape (n_groups,), optional
@@ -87,7 +88,7 @@ class BernoulliEB(LocationEstimator):
         method: Literal["ml", "moments", "paper"] = "ml",
         prior: str | Prior = "beta",
         binarize: float | None = None,
-        channel: Channel | None = None,
+        channel: Channel | Mapping[Any, Channel] | None = None,
         guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
@@ -149,31 +150,27 @@ class BernoulliEB(LocationEstimator):
 
     def _fit_prior(self, state: dict) -> Prior:
         """Fit by maximum likelihood, or as in Theorem 4 to what randomised reports look like."""
-        channel = clone(self._channel()).set_params(**state["settings"][0])
         prior = self._make_prior()
-        if isinstance(channel, Exact) or not (isinstance(prior, Beta) and self._replicates()):
+        if self._all_exact() or not (isinstance(prior, Beta) and self._replicates()):
             return super()._fit_prior(state)
-        told = [message["n"] > 0 for message in state["heard"]]
-        reports = [channel.decode(message) for message in state["heard"]]
-        return prior.fit_raw_reports(
-            np.concatenate([report[kept] for report, kept in zip(reports, told, strict=True)])
-        )
+        reports = [
+            channel.decode(message[name])[message[name]["n"] > 0]
+            for settings, message in zip(state["settings"], state["heard"], strict=False)
+            for name, channel in self._channels(settings).items()
+        ]
+        return prior.fit_raw_reports(np.concatenate(reports))
 
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
         """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
-        told = self.summaries_.take((self.summaries_.n > 0) & (self._turn >= 0))
-        if not (isinstance(self.prior_, Beta) and self.prior_.method == "paper" and len(told) > 2):
+        raw = getattr(self.prior_, "raw_", None)
+        if raw is None or raw["count"] < 3:
             return super()._posterior(summary, likelihood)
-        private = hasattr(self.prior_, "reports_")
-        reports = self.prior_.reports_ if private else told.mean
         mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
         concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
-        import pandas as pd
-
-        place = pd.Index(told.ids).get_indexer(pd.Index(summary.ids))
-        seen, place = place >= 0, place[place >= 0]
-        for j in range(mean.shape[1]):
-            means, concentrations = leave_one_out(reports[:, j], less=0.0 if private else 1.0)
-            means = np.clip(means, 1e-9, 1 - 1e-9)
-            mean[seen, j], concentration[seen, j] = means[place], concentrations[place]
+        place = self._places(summary.ids)
+        sent = self._memory["report"][np.maximum(place, 0)]
+        told = (place >= 0) & ~np.isnan(sent).any(axis=1)
+        told &= self.summaries_.n[np.maximum(place, 0)] > 0
+        means, concentration[told] = leave_one_out(sent[told], **raw)
+        mean[told] = np.clip(means, 1e-9, 1 - 1e-9)
         return BetaPosterior(self._likelihood(summary), mean, concentration)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from ebfed.channels import Channel, Exact, Guess
+from ebfed.channels import AddNoise, Channel, Exact, Guess
 from ebfed.channels.base import Message
 from ebfed.clients import LARGEST, SMALLEST, Summary
 from ebfed.engines import Engine
-from ebfed.estimators.base import LocationEstimator
+from ebfed.estimators.location import LocationEstimator
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors import Discrete, Normal, Posterior, Prior
 from ebfed.tabular import read
@@ -42,9 +44,10 @@ class GaussianEB(LocationEstimator):
     prior : "normal", "npmle" or Prior
         The population. A `Prior` is copied, and brings its own method. With a prior other than the
         normal, the noise is the pooled variance within groups.
-    channel : Channel, optional
-        What leaves a client; `channels.Exact()` if None. Other channels report on the means alone,
-        so `variances` must be given.
+    channel : Channel or dict of Channel, optional
+        What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
+        `consent`. Other channels report on the means alone, so `variances` must be given, or some
+        class must be `Exact`.
     guess : channels.Guess, optional
         What is publicly assumed of the population: from it a channel without a range takes one.
     participation : int or bool array-like of shape (n_groups,), optional
@@ -85,7 +88,7 @@ class GaussianEB(LocationEstimator):
         *,
         method: Literal["reml", "ml", "moments"] = "reml",
         prior: str | Prior = "normal",
-        channel: Channel | None = None,
+        channel: Channel | Mapping[Any, Channel] | None = None,
         guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
@@ -172,22 +175,60 @@ class GaussianEB(LocationEstimator):
         """Weigh by what each client's own message left in the fitted mean."""
         if not isinstance(self.prior_, Normal):
             return super()._posterior(summary, likelihood)
-        return self.prior_.posterior(likelihood, own=self._own_noise(summary))
+        return self.prior_.posterior(likelihood, *self._own(summary))
 
-    def _own_noise(self, summary: Summary) -> NDArray:
-        """Variance that the channel added to each client's message, infinite if it sent none."""
+    def _own(self, summary: Summary) -> tuple[NDArray, NDArray | None]:
+        """Return the noise of each client's own message: its variance, and (if useful) its value.
+
+        The variance is infinite for clients that sent nothing. A mean fitted to Gaussian messages
+        is linear in them, so that each client can take its own noise out again.
+        """
         place = self._places(summary.ids)
-        turn = np.where(place >= 0, self._turn[np.maximum(place, 0)], -1)
+        seen = place >= 0
+        turn = np.where(seen, self._memory["turn"][np.maximum(place, 0)], -1)
+        consent = np.where(seen, self._memory["consent"][np.maximum(place, 0)], -1)
         own = np.full(summary.mean.shape, np.inf)
-        for wave, channel in enumerate(self._settled()):
-            asked = turn == wave
-            if asked.any():
-                own[asked] = (
-                    0.0
-                    if isinstance(channel, Exact)
-                    else channel.variance(self.summaries_.take(place[asked]))
-                )
-        return own
+        for wave, settings in enumerate(self.settings_):
+            for index, channel in enumerate(self._channels(settings).values()):
+                asked = (turn == wave) & (consent == index)
+                if asked.any():
+                    own[asked] = channel.variance(self.summaries_.take(place[asked]))
+        if self._all_exact() or not self._sends_gaussians():
+            return own, None
+        told = self.summaries_.take(np.maximum(place, 0)).mean
+        report = self._memory["report"][np.maximum(place, 0)]
+        return own, np.where(seen[:, None], report - told, np.nan)
+
+    def _sends_gaussians(self) -> bool:
+        """Whether every message is a mean, as it is or with Gaussian noise."""
+        return all(isinstance(each, Exact | AddNoise) for each in self._channels().values())
+
+    def _heard(self, state: dict) -> Likelihood:
+        """Likelihood of all messages; unknown noise from those that show their scatter."""
+        if self.variances is None and not self._all_exact():
+            noise = self._pooled(state)
+            if noise is not None:
+                return clone(self).set_params(variances=noise)._heard(state)
+        return super()._heard(state)
+
+    def _fit_prior(self, state: dict) -> Prior:
+        prior = super()._fit_prior(state)
+        if self.variances is None and not self._all_exact():
+            prior.noise_variance_ = self._pooled(state)
+        return prior
+
+    def _pooled(self, state: dict) -> NDArray | None:
+        """Pooled variance within the groups of clients that send theirs as it is; None if none."""
+        shown = [
+            message[name]
+            for message in state["heard"]
+            for name, channel in self._channels().items()
+            if isinstance(channel, Exact)
+        ]
+        degrees = sum(int(np.maximum(message["n"] - 1, 0).sum()) for message in shown)
+        if not degrees:
+            return None
+        return np.sum([message["scatter"].sum(axis=0) for message in shown], axis=0) / degrees
 
     @property
     def n_parameters_(self) -> int:

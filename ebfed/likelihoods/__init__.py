@@ -3,7 +3,7 @@
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.binomial import Binomial
 from ebfed.likelihoods.gaussian import Gaussian
-from ebfed.likelihoods.joined import Joined
+from ebfed.likelihoods.joined import Joined, join
 from ebfed.likelihoods.reported import Reported, ReportedCounts, ReportedMeans
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "Reported",
     "ReportedCounts",
     "ReportedMeans",
+    "join",
 ]

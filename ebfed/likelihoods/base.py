@@ -78,6 +78,10 @@ class Likelihood(ABC):
         """Likelihood of reports on these clients' local means; see `Reported`."""
         raise TypeError(f"{type(self).__name__} clients cannot report through a channel.")
 
+    def blurred(self, variance: NDArray) -> Likelihood:
+        """Likelihood of these clients' means plus Gaussian noise of a known variance."""
+        raise TypeError(f"{type(self).__name__} clients cannot report plain noisy means.")
+
     @property
     @abstractmethod
     def local(self) -> NDArray:

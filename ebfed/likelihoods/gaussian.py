@@ -186,16 +186,30 @@ class Gaussian(Likelihood):
         """
         from ebfed.likelihoods.reported import ReportedMeans
 
-        if self.scatter is not None:
-            raise ValueError(
-                "variances must be given: this channel reports on the means alone, and nothing of "
-                "the noise within groups leaves a client."
-            )
+        self._check_scale()
         variances = np.broadcast_to(self.variances, self.values.shape)
         told = told & np.isfinite(variances)
         sizes = np.zeros(len(self), np.int64)
         variances = np.where(told, variances, 1.0)
         return ReportedMeans(law, reports, told, sizes, centre, half, variances)
+
+    def blurred(self, variance: NDArray) -> Gaussian:
+        """Likelihood of the values plus Gaussian noise of a known variance.
+
+        Raises
+        ------
+        ValueError
+            If the scale of the variances is open.
+        """
+        self._check_scale()
+        return Gaussian(self.values, self.variances + variance)
+
+    def _check_scale(self) -> None:
+        if self.scatter is not None:
+            raise ValueError(
+                "variances must be given: this channel reports on the means alone, and nothing of "
+                "the noise within groups leaves a client."
+            )
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""

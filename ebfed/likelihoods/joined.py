@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,8 +10,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.binomial import Binomial
+from ebfed.likelihoods.gaussian import Gaussian
 
-__all__ = ["Joined"]
+__all__ = ["Joined", "join"]
+
+
+def join(parts: Sequence[Likelihood]) -> Likelihood:
+    """Put likelihoods of different clients one after another, as one law where they are one.
+
+    Examples
+    --------
+    >>> join([Binomial(np.array([[1]]), np.array([2])), Binomial(np.array([[0]]), np.array([3]))])
+    Binomial(successes=array([[1],
+           [0]]), trials=array([2, 3]))
+    """
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    counts = [part for part in parts if isinstance(part, Binomial)]
+    if len(counts) == len(parts):
+        return Binomial(
+            np.concatenate([part.successes for part in counts]),
+            np.concatenate([part.trials for part in counts]),
+        )
+    means = [part for part in parts if isinstance(part, Gaussian)]
+    if len(means) == len(parts):
+        scatters = [part.scatter for part in means if part.scatter is not None]
+        return Gaussian(
+            np.concatenate([part.values for part in means]),
+            np.concatenate([np.broadcast_to(p.variances, p.values.shape) for p in means]),
+            np.sum(scatters, axis=0) if scatters else None,
+            sum(part.degrees for part in means),
+        )
+    return Joined(tuple(parts))
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class Beta(Prior):
         ``alpha + beta``, capped at 1e14.
     second_moment_, fourth_moment_ : ndarray of shape (d,)
         Central moments of the population, for robust intervals.
+    raw_ : dict
+        With ``method="paper"``: what `beta_binomial.leave_one_out` needs of the proportions.
 
     References
     ----------
@@ -179,7 +181,8 @@ class Beta(Prior):
         reports : ndarray of shape (n, d)
             Unbiased estimates of the clients' proportions.
         """
-        self.notes_, self.noise_variance_, self.reports_ = [], None, reports
+        self.notes_, self.noise_variance_ = [], None
+        self.raw_ = {"less": 0.0, **_moments(reports)}
         mean = np.clip(reports.mean(axis=0), 1e-9, 1 - 1e-9)
         variance = reports.var(axis=0, ddof=1)
         self._set(mean, 1 / beta_binomial.concentration_from(mean, variance, less=0.0))
@@ -192,6 +195,9 @@ class Beta(Prior):
             self._set(np.full(len(tables), 0.5), np.full(len(tables), 0.5))
             return
         fit = FITS[self.method]
+        if self.method == "paper":
+            local = np.hstack([column.local for column in columns])
+            self.raw_ = {"less": 1.0, **_moments(local[columns[0].trials > 0])}
         self._set(*np.array([fit(rows, counts) for rows, counts in tables]).T)
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows, counts)
@@ -418,6 +424,13 @@ class BetaPosterior(Posterior):
         """Interval within [0, 1]; see `Posterior.interval`."""
         lower, upper = super().interval(level, kind)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+
+
+def _moments(proportions: NDArray) -> dict[str, Any]:
+    """Count, mean and scatter of proportions, or reports, of shape (n, d)."""
+    centre = proportions.mean(axis=0) if len(proportions) else np.zeros(proportions.shape[1])
+    scatter = ((proportions - centre) ** 2).sum(axis=0)
+    return {"count": len(proportions), "centre": centre, "scatter": scatter}
 
 
 def beta_from_moments(mean: NDArray, variance: NDArray) -> tuple[NDArray, NDArray]:

@@ -132,19 +132,25 @@ def concentration_from(mean: NDArray, variance: NDArray, less: float = 1.0) -> N
     return np.clip(concentration, 1e-6, POINT_MASS)
 
 
-def leave_one_out(proportions: NDArray, less: float = 1.0) -> tuple[NDArray, NDArray]:
+def leave_one_out(
+    own: NDArray, count: int, centre: NDArray, scatter: NDArray, less: float = 1.0
+) -> tuple[NDArray, NDArray]:
     """Mean and concentration that each client sees in the others' proportions, eq. (6).
 
     Parameters
     ----------
-    proportions : ndarray of shape (m,), m >= 3
-        Or reports that estimate them.
+    own : ndarray of shape (n, d)
+        Each client's proportions, or reports that estimate them.
+    count : int
+        Number of all clients, at least 3.
+    centre, scatter : ndarray of shape (d,)
+        Mean of all clients' proportions, and sum of squared deviations from it.
     less : float
         1 as in eq. (6); 0 as in Theorem 4.
 
     Returns
     -------
-    mean, concentration : ndarray of shape (m,)
+    mean, concentration : ndarray of shape (n, d)
 
     References
     ----------
@@ -152,13 +158,12 @@ def leave_one_out(proportions: NDArray, less: float = 1.0) -> tuple[NDArray, NDA
 
     Examples
     --------
-    >>> mean, concentration = leave_one_out(np.array([0.2, 0.4, 0.6, 0.8]))
-    >>> mean
+    >>> own = np.array([[0.2], [0.4], [0.6], [0.8]])
+    >>> mean, concentration = leave_one_out(own, 4, np.array([0.5]), np.array([0.2]))
+    >>> mean.ravel()
     array([0.6   , 0.5333, 0.4667, 0.4   ])
     """
-    m = len(proportions)
-    centre = proportions.mean()
-    deviations = proportions - centre
-    mean = centre - deviations / (m - 1)
-    scatter = (deviations**2).sum() - deviations**2 * m / (m - 1)
-    return mean, concentration_from(mean, np.maximum(scatter, 0) / (m - 2), less)
+    deviations = own - centre
+    mean = centre - deviations / (count - 1)
+    scatter = scatter - deviations**2 * count / (count - 1)
+    return mean, concentration_from(mean, np.maximum(scatter, 0) / (count - 2), less)

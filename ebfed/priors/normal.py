@@ -239,7 +239,9 @@ class Normal(Prior):
             moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
 
-    def posterior(self, likelihood: Likelihood, own: ArrayLike = 0.0) -> Posterior:
+    def posterior(
+        self, likelihood: Likelihood, own: ArrayLike = 0.0, noise: ArrayLike | None = None
+    ) -> Posterior:
         """Conjugate posterior for Gaussian messages, quadrature for others.
 
         Parameters
@@ -248,11 +250,13 @@ class Normal(Prior):
         own : array-like that broadcasts to (n, d)
             Variance that the channel added to each client's own message when the population was
             fitted; infinite for clients that sent none. See `NormalPosterior`.
+        noise : array-like that broadcasts to (n, d), optional
+            What it added, where a client can take it out of the mean again; NaN where not.
         """
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
             return super().posterior(likelihood)
-        return NormalPosterior(self, likelihood, own)
+        return NormalPosterior(self, likelihood, own, noise)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""
@@ -309,19 +313,24 @@ def _fit_column(
 
 
 class NormalPosterior(Posterior):
-    """``N(a_i x_i + (1 - a_i) mean, g_1 + 2 g_3)``, the population's uncertainty included.
+    """``N(a_i x_i + (1 - a_i) mean_i, g_1 + 2 g_3)``, the population's uncertainty included.
 
     Let t be the population's variance, v_i that of x_i around theta_i, q_i what the channel added
-    to the client's own message when the mean was estimated, ``h_i = Var(mean) / (t + v_i + q_i)``
-    the weight of that message in the mean, and ``r_i = q_i h_i / (1 - h_i)``. Then
+    to the client's own message, ``h_i`` the weight of that message in the mean, which is by
+    precision unless `share` says otherwise: ``Var(mean) / (t + v_i + q_i)``. Then
 
-        a_i = (t + r_i) / (t + r_i + v_i),   g_1 = v_i (a_i + (1 - a_i) h_i),
-        g_3 = (1 - a_i)**2 Var(t) / v_i'     with v_i' = t + r_i + v_i.
+        a_i = s_i / (s_i + v_i),   s_i = t + r_i + (Var(mean) - h_i (t + v_i + q_i)) / (1 - h_i),
+        g_1 = a_i**2 v_i + (1 - a_i)**2 (1 - h_i) s_i + (1 - a_i**2) h_i v_i,
+        g_3 = (1 - a_i)**2 Var(t) / (s_i + v_i).
 
-    Here a_i is the best weight, and g_1 the expected squared error, exactly (Ozkara et al. 2023,
-    Theorem 2, for unequal clients; r_i is 0 for exact messages, Theorem 1, and Var(mean) for
-    clients that sent none). g_3 is what estimating t adds; it counts twice, since g_1 at the
-    estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri, 2000).
+    A client that knows what noise the channel added takes it out of the mean it was told
+    (``mean_i = mean - h_i noise_i``); then ``r_i = q_i h_i``, and with weights by precision the
+    estimate is the Bayes estimate from all messages and its own data. Others use the mean as it is,
+    with ``r_i = q_i h_i / (1 - h_i)``. Either a_i is the best weight, and g_1 the expected squared
+    error, exactly (Ozkara et al. 2023, Theorem 2, for unequal clients; r_i is 0 for exact messages,
+    Theorem 1, and the last term of s_i is Var(mean) for clients that sent none). g_3 is what
+    estimating t adds; it counts twice, since g_1 at the estimate is too small by as much again
+    (Prasad and Rao, 1990; Datta and Lahiri, 2000).
 
     Parameters
     ----------
@@ -330,28 +339,54 @@ class NormalPosterior(Posterior):
         A variance of 0 gives back the value, an infinite one the prior.
     own : array-like that broadcasts to (n, d)
         q_i; infinite for clients that sent no message.
+    noise : array-like that broadcasts to (n, d), optional
+        What the channel added, NaN where the client does not know.
+    share : array-like that broadcasts to (n, d), optional
+        h_i, where the mean was not weighted by precision.
+    weight : array-like that broadcasts to (n, d), optional
+        a_i, where another than the best is wanted.
     """
 
-    def __init__(self, prior: Normal, likelihood: Gaussian, own: ArrayLike = 0.0):
-        values = likelihood.values
-        noise = np.broadcast_to(likelihood.variances, values.shape)
-        own = np.where(np.isinf(noise), np.inf, np.broadcast_to(own, values.shape))
-        uncertain = prior.mean_variance_
+    def __init__(
+        self,
+        prior: Normal,
+        likelihood: Gaussian,
+        own: ArrayLike = 0.0,
+        noise: ArrayLike | None = None,
+        *,
+        share: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
+    ):
+        values, t, uncertain = likelihood.values, prior.variance_, prior.mean_variance_
+        variance = np.broadcast_to(likelihood.variances, values.shape)
+        own = np.where(np.isinf(variance), np.inf, np.broadcast_to(own, values.shape))
+        silent = np.isinf(own)
+        added = np.where(silent, 0.0, own)
+        finite = np.where(np.isinf(variance), 0.0, variance)
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(np.isinf(own), 0.0, uncertain / (prior.variance_ + noise + own))
-            share = np.nan_to_num(share)
-            added = own / (prior.variance_ + noise + own) * uncertain / (1 - np.minimum(share, 0.5))
-            added = np.where(np.isinf(own), uncertain, np.where(own > 0, added, 0.0))
-            spread = prior.variance_ + added
-            weight = np.where(noise == 0, 1.0, spread / (spread + noise))
-            own_share = (1 - weight) * np.where(np.isinf(noise), 0.0, noise * share)
+            if share is None:
+                share = np.where(silent, 0.0, uncertain / (t + finite + added))
+                share = np.clip(np.nan_to_num(share), 0, 1)
+                excess = np.where(silent, uncertain, 0.0)
+            else:
+                share = np.where(silent, 0.0, np.broadcast_to(share, values.shape))
+                excess = uncertain - share * (t + finite + added)
+            rest = np.maximum(1 - share, 1e-9)  # 0 for a single client
+            centre = np.broadcast_to(prior.mean_, values.shape)
+            known = np.zeros(values.shape, bool)
+            if noise is not None:
+                known = ~np.isnan(np.broadcast_to(noise, values.shape)) & ~silent
+                centre = centre - np.where(known, share * noise, 0.0)
+            spread = t + np.where(known, share, share / rest) * added + excess / rest
+            best = np.where(variance == 0, 1.0, spread / (spread + variance))
+        weight = best if weight is None else np.where(silent, best, weight)
         self.weight = self._weight = weight
-        self.mean = weight * values + (1 - weight) * prior.mean_
-        total = np.where(weight < 1, spread + noise, 1.0)
+        self.mean = weight * values + (1 - weight) * centre
+        total = np.where(weight < 1, spread + variance, 1.0)
         more = 2 * (1 - weight) ** 2 * prior.variance_variance_ / total
-        self.sd = np.sqrt((1 - weight) * spread + own_share + more)
-        # weight**2 * noise without 0 * inf
-        self._own_variance = weight * (1 - weight) * spread
+        self._own_variance = weight**2 * finite
+        between = (1 - weight) ** 2 * rest * spread + (1 - weight**2) * share * finite
+        self.sd = np.sqrt(self._own_variance + between + more)
         self._prior = prior
 
     def _quantile(self, q: float) -> NDArray:

@@ -14,7 +14,7 @@ LOCAL = "any two data sets of one client"
 
 
 def release(
-    who: str, channel: Any, *, clients: int, clipped: int, bits: float, n_features: int
+    who: str, channel: Any, *, clients: int, clipped: int | None, bits: float, n_features: int
 ) -> dict[str, Any]:
     """Describe one kind of release, a row of the ledger.
 
@@ -23,8 +23,10 @@ def release(
     who : str
     channel : Channel
         With nothing left open.
-    clients, clipped : int
-        How many sent a message, and of how many the mean was clipped.
+    clients : int
+        How many were asked for a message.
+    clipped : int or None
+        Of how many the mean was clipped; None where that is not known.
     bits : float
         Sent by all of them together.
     n_features : int
@@ -47,7 +49,7 @@ def release(
             else "the server is trusted with what is sent"
         ),
         "bits": bits,
-        "clipped": clipped,
+        "clipped": math.nan if clipped is None else clipped,
     }
 
 

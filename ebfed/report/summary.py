@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import textwrap
-import warnings
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def summary_table(estimator: Any) -> Text:
         shown = "" if np.isnan(error) else f"{error:.4g}"
         lines.append(f"{term:<10}{group[:15]:<16}{column[:15]:<16}{estimate:>16.6g}{shown:>16}")
     lines.append("-" * WIDTH)
-    weight = estimator.posterior().weight
+    weight = estimator._posterior_of_all().weight
     if weight is not None:
         lines.append(f"Weight of a group's own data against the mean: {_range(weight, '.3f')}")
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
@@ -66,21 +65,23 @@ def summary_table(estimator: Any) -> Text:
 
 def _channel(estimator: Any) -> list[str]:
     """Say what left the clients, and under what promise."""
-    channel = estimator._channel()
-    lines = textwrap.wrap(
-        " ".join(repr(channel).split()),
-        WIDTH,
-        initial_indent=f"{'Channel:':<16}",
-        subsequent_indent=" " * 16,
-    )
-    with warnings.catch_warnings():  # of the paper's calibration: fit has said it
-        warnings.simplefilter("ignore")
-        epsilon, delta = estimator._settled()[0].guarantee(estimator.n_features_in_)
-    if np.isfinite(epsilon):
-        also = f", delta = {delta:.3g}" if delta else ""
-        lines.append(
-            f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for each client, against everyone"
+    lines = []
+    single = len(estimator._channels()) == 1
+    for name, channel in estimator._shown_channels().items():
+        shown = " ".join(repr(channel).split())
+        lines += textwrap.wrap(
+            shown if single else f"{name}: {shown}",
+            WIDTH,
+            initial_indent=f"{'Channel:':<16}",
+            subsequent_indent=" " * 16,
         )
+        epsilon, delta = estimator._promise(name)
+        if np.isfinite(epsilon):
+            also = f", delta = {delta:.3g}" if delta else ""
+            lines.append(
+                f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for each client, "
+                f"{estimator._against()}"
+            )
     return lines
 
 

@@ -53,6 +53,7 @@ def binomial_model(message):
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
+    "AddNoise": [channels.AddNoise(0.4, UNIT_RANGE), channels.AddNoise(0.4)],
     "Clip": [channels.Clip(UNIT_RANGE)],
     "DiscreteGaussian": [
         channels.DiscreteGaussian(0.5, 1e-5, UNIT_RANGE),
@@ -174,6 +175,7 @@ def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == {
         "BernoulliEB",
         "GaussianEB",
+        "OptOutMean",
     }
 
 
@@ -299,7 +301,10 @@ def test_channel_of_means(channel):
     check_channel(channel, MEANS, gaussian_model, secure=0 if is_strict(channel) else 1000)
 
 
-@pytest.mark.parametrize("channel", EVERY_CHANNEL, ids=repr)
+COUNTING = [channel for channel in EVERY_CHANNEL if not isinstance(channel, channels.AddNoise)]
+
+
+@pytest.mark.parametrize("channel", COUNTING, ids=repr)
 def test_channel_of_counts(channel):
     check_channel(channel, COUNTS, binomial_model, secure=1000 if is_strict(channel) else 0)
 
@@ -330,6 +335,11 @@ BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
         eb.GaussianEB(variances=4.0),
         eb.GaussianEB(prior="npmle"),
         eb.GaussianEB(prior=priors.Discrete(2, random_state=0)),
+        eb.OptOutMean(1.0, 4.0, 0.1, random_state=0),
+        eb.OptOutMean(trust="none", alpha2=4.0, gamma2=0.1, ratio=0.5, random_state=0),
+        eb.OptOutMean(1.0, 4.0, epsilon=1, delta=1e-5, range=(-9, 9), random_state=0),
+        eb.OptOutMean(1.0, 4.0, 0.1, ratio="fedavg", personalize="ditto", random_state=0),
+        eb.OptOutMean(1.0, 4.0, 0.1, personalize="paper", random_state=0),
     ],
     ids=repr,
 )
@@ -364,6 +374,7 @@ def test_bernoulli_estimator(estimator):
         eb.GaussianEB(variances=1.0),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),
+        eb.OptOutMean(tau2=1.0, alpha2=1.0, gamma2=0.1, random_state=0),
     ],
     ids=repr,
 )

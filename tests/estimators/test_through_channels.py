@@ -129,7 +129,7 @@ def test_theorem_4_leaves_one_out():
     data, _ = rates(40)
     channel = ch.OneBit(3, (0, 1))
     fit = eb.BernoulliEB(channel=channel, method="paper", random_state=5).fit(data)
-    reports = fit.prior_.reports_[:, 0]
+    reports = fit._memory["report"][:, 0]
     others = np.delete(reports, 7)
     mean, variance = others.mean(), others.var(ddof=1)
     concentration = mean * (1 - mean) / variance
@@ -206,7 +206,8 @@ def test_each_client_reports_once_in_a_private_range():
     assert (ledger["times"] == 1).all()
     assert (ledger["epsilon"] == 1.0).all()
     assert ledger["bits"].sum() == 1000
-    windows = [channel._box(1).half[0] for channel in fit._settled()]
+    settled = [fit._channels(settings)["all clients"] for settings in fit.settings_]
+    windows = [channel._box(1).half[0] for channel in settled]
     assert windows[0] > 2 * windows[-1]
 
 

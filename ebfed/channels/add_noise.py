@@ -1,0 +1,92 @@
+"""Gaussian noise of a given size, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import secure
+from ebfed.channels.base import Channel, Message, Model
+from ebfed.channels.report import box
+from ebfed.clients import LARGEST, Summary
+from ebfed.likelihoods import Likelihood
+from ebfed.streams import Stream, make_key
+
+__all__ = ["AddNoise"]
+
+
+class AddNoise(Channel):
+    """Send the local mean plus Gaussian noise of a given standard deviation.
+
+    One such message comes with no promise; a sum of many may (see `OptOutMean`). Its likelihood is
+    Gaussian, so that normal populations are fitted to it in closed form.
+
+    Parameters
+    ----------
+    sd : float, optional
+        Of the noise on each column. None: an estimator says, to clients that trust it.
+    range : (low, high), optional
+        Clip means to it first, which bounds what one client can do to a sum. The likelihood takes
+        them for unclipped: choose a range that hardly any mean exceeds (the ledger counts them).
+
+    Examples
+    --------
+    >>> summary = Summary.from_rows([1.0, 3.0, 8.0], groups=["a", "a", "b"])
+    >>> AddNoise(0.0).encode(summary)["mean"].ravel()
+    array([2., 8.])
+    """
+
+    def __init__(self, sd: float | None = None, range: Any = None):
+        self.sd = sd
+        self.range = range
+
+    def encode(self, summary: Summary, rng: Any = None) -> Message:
+        """Send ``n`` and the noisy ``mean``."""
+        means = self._clip(summary.mean)
+        if isinstance(rng, str):
+            noise = np.vectorize(lambda u: secure.gaussian(u, self._scale()), otypes=[float])
+            return {"n": summary.n, "mean": noise(means) if means.size else means}
+        stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
+        return {"n": summary.n, "mean": stream.add_normals(means, self._scale())}
+
+    def decode(self, message: Message) -> NDArray:
+        """Return the noisy means."""
+        return message["mean"]
+
+    def variance(self, summary: Summary) -> NDArray:
+        """``sd**2``."""
+        return np.full(summary.mean.shape, self._scale() ** 2)
+
+    def likelihood(self, message: Message, model: Model) -> Likelihood:
+        """Return the likelihood of the clients' data, blurred."""
+        nothing = np.zeros_like(message["mean"])
+        return model(message | {"scatter": nothing}).blurred(np.array([self._scale() ** 2]))
+
+    def clipped(self, summary: Summary) -> NDArray[np.bool_]:
+        """Tell which clients' local means lie outside the range, shape (n_clients,)."""
+        return np.any(self._clip(summary.mean) != summary.mean, axis=1)
+
+    @property
+    def bits(self) -> float:
+        """One number."""
+        return 64.0
+
+    @property
+    def left_open(self) -> set[str]:
+        """The size of the noise, where none is given."""
+        return {"sd"} if self.sd is None else set()
+
+    def _scale(self) -> float:
+        sd = math.nan if self.sd is None else float(self.sd)
+        if not 0 <= sd <= LARGEST:
+            raise ValueError(f"sd must be a number from 0 to {LARGEST:g}; {self.sd!r} came.")
+        return sd
+
+    def _clip(self, means: NDArray) -> NDArray:
+        if self.range is None:
+            return means
+        where = box(self.range, means.shape[1])
+        return np.clip(means, where.centre - where.half, where.centre + where.half)

@@ -1,0 +1,418 @@
+"""Federated point estimation where clients may opt out of privacy."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import opt_out_theory as theory
+from ebfed.channels import AddNoise, Channel, Exact, Gaussian
+from ebfed.channels.base import Message
+from ebfed.channels.report import box
+from ebfed.clients import Summary
+from ebfed.engines import Engine
+from ebfed.estimators.gaussian import GaussianEB
+from ebfed.estimators.location import LocationEstimator
+from ebfed.likelihoods import Gaussian as GaussianLikelihood
+from ebfed.likelihoods import Likelihood, join
+from ebfed.priors import Normal, Posterior, Prior
+from ebfed.priors.normal import NormalPosterior
+from ebfed.privacy.calibration import gaussian_sigma
+
+__all__ = ["OptOutMean"]
+
+
+class OptOutMean(GaussianEB):
+    """A global mean and personal ones, from clients that are private and clients that opted out.
+
+    Client j's own mean is ``phi_j^ ~ N(phi_j, alpha2)`` with ``phi_j ~ N(phi, tau2)``. It sends
+    ``psi_j = phi_j^`` if it opted out, and ``psi_j = phi_j^ + N(0, N_p gamma2)`` if it is one of
+    the N_p private clients, so that the average over private clients carries noise of variance
+    gamma2. The server averages with weight 1 for those that opted out and r for the private,
+
+        theta = (sum_np psi_j + r sum_p psi_j) / (N_np + r N_p),
+        r* = (alpha2 + tau2) / (alpha2 + tau2 + N_p gamma2),
+
+    where r* weighs by precision: it is `GaussianEB` with a channel for each class. Each client then
+    finds its own estimate between its own mean and theta, as Ditto does,
+
+        phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
+
+    Parameters
+    ----------
+    tau2, alpha2 : float, optional
+        Variance of the population, and of a client's own mean (on average: that of a client is by
+        its number of rows). Estimated if None; with ``trust="server"``, from the clients that opted
+        out alone.
+    gamma2 : float, optional
+        Variance of the noise on the average of the private clients. Without a `range` means are not
+        clipped, so nothing is promised for it.
+    epsilon, delta : float, optional
+        Instead of `gamma2`: the noise that makes `trust` true for means clipped to `range`.
+    range : (low, high), optional
+        Where the means of private clients are clipped.
+    ratio : "optimal", "fedavg" or float
+        r, the weight of a private client; ``"fedavg"`` is 1.
+    personalize : {"bayes", "ditto", "paper"}
+        ``"bayes"``: each private client first takes its own noise out of theta, and lambda is then
+        optimal. ``"ditto"``: theta as it is, with the lambda that is best for that. ``"paper"``:
+        the lambda of Lemma 3, which forgets the client's own noise in theta, and is not optimal.
+    trust : {"server", "none"}
+        Whom `epsilon` protects against: readers of theta, where the server is trusted with each
+        noisy mean (noise as above); or everyone, the server included (N_p times as much noise).
+    engine : Engine, optional
+    random_state : int, Generator or None
+        Of the noise.
+
+    Attributes
+    ----------
+    global_ : ndarray of shape (d,)
+        theta.
+    server_variance_ : ndarray of shape (d,)
+        Of theta around phi.
+    ratio_ : ndarray of shape (d,)
+        r; for unequal numbers of rows, mean weight of private clients over that of the others.
+    lambda_ : ndarray of shape (n_groups, d)
+    tau2_, alpha2_, gamma2_ : ndarray of shape (d,)
+        As given or estimated.
+    prior_, summaries_, groups_, notes_, privacy_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Aldaghri, Mahdavifar and Beirami (2021), FeO2: Federated learning with opt-out differential
+    privacy, section 4 (Lemmas 1 and 3) and appendix.
+
+    Examples
+    --------
+    Five clients, of which one opted out:
+
+    >>> est = OptOutMean(tau2=0.01, alpha2=1, gamma2=1, random_state=0)
+    >>> choice = ["private", "private", "private", "private", "open"]
+    >>> est = est.fit([0.3, -1.1, 0.4, 1.2, 0.7], consent=choice)
+    >>> est.ratio_.round(4), est.server_variance_.round(3)
+    (array([0.2016]), array([0.559]))
+    >>> est.lambda_.ravel().round(3)
+    array([  2.191,   2.191,   2.191,   2.191, 100.   ])
+    """
+
+    method: ClassVar = "reml"
+    prior: ClassVar = "normal"
+    variances: ClassVar = None
+    guess: ClassVar = None
+    participation: ClassVar = None
+
+    def __init__(
+        self,
+        tau2: float | None = None,
+        alpha2: float | None = None,
+        gamma2: float | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        range: Any = None,
+        ratio: Literal["optimal", "fedavg"] | float = "optimal",
+        personalize: Literal["bayes", "ditto", "paper"] = "bayes",
+        trust: Literal["server", "none"] = "server",
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.tau2 = tau2
+        self.alpha2 = alpha2
+        self.gamma2 = gamma2
+        self.epsilon = epsilon
+        self.delta = delta
+        self.range = range
+        self.ratio = ratio
+        self.personalize = personalize
+        self.trust = trust
+        self.engine = engine
+        self.random_state = random_state
+
+    # Arguments --------------------------------------------------------------------------------
+
+    @property
+    def channel(self) -> dict[str, Channel]:  # type: ignore[override]
+        """What leaves clients of each class."""
+        private: Channel = AddNoise(range=self.range)
+        if self.trust == "none" and self.epsilon is not None:
+            private = Gaussian(self.epsilon, self.delta, self.range)
+        return {"private": private, "open": Exact()}
+
+    def _check(self) -> None:
+        for name in ("tau2", "alpha2", "gamma2"):
+            value = getattr(self, name)
+            if value is not None and not _is_weight(value):
+                raise ValueError(f"{name} must be a variance; {value!r} came.")
+        if self.alpha2 == 0 and self.tau2 == 0:
+            raise ValueError("alpha2 and tau2 must not both be 0.")
+        bounded = [x is not None for x in (self.epsilon, self.delta, self.range)]
+        if self.gamma2 is None and not all(bounded):
+            raise ValueError("give gamma2, or epsilon, delta and range.")
+        if self.gamma2 is not None and (bounded[0] or bounded[1]):
+            raise ValueError("give gamma2, or epsilon and delta, not both.")
+        ratio = self.ratio
+        if not (ratio in ("optimal", "fedavg") if isinstance(ratio, str) else _is_weight(ratio)):
+            raise ValueError(
+                f"ratio must be 'optimal', 'fedavg' or a weight from 0; {ratio!r} came."
+            )
+        for name, known in (
+            ("personalize", ("bayes", "ditto", "paper")),
+            ("trust", ("server", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be {' or '.join(map(repr, known))}; {getattr(self, name)!r} came."
+                )
+
+    def _shown_channels(self) -> dict[str, Channel]:
+        return self._channels(self.settings_[0])
+
+    def _default_consent(self, summary: Summary) -> NDArray[np.int8]:
+        """Nobody opted out."""
+        return np.zeros(len(summary), np.int8)
+
+    def _sends_gaussians(self) -> bool:
+        return True
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the round: how much noise private clients are to add."""
+        self._check()
+        return LocationEstimator.start(self, facts, key)
+
+    def _settle(self, state: dict, guess: Any) -> dict:
+        settings: dict[str, dict] = {"private": {}, "open": {}}
+        if "sd" in self.channel["private"].left_open:
+            settings["private"]["sd"] = self._noise(state)
+        return state | {"settings": [settings]}
+
+    def _noise(self, state: dict) -> float:
+        """Standard deviation of each private client's noise, for so many of them."""
+        n_private = max(int(((state["consent"] == 0) & (state["n"] > 0)).sum()), 1)
+        if self.gamma2 is not None:
+            return float(np.sqrt(n_private * self.gamma2))
+        d = state["n_features"]
+        diameter = 2 * np.linalg.norm(box(self.range, d).half)
+        return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(n_private))
+
+    def broadcast(self, state: dict) -> dict:
+        """Return how to report; in the end, theta and what a client's weight in it follows from."""
+        sent = super().broadcast(state)
+        return sent | {"theta": state["theta"]} if state["done"] else sent
+
+    def update(self, state: dict, messages: dict[str, Message]) -> dict:
+        """Average the messages."""
+        state = state | {"heard": [messages], "round": 1, "done": True}
+        channels = self._channels(state["settings"][0])
+        sizes = state["n"][state["n"] > 0]
+        noise = self._row_variance(state, sizes)
+        means, q = {}, {}
+        for name, channel in channels.items():
+            message = messages[name]
+            with np.errstate(divide="ignore"):
+                own = GaussianLikelihood(channel.decode(message), 1 / message["n"][:, None])
+            blank = Summary(message["n"], message["n"], own.values * 0, own.values * 0)
+            means[name] = own.scaled(noise)
+            q[name] = channel.variance(blank)
+        blurred = {name: means[name].blurred(q[name]) for name in channels}
+        # a server that is trusted with noisy means may publish theta, not what else they tell
+        shown = [blurred["open"]] if self.trust == "server" else list(blurred.values())
+        if self.tau2 is None and sum(map(len, shown)) < 2:
+            raise ValueError(
+                "tau2 must be given: with trust='server' it is estimated from clients that opted "
+                "out, and there are fewer than two."
+            )
+        nothing = GaussianLikelihood(np.zeros((1, len(noise))), np.ones((1, len(noise))))
+        prior = Normal(variance=self.tau2).fit(join(shown) if any(map(len, shown)) else nothing)
+        theta = self._average(state, prior.variance_, means, q)
+        theta |= {"noise": noise, "size": 1 / np.mean(1 / sizes)}
+        prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
+        return state | {"prior": prior, "theta": theta}
+
+    def _row_variance(self, state: dict, sizes: NDArray) -> NDArray:
+        """Variance of one row, shape (d,): alpha2 times the (harmonic) mean number of rows."""
+        if not len(sizes):
+            raise ValueError("no client has data.")
+        if self.alpha2 is not None:
+            return np.full(state["n_features"], self.alpha2 / np.mean(1 / sizes))
+        noise = self._pooled(state)
+        if noise is None:
+            raise ValueError(
+                "alpha2 must be given: no client that opted out has two rows to estimate it from."
+            )
+        return noise
+
+    def _average(self, state: dict, tau2: NDArray, means: dict, q: dict) -> dict:
+        """Weigh the messages; returns theta, its variance around phi, and the weights."""
+        total, top, square = (np.zeros(state["n_features"]) for _ in range(3))
+        weights = {}
+        for name, own in means.items():
+            spread = tau2 + own.variances + q[name]
+            told = np.isfinite(own.variances) & np.ones_like(own.values, bool)
+            with np.errstate(divide="ignore"):
+                weight = np.where(told, 1 / spread, 0.0)
+            fixed = self._fixed_weight(name, weight, told)
+            weights[name] = fixed
+            if fixed is not None:
+                weight = told * fixed
+            total += weight.sum(axis=0)
+            top += (weight * own.values).sum(axis=0)
+            square += np.where(told, weight**2 * np.where(told, spread, 0.0), 0.0).sum(axis=0)
+            if name == "private" and self._is_central():
+                # clients that were to add noise and did not answer
+                missing = ((state["consent"] == 0) & (state["n"] > 0)).sum() - len(own)
+                sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
+                noise = np.random.default_rng([*state["key"], 2]).normal(size=len(total))
+                top += weight.max(axis=0, initial=0.0) * sd * noise
+                square += weight.max(axis=0, initial=0.0) ** 2 * sd**2
+        if not np.all(total > 0):
+            raise ValueError("no message has a weight: ratio is 0 and nobody opted out.")
+        return {
+            "mean": top / total,
+            "variance": square / total**2,
+            "total": total,
+            "weights": weights,
+        }
+
+    def _is_central(self) -> bool:
+        """Whether noise protects the sum of private messages, not each of them."""
+        return self.trust == "server" and self.epsilon is not None
+
+    def _fixed_weight(self, name: str, weight: NDArray, told: NDArray) -> NDArray | None:
+        """Weight that all clients of a class share; None where they weigh by precision."""
+        if self.ratio == "optimal":
+            if name == "open" or not self._is_central():
+                return None
+            # noise calibrated to a sum covers all clients alike if their weights are equal
+            count = np.maximum(told.sum(axis=0), 1)
+            with np.errstate(divide="ignore"):
+                spread = np.where(told, 1 / weight, 0.0).sum(axis=0)
+            return count / np.where(spread > 0, spread, np.inf)
+        ratio = 1.0 if self.ratio == "fedavg" else float(self.ratio)
+        return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
+
+    def _log_likelihood_of_reports(self, state: dict) -> float | None:
+        """NaN: it would tell more of private messages than theta does, or is not computed."""
+        return np.nan
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def _learn(self, sent: dict) -> None:
+        super()._learn(sent)
+        theta = self._theta = sent["theta"]
+        self.global_, self.server_variance_ = self.prior_.mean_, self.prior_.mean_variance_
+        self.tau2_, self.alpha2_ = self.prior_.variance_, theta["noise"] / theta["size"]
+
+    def _make_prior(self) -> Prior:
+        return Normal(variance=self.tau2)
+
+    @property
+    def noise_variance_(self) -> NDArray:
+        """Variance of a row around its group's parameter, shape (d,)."""
+        return self._theta["noise"]
+
+    def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
+        """Set the learned attributes of these clients' own copy."""
+        super().finish(sent, memory, clients)
+        self._weigh()
+        return self
+
+    def conclude(self, state: dict) -> Self:
+        """Set the learned attributes of the server's own copy."""
+        super().conclude(state)
+        self._weigh()
+        return self
+
+    def _weigh(self) -> None:
+        summary = self.summaries_
+        private = (self._memory["consent"] == 0) & (summary.n > 0)
+        own, _ = self._own(summary)
+        q = own[private][0] if private.any() else np.zeros(self.n_features_in_)
+        self.gamma2_ = q / max(private.sum(), 1)
+        share = self._share(summary, own)
+        opened = (self._memory["consent"] == 1) & (summary.n > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            average = [share[kind].sum(axis=0) / kind.sum() for kind in (private, opened)]
+            self.ratio_ = average[0] / average[1]
+            if not (private.any() and opened.any()):
+                total = self.tau2_ + self.alpha2_
+                self.ratio_ = self._nominal_ratio(total, q)
+            weight = np.asarray(self._posterior_of_all().weight)
+            self.lambda_ = (1 - weight) / weight
+
+    def _nominal_ratio(self, total: NDArray, q: NDArray) -> NDArray:
+        """Give the ratio of a class that is not there."""
+        if self.ratio == "optimal":
+            return total / (total + q)
+        return np.full(len(q), 1.0 if self.ratio == "fedavg" else float(self.ratio))
+
+    def _share(self, summary: Summary, own: NDArray) -> NDArray:
+        """Weight of each client's message in theta, shape (n, d)."""
+        place = np.maximum(self._places(summary.ids), 0)
+        consent = self._memory["consent"][place]
+        with np.errstate(divide="ignore"):
+            precision = 1 / (self.tau2_ + self.noise_variance_ / summary.n[:, None] + own)
+        share = precision.copy()
+        for index, name in enumerate(self.channel):
+            fixed = self._theta["weights"][name]
+            if fixed is not None:
+                share[consent == index] = fixed
+        share[np.isinf(own)] = 0.0
+        return share / self._theta["total"]
+
+    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
+        """Combine each client's own mean with theta."""
+        assert isinstance(likelihood, GaussianLikelihood)
+        own, noise = self._own(summary)
+        return NormalPosterior(
+            self.prior_,
+            likelihood,
+            own,
+            noise if self.personalize == "bayes" else None,
+            share=self._share(summary, own),
+            weight=self._paper_weight(summary) if self.personalize == "paper" else None,
+        )
+
+    def _paper_weight(self, summary: Summary) -> NDArray:
+        """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
+        place = self._places(summary.ids)
+        told = self.summaries_.n > 0
+        private = self._memory["consent"] == 0
+        counts = int((private & told).sum()), int((~private & told).sum())
+        mine = private[np.maximum(place, 0)]
+        q = self.gamma2_ * counts[0]
+        penalty = theory.feo2_penalty(
+            self.tau2_, self.alpha2_, 1, q, *counts, private=mine[:, None]
+        )
+        return 1 / (1 + penalty)
+
+    # Ledger -----------------------------------------------------------------------------------
+
+    def _promise(self, name: str) -> tuple[float, float]:
+        if name == "private" and self._is_central():
+            return float(self.epsilon), float(self.delta)  # type: ignore[arg-type]
+        return super()._promise(name)
+
+    def _against(self) -> str:
+        return "against readers of theta" if self._is_central() else super()._against()
+
+    def _write_ledger(self, clients: Summary, memory: dict, clipped: NDArray | None) -> list[dict]:
+        rows = super()._write_ledger(clients, memory, clipped)
+        for row in rows:
+            if row["who"].startswith("private") and self._is_central():
+                row["epsilon"], row["delta"] = self._promise("private")
+                row["relation"] = "any two data sets of one client"
+                row["assumptions"] = (
+                    "numbers of rows are public; the server is trusted with noisy means, and "
+                    "publishes their weighted mean only"
+                )
+        return rows
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < np.inf

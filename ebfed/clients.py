@@ -9,6 +9,7 @@ client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Self
 
@@ -337,6 +338,55 @@ class Summary:
         n = trials[place].astype(np.int64)
         rate = (successes[place] / np.maximum(n, 1))[:, None]
         return cls(ids, n, rate, n[:, None] * rate * (1 - rate))
+
+    @classmethod
+    def from_regression(cls, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> Self:
+        """Summarise clients' regressions by their coefficients, where designs are orthogonal.
+
+        With ``X_i' X_i = n_i I`` the least-squares coefficients are ``X_i' y_i / n_i``, with
+        independent errors of variance ``noise / n_i``: they are to a location model what means of
+        n_i rows are. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, d)
+        y : array-like of shape (n_rows,)
+        groups : array-like of shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            If columns of a client's X are not orthogonal with squares that sum to its number of
+            rows, or it has no more rows than columns.
+
+        Examples
+        --------
+        >>> X = [[1, 1], [1, -1], [1, 1], [1, -1]]
+        >>> summary = Summary.from_regression(X, [3.0, 1.0, 5.0, 1.0], groups=["a"] * 4)
+        >>> summary.mean, summary.scatter
+        (array([[2.5, 1.5]]), array([[3., 3.]]))
+        """
+        design, response = _columns(X), _columns(y)
+        _same_length(design, y=response)
+        clients = Clients.from_rows(design, groups, response[:, 0])
+        (m, d), n = (len(clients), design.shape[1]), np.diff(clients.indptr)
+        coefficients, scatter = np.empty((m, d)), np.empty((m, d))
+        for i, rows in enumerate(itertools.starmap(slice, itertools.pairwise(clients.indptr))):
+            F, target = clients.X[rows], np.asarray(clients.y)[rows]
+            if n[i] <= d:
+                raise ValueError(
+                    f"client {clients.ids[i]!r} has {n[i]} rows for {d} columns; more are needed."
+                )
+            if not np.abs(F.T @ F / n[i] - np.eye(d)).max() < 1e-8:
+                raise ValueError(
+                    f"the columns of client {clients.ids[i]!r} are not orthogonal with squares "
+                    "that average 1."
+                )
+            coefficients[i] = F.T @ target / n[i]
+            residual = target - F @ coefficients[i]
+            scatter[i] = (n[i] - 1) * (residual @ residual) / (n[i] - d)
+        _check_range(design, coefficients, scatter)
+        return cls(clients.ids, n, coefficients, scatter)
 
     def __len__(self) -> int:
         return len(self.ids)

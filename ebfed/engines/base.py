@@ -31,6 +31,10 @@ class Engine(ABC):
 
     n_blocks: int = 1
 
+    def __sklearn_clone__(self) -> Engine:
+        """Return itself: an engine is a place, which copies of an estimator share."""
+        return self
+
     @abstractmethod
     def map(self, function: Callable[..., Any], blocks: Sequence[tuple]) -> list:
         """Return ``[function(*block) for block in blocks]``, in that order."""

@@ -31,9 +31,12 @@ from ebfed.estimators.consent import classes_of
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.privacy import PrivacyWarning, ledger
+from ebfed.pushdown import Summarised, column_names, is_lazy, summarise
 from ebfed.tabular import Style, frame, read, read_labels
 
 __all__ = ["LocationEstimator"]
+
+_FIGURES = ("n", "mean", "scatter")
 
 # Who the ledger says it was, where all clients have one channel.
 EVERYONE = "all clients"
@@ -75,6 +78,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     prior_: Prior
     summaries_: Summary
+    _reported: float | None
+    _consent_name: str | None = None
 
     @abstractmethod
     def model(self, message: Message) -> Likelihood:
@@ -150,6 +155,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
         """Set the learned attributes of these clients' own copy."""
         self._learn(sent)
+        self._elsewhere = False
         self.summaries_ = clients
         self._memory = memory
         self._ledger = self._write_ledger(clients, memory, memory["clipped"])
@@ -278,9 +284,17 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         their own estimates it knows nothing.
         """
         self._learn(self.broadcast(state))
+        self._elsewhere = True
         self.n_features_in_ = state["n_features"]
         self._remember(Style(), True)
-        self.summaries_ = _unknown(state["n"], state["n_features"])
+        n = state["n"]
+        nothing = np.zeros((len(n), state["n_features"]))
+        self.summaries_ = Summary(np.arange(len(n)), n, nothing, nothing)
+        if self._reported is None:
+            told = [message for heard in state["heard"] for message in heard.values()]
+            figures = (np.concatenate([x[name] for x in told]) for name in _FIGURES)
+            shown = Summary(np.arange(sum(len(x["n"]) for x in told)), *figures)
+            self._reported = float(self._log_evidence(shown).sum())
         self._memory = _blank(self.summaries_)
         self._memory |= {"turn": state["turn"], "consent": state["consent"]}
         self._ledger = self._write_ledger(self.summaries_, self._memory, None)
@@ -291,13 +305,14 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _heard(self, state: dict) -> Likelihood:
         """Likelihood of all messages so far."""
-        return join(
-            [
-                channel.likelihood(message[name], self.model)
-                for settings, message in zip(state["settings"], state["heard"], strict=False)
-                for name, channel in self._channels(settings).items()
-            ]
-        )
+        told = [
+            (channel, message[name])
+            for settings, message in zip(state["settings"], state["heard"], strict=False)
+            for name, channel in self._channels(settings).items()
+        ]
+        # not all classes answer in all rounds
+        told = [(channel, message) for channel, message in told if len(message["n"])] or told[:1]
+        return join([channel.likelihood(message, self.model) for channel, message in told])
 
     def _sharpened(self, prior: Prior, n_features: int) -> Guess:
         """Guess again, from an estimate and its standard errors."""
@@ -511,13 +526,13 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _check_rows(self) -> None:
         """Refuse to speak of clients whose figures are elsewhere."""
-        if np.isnan(self.summaries_.mean).any():
+        if self._elsewhere:
             raise ValueError(
                 "the clients kept their figures, and have their estimates; give rows to estimate."
             )
 
     def _posterior_of_all(self) -> Posterior:
-        """Posterior of the groups of the fit; means are NaN where clients kept their figures."""
+        """Posterior of the groups of the fit; its means are void if those are elsewhere."""
         return self._posterior(self.summaries_, self._likelihood(self.summaries_))
 
     def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
@@ -543,6 +558,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         if X is None:
             codes = slice(None) if groups is None else number_labels(read_labels(groups))[1]
             return self.posterior(groups=groups).mean[codes]
+        if is_lazy(X):
+            raise ValueError(
+                "estimates row by row need the rows in memory; posterior(X, groups=...) estimates "
+                "the groups of X."
+            )
         summary, labels, *_ = self._read(X, None, groups, reset=False)
         if labels is None:
             summary = _strangers(summary)
@@ -665,6 +685,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             if consent is not None and not isinstance(consent, Mapping):
                 consent = read_labels(consent, "consent")
             return *self._read_summary(X, groups, reset), consent
+        if isinstance(X, Summarised) or is_lazy(X):
+            return self._read_table(X, groups, reset, consent)
         if y is not None and _ndim(X) == 1:
             raise ValueError(
                 "X is one-dimensional and y was given. Observations go in X; if y holds the "
@@ -677,6 +699,26 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             return Summary.each_row(values), None, style, table.consent
         summary = self._summarise(values, table.labels)
         return summary, table.labels, self._remember(table.style, reset), table.consent
+
+    def _read_table(
+        self, X: Any, groups: Any, reset: bool, consent: Any
+    ) -> tuple[Summary, NDArray, Style, Any]:
+        """Read a table whose rows are not in memory."""
+        import pandas as pd
+
+        if not isinstance(X, Summarised):
+            if getattr(self, "binarize", None) is not None:
+                raise ValueError(
+                    "binarize cuts rows in memory; cut those of X where they are, to a column of "
+                    "0 and 1."
+                )
+            header = pd.DataFrame(columns=column_names(X))
+            consent = self._consent_column(header, consent, reset)
+            X = summarise(X, groups, None if isinstance(consent, Mapping) else consent)
+        validate_data(self, pd.DataFrame(columns=X.columns), skip_check_array=True, reset=reset)
+        summary, labels, _ = self._read_summary(X.summary, None, reset)
+        chosen = consent if X.consent is None else X.consent
+        return summary, labels, self._remember(X.style, reset), chosen
 
     def _consent_column(self, X: Any, consent: Any, reset: bool) -> Any:
         """Remember the column that holds the choices, so that later frames may have it too."""
@@ -754,7 +796,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
         if ids is self.summaries_.ids:
             return np.arange(len(ids))
-        if np.isnan(self.summaries_.mean).any():  # a server does not know who is who
+        if self._elsewhere:  # a server does not know who is who
             return np.full(len(ids), -1)
         return pd.Index(self.summaries_.ids).get_indexer(pd.Index(ids))
 
@@ -805,9 +847,3 @@ def _settled(channel: Channel, arguments: Mapping[str, Any]) -> Channel:
 def _strangers(summary: Summary) -> Summary:
     """Rows without labels are none of the groups of the fit, whatever their number."""
     return replace(summary, ids=np.full(len(summary), None))
-
-
-def _unknown(n: NDArray, n_features: int) -> Summary:
-    """Clients of whom only the numbers of rows are known."""
-    nothing = np.full((len(n), n_features), np.nan)
-    return Summary(np.arange(len(n)), n, nothing, nothing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,11 +99,11 @@ class OptOutMean(GaussianEB):
     array([  2.191,   2.191,   2.191,   2.191, 100.   ])
     """
 
-    method: ClassVar = "reml"
-    prior: ClassVar = "normal"
-    variances: ClassVar = None
-    guess: ClassVar = None
-    participation: ClassVar = None
+    method = "reml"
+    prior = "normal"
+    variances = None
+    guess = None
+    participation = None
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class OptOutMean(GaussianEB):
     def channel(self) -> dict[str, Channel]:  # type: ignore[override]
         """What leaves clients of each class."""
         private: Channel = AddNoise(range=self.range)
-        if self.trust == "none" and self.epsilon is not None:
+        if self.trust == "none" and self.epsilon is not None and self.delta is not None:
             private = Gaussian(self.epsilon, self.delta, self.range)
         return {"private": private, "open": Exact()}
 
@@ -196,8 +196,8 @@ class OptOutMean(GaussianEB):
         n_private = max(int(((state["consent"] == 0) & (state["n"] > 0)).sum()), 1)
         if self.gamma2 is not None:
             return float(np.sqrt(n_private * self.gamma2))
-        d = state["n_features"]
-        diameter = 2 * np.linalg.norm(box(self.range, d).half)
+        assert self.epsilon is not None and self.delta is not None
+        diameter = 2 * float(np.linalg.norm(box(self.range, state["n_features"]).half))
         return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(n_private))
 
     def broadcast(self, state: dict) -> dict:
@@ -374,9 +374,12 @@ class OptOutMean(GaussianEB):
             likelihood,
             own,
             noise if self.personalize == "bayes" else None,
-            share=self._share(summary, own),
+            share=self._share(summary, own) if self._has_fixed_weights() else None,
             weight=self._paper_weight(summary) if self.personalize == "paper" else None,
         )
+
+    def _has_fixed_weights(self) -> bool:
+        return any(fixed is not None for fixed in self._theta["weights"].values())
 
     def _paper_weight(self, summary: Summary) -> NDArray:
         """``1 / (1 + lambda)`` with the lambda of Lemma 3."""

@@ -371,15 +371,16 @@ class NormalPosterior(Posterior):
             else:
                 share = np.where(silent, 0.0, np.broadcast_to(share, values.shape))
                 excess = uncertain - share * (t + finite + added)
+            share = np.asarray(share, float)
             rest = np.maximum(1 - share, 1e-9)  # 0 for a single client
             centre = np.broadcast_to(prior.mean_, values.shape)
             known = np.zeros(values.shape, bool)
             if noise is not None:
                 known = ~np.isnan(np.broadcast_to(noise, values.shape)) & ~silent
-                centre = centre - np.where(known, share * noise, 0.0)
+                centre = centre - np.where(known, share * np.asarray(noise), 0.0)
             spread = t + np.where(known, share, share / rest) * added + excess / rest
             best = np.where(variance == 0, 1.0, spread / (spread + variance))
-        weight = best if weight is None else np.where(silent, best, weight)
+        weight = best if weight is None else np.where(silent, best, np.asarray(weight, float))
         self.weight = self._weight = weight
         self.mean = weight * values + (1 - weight) * centre
         total = np.where(weight < 1, spread + variance, 1.0)

@@ -106,6 +106,7 @@ def _method(estimator: Any) -> str:
         return "maximum likelihood"
     names = {"reml": "REML", "ml": "maximum likelihood", "moments": "moments", "paper": "eq. (6)"}
     method = getattr(prior, "method", "ml")
-    if estimator._reported is not None and method == "reml":
+    linear = getattr(estimator, "_sends_gaussians", lambda: False)()
+    if estimator._reported is not None and method == "reml" and not linear:
         method = "ml"
     return names.get(method, "maximum likelihood")

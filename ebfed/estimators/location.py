@@ -36,7 +36,8 @@ from ebfed.tabular import Style, frame, read, read_labels
 
 __all__ = ["LocationEstimator"]
 
-_FIGURES = ("n", "mean", "scatter")
+# What a state holds in the end that clients are told.
+RESULTS = ("settings", "prior", "log_likelihood")
 
 # Who the ledger says it was, where all clients have one channel.
 EVERYONE = "all clients"
@@ -219,14 +220,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Return which round it is and how to report; in the end, the fitted population."""
         if not state["done"]:
             return {"done": False, "round": state["round"], "settings": state["settings"][-1]}
-        return {
-            "done": True,
-            "settings": state["settings"],
-            "prior": {
-                name: value for name, value in vars(state["prior"]).items() if name.endswith("_")
-            },
-            "log_likelihood": self._log_likelihood_of_reports(state),
-        }
+        return {"done": True} | {name: state[name] for name in RESULTS}
 
     def _turns(self, state: dict) -> NDArray[np.int8]:
         """Give each client one round, at random; -1 where it does not take part."""
@@ -271,11 +265,17 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Fit the prior to what all messages say; before the last round, aim the next one."""
         state = state | {"heard": [*state["heard"], messages], "round": state["round"] + 1}
         if state["round"] == state["n_rounds"]:
-            return state | {"prior": self._fit_prior(state), "done": True}
+            return self._done(state, self._fit_prior(state))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentificationWarning)
             fitted = self._fit_prior(state)
         return self._settle(state, self._sharpened(fitted, state["n_features"]))
+
+    def _done(self, state: dict, prior: Prior) -> dict:
+        """Add what was learned to the state, in plain numbers."""
+        fitted = {name: value for name, value in vars(prior).items() if name.endswith("_")}
+        told = self._log_likelihood_of_reports(state, prior)
+        return state | {"done": True, "prior": fitted, "log_likelihood": told}
 
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy.
@@ -292,7 +292,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.summaries_ = Summary(np.arange(len(n)), n, nothing, nothing)
         if self._reported is None:
             told = [message for heard in state["heard"] for message in heard.values()]
-            figures = (np.concatenate([x[name] for x in told]) for name in _FIGURES)
+            figures = (np.concatenate([x[name] for x in told]) for name in ("n", "mean", "scatter"))
             shown = Summary(np.arange(sum(len(x["n"]) for x in told)), *figures)
             self._reported = float(self._log_evidence(shown).sum())
         self._memory = _blank(self.summaries_)
@@ -429,12 +429,12 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.settings_ = sent["settings"]
         self._reported = sent["log_likelihood"]
 
-    def _log_likelihood_of_reports(self, state: dict) -> float | None:
+    def _log_likelihood_of_reports(self, state: dict, prior: Prior) -> float | None:
         """Log marginal likelihood of what was sent; None where that is the rows' own figures."""
         if self._all_exact():
             return None
         rows, counts = self._heard(state).compress()
-        return float(counts @ state["prior"].log_marginal(rows)) if len(rows) else 0.0
+        return float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
 
     def _write_ledger(self, clients: Summary, memory: dict, clipped: NDArray | None) -> list[dict]:
         """List what these clients sent, round by round and class by class."""

@@ -207,7 +207,7 @@ class OptOutMean(GaussianEB):
 
     def update(self, state: dict, messages: dict[str, Message]) -> dict:
         """Average the messages."""
-        state = state | {"heard": [messages], "round": 1, "done": True}
+        state = state | {"heard": [messages], "round": 1}
         channels = self._channels(state["settings"][0])
         sizes = state["n"][state["n"] > 0]
         noise = self._row_variance(state, sizes)
@@ -232,7 +232,7 @@ class OptOutMean(GaussianEB):
         theta = self._average(state, prior.variance_, means, q)
         theta |= {"noise": noise, "size": 1 / np.mean(1 / sizes)}
         prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
-        return state | {"prior": prior, "theta": theta}
+        return self._done(state, prior) | {"theta": theta}
 
     def _row_variance(self, state: dict, sizes: NDArray) -> NDArray:
         """Variance of one row, shape (d,): alpha2 times the (harmonic) mean number of rows."""
@@ -296,7 +296,7 @@ class OptOutMean(GaussianEB):
         ratio = 1.0 if self.ratio == "fedavg" else float(self.ratio)
         return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
 
-    def _log_likelihood_of_reports(self, state: dict) -> float | None:
+    def _log_likelihood_of_reports(self, state: dict, prior: Prior) -> float | None:
         """NaN: it would tell more of private messages than theta does, or is not computed."""
         return np.nan
 

@@ -565,8 +565,8 @@ def check_estimator_contract(
     """Check an estimator on rows of at least three groups.
 
     Blocks, the order of rows and the names of groups do not matter; `partial_fit` on pieces is
-    `fit` on the whole, where there is one channel; known, new and empty groups all get finite estimates; reports come as
-    frames; fitted estimators pickle.
+    `fit` on the whole, where there is one channel; known, new and empty groups all get finite
+    estimates; reports come as frames; fitted estimators pickle.
 
     Parameters
     ----------

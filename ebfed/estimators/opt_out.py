@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed import opt_out_theory as theory
 from ebfed.channels import AddNoise, Channel, Exact, Gaussian
 from ebfed.channels.base import Message
 from ebfed.channels.report import box
@@ -21,6 +20,7 @@ from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.normal import NormalPosterior
 from ebfed.privacy.calibration import gaussian_sigma
+from ebfed.theory import opt_out as theory
 
 __all__ = ["OptOutMean"]
 
@@ -196,7 +196,8 @@ class OptOutMean(GaussianEB):
         n_private = max(int(((state["consent"] == 0) & (state["n"] > 0)).sum()), 1)
         if self.gamma2 is not None:
             return float(np.sqrt(n_private * self.gamma2))
-        assert self.epsilon is not None and self.delta is not None
+        assert self.epsilon is not None
+        assert self.delta is not None
         diameter = 2 * float(np.linalg.norm(box(self.range, state["n_features"]).half))
         return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(n_private))
 
@@ -227,8 +228,9 @@ class OptOutMean(GaussianEB):
                 "tau2 must be given: with trust='server' it is estimated from clients that opted "
                 "out, and there are fewer than two."
             )
-        nothing = GaussianLikelihood(np.zeros((1, len(noise))), np.ones((1, len(noise))))
-        prior = Normal(variance=self.tau2).fit(join(shown) if any(map(len, shown)) else nothing)
+        prior = Normal() if self.tau2 is None else Normal.known(np.full(len(noise), self.tau2))
+        if self.tau2 is None:
+            prior.fit(join(shown))
         theta = self._average(state, prior.variance_, means, q)
         theta |= {"noise": noise, "size": 1 / np.mean(1 / sizes)}
         prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")

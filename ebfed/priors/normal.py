@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,6 +80,17 @@ class Normal(Prior):
         self.variance = variance
         self.covariance = covariance
         self.method = method
+
+    @classmethod
+    def known(cls, variance: NDArray, mean: ArrayLike = 0.0) -> Self:
+        """Return a fitted population whose mean and variance, shape (d,), are not estimates."""
+        prior = cls(mean, variance)
+        prior.mean_ = np.broadcast_to(np.asarray(mean, float), variance.shape)
+        prior.variance_ = prior.second_moment_ = np.asarray(variance, float)
+        prior.mean_variance_ = prior.variance_variance_ = np.zeros(variance.shape)
+        prior.kurtosis_ = np.full(variance.shape, 3.0)
+        prior.n_parameters_, prior.notes_, prior.noise_variance_ = 0, [], None
+        return prior
 
     @property
     def estimates_spread(self) -> bool:

@@ -4,6 +4,7 @@ from ebfed.report.plots import (
     new_axes,
     plot_by_fold,
     plot_curves,
+    plot_formulas,
     plot_population,
     plot_shrinkage,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "new_axes",
     "plot_by_fold",
     "plot_curves",
+    "plot_formulas",
     "plot_population",
     "plot_shrinkage",
     "summary_table",

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["new_axes", "plot_by_fold", "plot_curves", "plot_population", "plot_shrinkage"]
+__all__ = [
+    "new_axes",
+    "plot_by_fold",
+    "plot_curves",
+    "plot_formulas",
+    "plot_population",
+    "plot_shrinkage",
+]
 
 BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
 PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#7f7f7f"
@@ -396,6 +403,74 @@ def plot_curves(
     ax.spines[["top", "right"]].set_visible(False)
     if legend and drawn:
         ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def plot_formulas(
+    lines: pd.DataFrame,
+    points: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    error: str,
+    log_x: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw formulas as lines, and on them, with error bars, what simulations found.
+
+    Parameters
+    ----------
+    lines, points : DataFrame
+        A row for each place on a curve: ``method``, `x` and `y`; points have `error`, half the
+        length of the bar. Stars stand where a column ``best`` of the points says True.
+    x, y, error : str
+        Columns.
+    log_x : bool
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> lines = pd.DataFrame({"method": "mean", "n": range(1, 9)}).eval("risk = 1 / n")
+    >>> points = lines[::4].assign(error=0.02)
+    >>> ax = plot_formulas(lines, points, x="n", y="risk", error="error", ax=new_axes()[0])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['mean']
+    """
+    from matplotlib.lines import Line2D
+
+    ax = _axes(ax)
+    ax.set(xlabel=x, ylabel=y)
+    if log_x:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+    handles = []
+    for k, (method, line) in enumerate(lines.groupby("method", sort=False)):
+        # a curve may lie on an earlier one, which is thicker, and shows in its gaps
+        look: dict[str, Any] = {"color": COLOURS[k % 7], "ls": LINES[k % 7]}
+        ax.plot(line[x], line[y], lw=2.6 - 0.4 * min(k, 3), zorder=2 + k / 10, **look)
+        here = points[points["method"] == method]
+        best = np.zeros(len(here), bool) if "best" not in here else here["best"].to_numpy(bool)
+        for part, marker, size in ((~best, MARKERS[k % 7], 7 - min(k, 4)), (best, "*", 13 - k)):
+            ax.errorbar(
+                here.loc[part, x],
+                here.loc[part, y],
+                here.loc[part, error],
+                color=look["color"],
+                ls="",
+                marker=marker,
+                ms=size,
+                mec="white",
+                mew=0.5,
+                zorder=3 + k / 10,
+            )
+        handles.append(Line2D([], [], label=str(method), marker=MARKERS[k % 7], ms=5, **look))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax
 
 

@@ -8,4 +8,5 @@ STUDIES = {
     "private-means": "means under local privacy, error against epsilon (Figures 1a, 3a, 3b)",
     "private-rates": "rates under local privacy, gain against epsilon (section K.2)",
     "bits": "means in k bits, error against k (Theorem 2)",
+    "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
 }

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from ebfed import opt_out_theory as theory
 from ebfed.theory import nonparticipant_risk
+from ebfed.theory import opt_out as theory
 
 EXACT = {"rtol": 1e-12, "atol": 0}
 SLACK = 1e-9  # relative, for rounding

@@ -181,6 +181,9 @@ class OptOutStudy(SimulatedStudy):
             plot_formulas(lines, here, x="x", y="y", error="error", log_x=log_x, ax=ax)
             ax.set_title(_title(figure, panel), loc="left", fontsize="medium")
             ax.set(xlabel=LABELS[figure][0], ylabel=LABELS[figure][1])
+            if figure == "incentive":  # room for the legend
+                low, high = ax.get_ylim()
+                ax.set_ylim(low, high + 0.45 * (high - low))
         axes[0].figure.suptitle("Lines: formulas. Points: simulations ± 2 standard errors")
         return axes[0].figure
 

@@ -5,10 +5,10 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
-from ebfed import opt_out_theory as theory
 from ebfed.channels import AddNoise, Exact
 from ebfed.priors import Normal
 from ebfed.privacy.calibration import gaussian_sigma
+from ebfed.theory import opt_out as theory
 
 RNG = np.random.default_rng(11)
 

@@ -4,8 +4,8 @@ Formulas of Aldaghri, Mahdavifar and Beirami (2021), "FeO2: Federated Learning w
 Differential Privacy", "the paper", corrected where it forgets a client's own noise. The model is
 the normal one of `ebfed.theory.location`, ``t = population_variance`` and ``v = noise_variance /
 n``. The messages of ``n_private`` clients have ``q = channel_variance``; ``n_open`` clients opted
-out, and theirs are exact. The server takes the mean of all messages, an exact one with weight 1, a private
-one with weight ``r = ratio``.
+out, and theirs are exact. The server takes the mean of all messages, an exact one with weight 1, a
+private one with weight ``r = ratio``.
 
 In the paper's symbols ``t = tau^2``, ``v = alpha^2``, ``t + v = sigma_c^2``, ``q = N_p gamma^2``;
 its losses are half of the risks here. Private clients hide in the sum of their messages, whose

@@ -1,4 +1,4 @@
-"""The command line: `ebfed county`, `study NAME`, `fit FILE`, `audit` and `warm`.
+"""The command line: `ebfed county`, `study NAME`, `fit FILES`, `audit` and `warm`.
 
 Commands import what they need when they run, so that help and version are instant. Results go to
 stdout; what happened on the way, and errors, to stderr. A mistake of the user ends with one line
@@ -8,11 +8,10 @@ and exit code 2.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json as json_format
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -21,15 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ebfed
+from ebfed import federate
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 __all__ = ["app"]
-
-# What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
-MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 app = typer.Typer(
     add_completion=False,
@@ -41,10 +38,11 @@ Examples:
   ebfed county --out results/
   ebfed study private-means --quick
   ebfed fit scores.csv --group school --value score
-  ebfed fit votes.parquet --group county --value won --model bernoulli --out rates.csv
+  ebfed fit votes/*.parquet --group county --value won --model bernoulli --out rates.csv
   ebfed fit --help
 """,
 )
+app.add_typer(federate.app, name="federate")
 
 
 class Model(StrEnum):
@@ -189,7 +187,10 @@ The table has a row for each group:
 """
 )
 def fit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv or .parquet table of rows.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Rows in .csv or .parquet files, of any size."),
+    ],
     group: Annotated[str, typer.Option(metavar="COLUMN", help="The column of group labels.")],
     value: Annotated[str, typer.Option(metavar="COLUMN", help="The column of values.")],
     model: Annotated[
@@ -214,29 +215,43 @@ def fit(
 ) -> None:
     """Estimate the mean or rate of every group of a table.
 
+    The table may be in many files and larger than memory: only the groups must fit into it.
+
     Labels in CSV files keep their leading zeros: they are numbers only if every one is written as
     a number would be, and text otherwise. A blank label is missing, and so is a value that is
     blank or NA.
     """
+    from ebfed.files import format_of, naming, summarise
+
     with _errors_of_the_user():
         if out is not None:
-            with _naming(out):
-                _format_of(out)
+            with naming(out):
+                format_of(out)
                 if not out.parent.is_dir():
                     raise ValueError("no such directory")
         if group == value:
             raise ValueError(f"--group and --value both name the column {group!r}")
-        with _naming(file):
-            table = _complete(_read(file, group, value), drop_missing)
-            if model is Model.bernoulli and not table[value].isin([0, 1]).all():
-                raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
+        with _progress(files) as progress:
+            table, left_out = summarise(
+                files,
+                group,
+                value,
+                drop_missing=drop_missing,
+                binary=model is Model.bernoulli,
+                progress=progress,
+            )
+        if left_out.rows:
+            parts = left_out.describe(group, value)
+            typer.echo(
+                f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True
+            )
         from ebfed.estimators import BernoulliEB, GaussianEB
 
         learners: dict[Model, Any] = {Model.gaussian: GaussianEB, Model.bernoulli: BernoulliEB}
         learner = learners[model]
         estimator = learner() if prior is None else learner(prior=prior.value)
         with _warnings_in_a_line():
-            estimator.fit(table[[value]], groups=table[group])
+            estimator.fit(table)
         estimates = estimator.posterior().to_frame(level=level)
         typer.echo(estimator.summary())
         if out is None:
@@ -331,108 +346,14 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Head what is wrong with a file by its name."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+def _progress(files: list[Path], delay: float = 2) -> Iterator[Callable[[float], Any]]:
+    """Show how much of the files has been read, on a terminal and if it takes a while."""
+    from tqdm import tqdm
 
-
-def _format_of(file: Path) -> str:
-    """``csv`` or ``parquet``, by the name of the file."""
-    name = file.name.lower()
-    if name.endswith((".csv", ".csv.gz")):
-        return "csv"
-    if not name.endswith(".parquet"):
-        raise ValueError(f"the name must end in .csv, .csv.gz or .parquet, not {file.suffix!r}")
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError('parquet files need pyarrow: pip install "ebfed[parquet]"')
-    return "parquet"
-
-
-def _read(file: Path, group: str, value: str) -> pd.DataFrame:
-    """Read two columns: labels as they are written, and numbers."""
-    if not file.is_file():
-        raise ValueError("no such file")
-    table = (_read_csv if _format_of(file) == "csv" else _read_parquet)(file, group, value)
-    if table.empty:
-        raise ValueError("no rows")
-    return table.assign(**{value: _numbers(table[value])})
-
-
-def _read_csv(file: Path, group: str, value: str) -> pd.DataFrame:
-    import pandas as pd
-
-    table = pd.read_csv(
-        file,
-        dtype={group: str},
-        na_values={group: [""], value: MISSING},
-        keep_default_na=False,
-        low_memory=False,
-    )
-    if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
-        raise ValueError("rows have more fields than the header has names")
-    _check_columns(list(table.columns), group, value)
-    return table[[group, value]].assign(**{group: _labels(table[group])})
-
-
-def _read_parquet(file: Path, group: str, value: str) -> pd.DataFrame:
-    from pyarrow import parquet
-
-    _check_columns(parquet.read_schema(file).names, group, value)
-    # without its metadata, what was an index of pandas is a column like others
-    return parquet.read_table(file, columns=[group, value]).to_pandas(ignore_metadata=True)
-
-
-def _check_columns(names: list[str], group: str, value: str) -> None:
-    for option, column in (("--group", group), ("--value", value)):
-        if column not in names:
-            raise ValueError(f"no column {column!r} ({option}) among {', '.join(map(repr, names))}")
-
-
-def _labels(text: pd.Series) -> pd.Series:
-    """Make labels numbers where nothing is lost by it, so that 2 comes before 10."""
-    text = text.where(text.str.strip() != "")
-    plain = text.str.fullmatch(r"0|-?[1-9]\d{0,17}")
-    return text.astype("int64") if plain.eq(True).all() else text
-
-
-def _numbers(values: pd.Series) -> pd.Series:
-    """Make values floats; anything that is neither a finite number nor missing is refused."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
-        raise ValueError(f"column {values.name!r} holds dates, not numbers")
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    strange = (numbers.isna() & values.notna()) | numbers.abs().eq(float("inf"))
-    if strange.any():
-        row = int(strange.to_numpy().argmax())
-        raise ValueError(
-            f"column {values.name!r} is not numeric: {int(strange.sum()):,} of {len(values):,} "
-            f"values are not finite numbers, the first {str(values.iloc[row])!r} in row {row + 1}"
-        )
-    return numbers
-
-
-def _complete(table: pd.DataFrame, drop_missing: bool) -> pd.DataFrame:
-    """Drop rows with a missing label or value, if told to, and say how many."""
-    missing = table.isna()
-    rows = int(missing.any(axis=1).sum())
-    if not rows:
-        return table
-    parts = " and ".join(
-        f"{count:,} without {column!r}" for column, count in missing.sum().items() if count
-    )
-    if not drop_missing:
-        raise ValueError(
-            f"{rows:,} of {len(table):,} rows are incomplete ({parts}); fill them in, or leave "
-            "them out with --drop-missing"
-        )
-    if rows == len(table):
-        raise ValueError(f"no complete rows are left: all {rows:,} are incomplete ({parts})")
-    typer.echo(f"Left out {rows:,} of {len(table):,} rows ({parts}).", err=True)
-    return table.dropna()
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    shown: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "delay": delay}
+    with tqdm(total=size, disable=None, **shown) as bar:
+        yield bar.update
 
 
 def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
@@ -445,7 +366,9 @@ def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
 
 
 def _write(estimates: pd.DataFrame, out: Path) -> None:
-    if _format_of(out) == "csv":
+    from ebfed.files import format_of
+
+    if format_of(out) == "csv":
         estimates.to_csv(out, index=False)
     else:
         estimates.to_parquet(out, index=False, engine="pyarrow")
@@ -456,6 +379,7 @@ def _fit_every_kind() -> None:
     import numpy as np
 
     from ebfed.estimators import BernoulliEB, GaussianEB
+    from ebfed.files import Tally
     from ebfed.streams import Stream, make_key
 
     def frozen(array: NDArray) -> NDArray:
@@ -473,5 +397,8 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(X, groups=groups)
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
+    for groups in (near, frozen(near)):  # as files are read
+        for X in (values, frozen(values)):
+            Tally().add(groups, X)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)

@@ -1,5 +1,6 @@
 """The command line: what it prints, writes and refuses."""
 
+import decimal
 import json
 import os
 import subprocess
@@ -7,12 +8,14 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 import ebfed as eb
-from ebfed import kernels
-from ebfed.cli import app
+from ebfed import files, kernels
+from ebfed.cli import _progress, app
 
 runner = CliRunner()
 
@@ -108,12 +111,12 @@ def test_fit_writes_every_group(file, rows, tmp_path, suffix):
 
 
 def test_fit_reads_parquet_like_csv(file, rows, tmp_path):
-    parquet = tmp_path / "rows.parquet"
-    rows.to_parquet(parquet)
+    plain = tmp_path / "rows.parquet"
+    rows.to_parquet(plain)
     outputs = []
     indexed = tmp_path / "indexed.parquet"
     rows.set_index("number").to_parquet(indexed)
-    for path in (file, parquet, indexed):
+    for path in (file, plain, indexed):
         result = invoke("fit", path, "--group", "number", "--value", "score")
         assert result.exit_code == 0, result.output
         outputs.append(result.stdout)
@@ -214,6 +217,138 @@ def test_other_mistakes(file, rows, tmp_path, monkeypatch):
     assert 'pip install "ebfed[parquet]"' in refusal("fit", fake, *columns)
 
 
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(files, "ROWS", 7)
+
+
+def fit_all(paths, out, *options):
+    columns = ("--group", "g", "--value", "x")
+    result = invoke("fit", *paths, *columns, "--out", out, *options)
+    assert result.exit_code == 0, result.output
+    return pd.read_parquet(out)
+
+
+ZONED = pd.date_range("2020-03-29", periods=20, freq="h", tz="Europe/Berlin")
+KINDS = {
+    "small integers": pa.array(range(20), pa.int8()),
+    "far integers": pa.array([code * 10**15 - 7 for code in range(20)]),
+    "large integers": pa.array([2**63 + code for code in range(20)], pa.uint64()),
+    "floats": pa.array([-0.5 + code for code in range(20)], pa.float32()),
+    "strings": pa.array([f"ö{code}" for code in range(20)]),
+    "large strings": pa.array([str(code) for code in range(20)], pa.large_string()),
+    "categories": pa.array([f"{code:02d}" for code in range(20)]).dictionary_encode(),
+    "days": pa.array(np.datetime64("1969-12-25") + np.arange(20)),
+    "times": pa.array(np.datetime64("1969-12-31T23:59:50", "us") + np.arange(20)),
+    "zoned times": pa.array(ZONED),
+    "booleans": pa.array([code > 9 for code in range(20)]),
+    "decimals": pa.array([decimal.Decimal(code) for code in range(20)]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_of_many_batches_in_many_files_is_that_of_one_table(kind, small_batches, tmp_path):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 20, 200)
+    x = 1e8 * (codes % 3) + rng.normal(size=200)
+    table = pa.table({"other": codes, "x": x, "g": KINDS[kind].take(pa.array(codes))})
+    paths = [tmp_path / f"{part}.parquet" for part in range(3)]
+    for path, piece in zip(paths, (table[:90], table[90:90], table[90:]), strict=True):
+        parquet.write_table(piece, path, row_group_size=40)
+    found = fit_all(paths, tmp_path / "out.parquet")
+    rows = table.to_pandas()
+    expected = eb.GaussianEB().fit(rows[["x"]], groups=rows["g"].astype(str)).posterior()
+    pd.testing.assert_frame_equal(
+        found.assign(g=found["g"].astype(str)).sort_values("g", ignore_index=True),
+        expected.to_frame(),
+        rtol=1e-10,
+        check_dtype=False,
+    )
+    assert found["g"].is_monotonic_increasing
+    assert type(found["g"].iloc[0]) is type(rows["g"].iloc[0])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_labels_of_many_files_are_numbers_if_all_are(suffix, small_batches, rows, tmp_path):
+    rows = rows.rename(columns={"number": "g", "score": "x"})
+    paths = [tmp_path / f"{part}{suffix}" for part in range(3)]
+    for path, piece in zip(paths, (rows[:50], rows[50:50], rows[50:]), strict=True):
+        piece.to_csv(path, index=False)
+    out = tmp_path / "out.parquet"
+    expected = eb.GaussianEB().fit(rows[["x"]], groups=rows["g"]).posterior().to_frame()
+    pd.testing.assert_frame_equal(fit_all(paths, out), expected)
+    last = write(tmp_path / "last.csv", "g,x\n01,1\n01,2\n")
+    assert fit_all([*paths, last], out)["g"].tolist()[:3] == ["01", "1", "10"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_what_is_wrong_is_counted_over_batches(suffix, small_batches, rows, tmp_path):
+    rows = rows[["fips", "score"]].set_axis(["g", "x"], axis=1)
+    holes = rows.copy()
+    holes.loc[[3, 20, 21, 22], "x"] = np.nan
+    holes.loc[[21, 100], "g"] = None
+    holes.loc[20, "g"] = "nobody"  # whose only row has no value
+    paths = [tmp_path / f"{name}{suffix}" for name in ("whole", "holes")]
+    for path, table in zip(paths, (rows, holes), strict=True):
+        table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path)
+    columns = ("--group", "g", "--value", "x")
+    line = refusal("fit", *paths, *columns)
+    assert line.startswith(f"ebfed: {paths[1]}: 5 of 120 rows are incomplete (2 without 'g' and 4")
+    result = invoke("fit", *paths, *columns, "--drop-missing")
+    assert result.stderr == "Left out 5 of 240 rows (2 without 'g' and 4 without 'x').\n"
+    whole = pd.concat([rows, holes.dropna()])
+    expected = eb.GaussianEB().fit(whole[["x"]], groups=whole["g"])
+    assert str(expected.summary()) in result.stdout
+    assert "nobody" not in result.stdout
+
+
+def test_strange_values_are_counted_over_batches(small_batches, tmp_path):
+    text = "g,x\n" + "a,1\n" * 30 + "a,n.a.\n" + "a,2\n" * 30 + "a,inf\n"
+    line = refusal("fit", write(tmp_path / "a.csv", text), "--group", "g", "--value", "x")
+    assert "2 of 62 values are not finite numbers, the first 'n.a.' in row 31" in line
+    path = write(tmp_path / "b.csv", "g,x\na,1e308\na,1e308\na,-1e308\n")
+    assert "too large for float64" in refusal("fit", path, "--group", "g", "--value", "x")
+
+
+def test_files_that_do_not_belong_together(file, rows, tmp_path):
+    columns = ("--group", "number", "--value", "score")
+    rows.to_parquet(first := tmp_path / "first.parquet")
+    rows.astype({"number": str}).to_parquet(second := tmp_path / "second.parquet")
+    line = refusal("fit", first, second, *columns)
+    assert line == f"ebfed: {second}: labels in 'number' are string, but int64 in {first}"
+    assert "are int64, but text in" in refusal("fit", file, first, *columns)
+    assert "2 files: no rows" in refusal(
+        "fit", *[write(tmp_path / f"{k}.csv", "number,score\n") for k in "ab"], *columns
+    )
+
+
+def test_many_groups_in_growing_tables():
+    rng = np.random.default_rng(1)
+    labels, x = rng.integers(0, 5000, 20_000) * 10**12, rng.normal(1e8, 1.0, 20_000)
+    words = labels.astype(str).astype(object)
+    numbers, texts = files.Tally(), files.Tally()
+    for rows in np.array_split(np.arange(20_000), 7):
+        numbers.add(labels[rows], x[rows])
+        codes, distinct = pd.factorize(words[rows])
+        texts.add(distinct, x[rows], codes)
+    expected = eb.Summary.from_rows(x, labels)
+    for tally in (numbers, texts):
+        order = np.argsort(tally.labels().astype(np.int64))
+        n, mean, scatter = (figure[order] for figure in tally.figures())
+        np.testing.assert_array_equal(n, expected.n)
+        np.testing.assert_allclose(mean, expected.mean[:, 0], rtol=1e-15)
+        np.testing.assert_allclose(scatter, expected.scatter[:, 0], rtol=1e-12)
+
+
+def test_progress_is_shown_on_a_terminal_only(file, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for shown in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda shown=shown: shown)
+        with _progress([file], delay=0) as progress:
+            progress(file.stat().st_size / 2)
+        assert ("B/s" in capsys.readouterr().err) == shown
+
+
 def test_one_group_is_said_not_warned(tmp_path):
     path = write(tmp_path / "rows.csv", "g,x\na,1\na,2\n")
     result = invoke("fit", path, "--group", "g", "--value", "x")
@@ -237,7 +372,7 @@ def test_county_refuses_a_file_for_a_directory(file):
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_warm_leaves_nothing_to_compile(rows):
+def test_warm_leaves_nothing_to_compile(rows, file):
     result = invoke("warm")
     assert result.exit_code == 0, result.output
     assert "Cache: " in result.stdout
@@ -247,4 +382,6 @@ def test_warm_leaves_nothing_to_compile(rows):
     eb.GaussianEB().fit(rows["score"], groups=rows["number"] * 10**9)
     eb.BernoulliEB().fit(rows[["won", "fips"]], groups="fips").predict()
     eb.GaussianEB().fit(rows["score"].to_list(), groups=rows["fips"].to_list())
+    for group in ("number", "fips"):
+        invoke("fit", file, "--group", group, "--value", "score")
     assert ready == {name: list(getattr(kernels, name).signatures) for name in kernels.__all__}

@@ -6,14 +6,16 @@ docstring; each has a NumPy reference of a few lines in ``tests/kernels``. Kerne
 first call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
-from ebfed.kernels.groups import number_integers, summarise_rows
+from ebfed.kernels.groups import add_rows, number_integers, number_more, summarise_rows
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
 
 __all__ = [
     "add_normals",
+    "add_rows",
     "fill_bernoulli",
     "fill_normals",
     "fill_uniforms",
     "number_integers",
+    "number_more",
     "summarise_rows",
 ]

@@ -4,13 +4,12 @@ import numpy as np
 
 from ebfed.kernels._jit import jit
 
+_MULTIPLIER = np.uint64(11400714819323198485)  # 2**64 over the golden ratio
+
 
 @jit
 def summarise_rows(values, codes, offset, size):
-    """Number, mean and centred sum of squares of the values of each group (Welford's update).
-
-    A group's three figures lie side by side, so that a row of an unsorted table costs one cache
-    miss rather than three; centring as it goes keeps every digit when means are large.
+    """Number, mean and centred sum of squares of the values of each group.
 
     Parameters
     ----------
@@ -24,21 +23,49 @@ def summarise_rows(values, codes, offset, size):
     ndarray of shape (size, 3)
         Columns: number of rows, mean, centred sum of squares.
     """
-    table = np.zeros((size, 3))
+    table = np.zeros((size, 4))
+    add_rows(table, values, codes, offset)
+    for group in range(size):
+        table[group, 1] += table[group, 2]
+        table[group, 2] = table[group, 3]
+    return table[:, :3]
+
+
+@jit
+def add_rows(table, values, codes, offset):
+    """Bring a table of summaries up to date with more rows (Welford's update).
+
+    A group's figures lie side by side, so that a row of an unsorted table costs one cache miss. The
+    mean is kept as its distance from the group's first value, which centres as well as any other
+    value of the group: no digit is lost however large means are, and however far apart.
+
+    Parameters
+    ----------
+    table : ndarray of shape (size, 4)
+        Columns: number of rows, first value, mean less the first value, centred sum of squares;
+        zeros where a group has no rows yet. Written to.
+    values : ndarray of shape (n_rows,)
+    codes : int64 ndarray of shape (n_rows,)
+        The group of each row, between `offset` and `offset + size - 1`.
+    offset : int
+    """
     for row in range(len(values)):
         group = np.uint64(codes[row] - offset)  # unsigned: no wrap-around test on each access
-        deviation = values[row] - table[group, 1]
         count = table[group, 0] + 1.0
-        mean = table[group, 1] + deviation / count
         table[group, 0] = count
-        table[group, 1] = mean
-        table[group, 2] += deviation * (values[row] - mean)
-    return table
+        if count == 1.0:
+            table[group, 1] = values[row]
+            continue
+        value = values[row] - table[group, 1]
+        deviation = value - table[group, 2]
+        mean = table[group, 2] + deviation / count
+        table[group, 2] = mean
+        table[group, 3] += deviation * (value - mean)
 
 
 @jit
 def number_integers(keys):
-    """Number distinct integers 0, 1, … in order of first appearance (open addressing).
+    """Number distinct integers 0, 1, … in order of first appearance.
 
     Parameters
     ----------
@@ -50,38 +77,85 @@ def number_integers(keys):
     first : int64 ndarray of shape (n_distinct,)
         Where each number first appears.
     """
-    # Fibonacci hashing: the top bits of a product spread neighbouring keys over the table
-    hashes = keys.view(np.uint64) * np.uint64(11400714819323198485)
-    bits = 10
-    slots = np.zeros((1 << bits, 2), np.int64)  # key, code + 1 (0: empty)
-    codes = np.empty(len(keys), np.int64)
-    first = np.empty(1 << bits, np.int64)
-    distinct = 0
-    for row in range(len(keys)):
-        place = _slot(slots, keys[row], hashes[row], bits)
-        if slots[place, 1] == 0:
-            first[distinct] = row
-            distinct += 1
-            slots[place, 0] = keys[row]
-            slots[place, 1] = distinct
-            codes[row] = distinct - 1
-            if 2 * distinct == len(slots):  # half full
-                bits += 2
-                slots = np.zeros((1 << bits, 2), np.int64)
-                for code in range(distinct):
-                    place = _slot(slots, keys[first[code]], hashes[first[code]], bits)
-                    slots[place, 0] = keys[first[code]]
-                    slots[place, 1] = code + 1
-                first = np.concatenate((first[:distinct], np.empty(1 << bits, np.int64)))
-        else:
-            codes[row] = slots[place, 1] - 1
-    return codes, first[:distinct].copy()
+    _, codes, first = number_more(np.zeros((1 << 10, 2), np.int64), 0, keys)
+    return codes, first
 
 
 @jit
-def _slot(slots, key, hash_, bits):
+def number_more(slots, distinct, keys):
+    """Go on numbering distinct integers where another block of them ended (open addressing).
+
+    Parameters
+    ----------
+    slots : int64 ndarray of shape (2**bits, 2)
+        Numbers given before: key, and number + 1 (0: empty). To begin, 2**10 rows of zeros.
+        Written to.
+    distinct : int
+        How many numbers there are.
+    keys : int64 ndarray of shape (n,)
+
+    Returns
+    -------
+    slots : int64 ndarray
+        For the next block.
+    codes : int64 ndarray of shape (n,)
+    first : int64 ndarray of shape (n_new,)
+        Where each new number first appears in `keys`.
+    """
+    # Fibonacci hashing: the top bits of a product spread neighbouring keys over the table
+    hashes = keys.view(np.uint64) * _MULTIPLIER
+    codes, first = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    row = new = 0
+    while True:
+        row, new = _number_until_full(slots, distinct, keys, hashes, codes, first, row, new)
+        if row == len(keys):
+            return slots, codes, first[:new].copy()
+        slots = _spread(slots)
+
+
+@jit
+def _number_until_full(slots, distinct, keys, hashes, codes, first, row, new):
+    """Number keys from `row` on until the table is half full."""
+    shift = _shift(slots)
+    for each in range(row, len(keys)):
+        place = _slot(slots, keys[each], hashes[each], shift)
+        if slots[place, 1] == 0:
+            if 2 * (distinct + new) >= len(slots):
+                return each, new
+            first[new] = each
+            new += 1
+            slots[place, 0] = keys[each]
+            slots[place, 1] = distinct + new
+        codes[each] = slots[place, 1] - 1
+    return len(keys), new
+
+
+@jit
+def _spread(slots):
+    """Give every key its place in a table four times as large."""
+    wider = np.zeros((4 * len(slots), 2), np.int64)
+    hashes = slots[:, 0].copy().view(np.uint64) * _MULTIPLIER
+    shift = _shift(wider)
+    for old in range(len(slots)):
+        if slots[old, 1] != 0:
+            place = _slot(wider, slots[old, 0], hashes[old], shift)
+            wider[place] = slots[old]
+    return wider
+
+
+@jit
+def _shift(slots):
+    """How far a hash is to be shifted to leave its top bits, as many as number the slots."""
+    shift = 64
+    while 1 << (64 - shift) < len(slots):
+        shift -= 1
+    return np.uint64(shift)
+
+
+@jit
+def _slot(slots, key, hash_, shift):
     """Where `key` lies in the table, or the empty place where it belongs."""
-    place = np.uint64(hash_ >> np.uint64(64 - bits))
+    place = np.uint64(hash_ >> shift)
     while slots[place, 1] != 0 and slots[place, 0] != key:
         place = np.uint64((place + np.uint64(1)) & np.uint64(len(slots) - 1))
     return place

@@ -128,11 +128,13 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return np.zeros(len(summary), np.int8)
 
     def describe(self, clients: Summary, memory: dict) -> dict[str, NDArray]:
-        """State numbers of rows, classes of consent, and the number of columns."""
+        """State numbers of rows, classes of consent, and columns."""
+        names = getattr(self, "feature_names_in_", np.empty(0, str))
         return {
             "n": clients.n,
             "consent": memory["consent"],
             "n_features": np.array([clients.n_features]),
+            "columns": np.array(["\n".join(names)]),
         }
 
     def local(
@@ -174,9 +176,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             client then.
         """
         channels, prior = self._channels(), self._make_prior()
-        features = np.unique(facts["n_features"])
-        if len(features) > 1:
-            raise ValueError(f"clients have different numbers of columns: {features.tolist()}.")
+        for name in ("n_features", "columns"):
+            if len(np.unique(facts[name])) > 1:
+                different = np.unique(facts[name]).tolist()
+                raise ValueError(f"clients have different columns: {different}.")
         spread = any(
             channel.identifies_spread and np.any(facts["consent"] == index)
             for index, channel in enumerate(channels.values())
@@ -192,7 +195,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             "n_rounds": len(WAVES) if waves else 1,
             "done": False,
             "key": key,
-            "n_features": int(features[0]),
+            "n_features": int(facts["n_features"][0]),
+            "columns": str(facts["columns"][0]),
             "n": facts["n"],
             "consent": facts["consent"],
             "heard": [],
@@ -286,6 +290,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self._learn(self.broadcast(state))
         self._elsewhere = True
         self.n_features_in_ = state["n_features"]
+        if state["columns"]:
+            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
         self._remember(Style(), True)
         n = state["n"]
         nothing = np.zeros((len(n), state["n_features"]))

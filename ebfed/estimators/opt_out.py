@@ -14,7 +14,6 @@ from ebfed.channels.report import box
 from ebfed.clients import Summary
 from ebfed.engines import Engine
 from ebfed.estimators.gaussian import GaussianEB
-from ebfed.estimators.location import LocationEstimator
 from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import Normal, Posterior, Prior
@@ -183,7 +182,7 @@ class OptOutMean(GaussianEB):
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the round: how much noise private clients are to add."""
         self._check()
-        return LocationEstimator.start(self, facts, key)
+        return super().start(facts, key)
 
     def _settle(self, state: dict, guess: Any) -> dict:
         settings: dict[str, dict] = {"private": {}, "open": {}}

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import ebfed as eb
+import ebfed.streams
 from ebfed import channels as ch
 from ebfed.priors import Normal
 
@@ -239,3 +240,52 @@ def test_a_mixed_budget_beats_every_single_class():
         error = worse.std(ddof=1) / np.sqrt(runs)
         print(f"{name}: {np.mean(values) - oracle:.5f}, {worse.mean() / error:.1f} s.e. worse")
         assert worse.mean() > 3 * error, name
+
+
+def test_a_federation_of_nodes_by_hand():
+    """Three nodes with a third of the groups each, and a server without rows."""
+    est = fit(variances=None)
+    rows, key = CLASS[GROUPS], np.array([3, 4], np.uint64)
+    nodes = []
+    for first, last in ((0, 90), (90, 200), (200, M)):
+        mine = (first <= GROUPS) & (last > GROUPS)
+        table = pd.DataFrame({"x": X[mine], "county": GROUPS[mine], "choice": rows[mine]})
+        node = fit(variances=None)
+        nodes.append((node, *node.prepare(table, groups="county", consent="choice")))
+
+    class Hands(eb.engines.Cohort):
+        def __init__(self):
+            self.facts = [node.describe(clients, memory) for node, clients, memory in nodes]
+
+        def ask(self, sent, round_, turn):
+            first, messages = 0, []
+            for node, clients, memory in nodes:
+                memory["turn"] = turn[first : first + len(clients)]
+                stream = eb.streams.Stream(key, round_, first)
+                message, kept = node.local(sent, memory, clients, stream)
+                memory |= kept
+                messages.append(message)
+                first += len(clients)
+            return messages
+
+    state = est.converse(Hands(), key)
+    for node, clients, memory in nodes:
+        node.finish(est.broadcast(state), memory, clients)
+    whole = fit(variances=None)
+    clients, memory = whole.prepare(X, groups=GROUPS, consent=rows)
+    cohort = eb.engines.Blocks(eb.engines.Local(), whole, clients, memory, key)
+    whole.finish(whole.broadcast(whole.converse(cohort, key)), cohort.memory, clients)
+    together = np.concatenate([node.predict() for node, *_ in nodes])
+    np.testing.assert_array_equal(together, whole.predict())
+
+    server = est.conclude(state)
+    assert server.feature_names_in_.tolist() == ["x"]
+    assert server.log_likelihood_ == whole.log_likelihood_
+    assert server.privacy_["clients"].tolist() == whole.privacy_["clients"].tolist()
+    assert np.isnan(server.privacy_["clipped"]).all()
+    assert "strict: Gaussian(" in str(server.summary())
+    with pytest.raises(ValueError, match="clients kept their figures"):
+        server.predict()
+    # to a server that does not know who is who, every group is a new one
+    new = server.posterior(pd.DataFrame({"x": X}), groups=GROUPS).mean[:, 0]
+    np.testing.assert_allclose(new, whole.predict(), atol=0.05)

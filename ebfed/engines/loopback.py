@@ -1,0 +1,384 @@
+"""A federation on one machine: a SuperLink and its SuperNodes as processes, on loopback only.
+
+For trying out what will later run between machines, and for tests. Every process is a session of
+its own, so that a terminal's ctrl-C does not reach it and nothing else is ended with it; which
+ones there are is written down in the folder before anything else can go wrong, and `down` ends
+exactly those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["Federation", "make_certificates"]
+
+HOST = "127.0.0.1"
+# Seconds until a process that has said nothing is taken for one that does not start.
+PATIENCE = 60.0
+# Nothing is reported to the makers of Flower, and nothing installed behind the user's back.
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",
+    "NO_COLOR": "1",
+}
+
+
+class Federation:
+    """A SuperLink and SuperNodes on this machine.
+
+    Parameters
+    ----------
+    directory : path
+        Where certificates, logs and the numbers of processes are kept.
+
+    Examples
+    --------
+    >>> with Federation("trial").up({"north": {}, "south": {}}) as federation:  # doctest: +SKIP
+    ...     federation.run("trial/app")
+    """
+
+    def __init__(self, directory: str | Path):
+        self.directory = Path(directory).resolve()
+        self._file = self.directory / "processes.json"
+        self._children: list[subprocess.Popen] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    def up(self, nodes: Mapping[str, Mapping[str, Any]], *, tls: bool = False) -> Self:
+        """Start a SuperLink, and a SuperNode for each name.
+
+        Parameters
+        ----------
+        nodes : dict of dicts
+            Names, and what the node-config of each holds besides ``name``: numbers and strings.
+            Relative paths of apps are relative to the directory.
+        tls : bool
+            Encrypt, with certificates made for this machine.
+
+        Raises
+        ------
+        RuntimeError
+            If it runs already, or does not start; then nothing is left running.
+        """
+        if self.status():
+            raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
+        for name in nodes:
+            if not re.fullmatch(r"[\w.-]+", name) or name == "superlink":
+                raise ValueError(f"names of nodes are letters, digits, ., _ and -; {name!r} came.")
+        for folder in ("logs", "flower"):
+            (self.directory / folder).mkdir(parents=True, exist_ok=True)
+        port, *ports = _free_ports(1 + len(nodes))
+        certificates = self.directory / "certificates"
+        server, client, connection = ["--insecure"], ["--insecure"], "insecure = true"
+        if tls:
+            make_certificates(certificates)
+            authority = str(certificates / "ca.crt")
+            server = ["--ssl-ca-certfile", authority]
+            server += ["--ssl-certfile", str(certificates / "server.pem")]
+            server += ["--ssl-keyfile", str(certificates / "server.key")]
+            client = ["--root-certificates", authority]
+            connection = f"root-certificates = {json.dumps(authority)}"
+        (self.directory / "flower" / "config.toml").write_text(
+            f'[superlink.loopback]\naddress = "{HOST}:{port}"\n{connection}\n'
+        )
+        try:
+            self._start(
+                "superlink",
+                *["flower-superlink", *server, "--host", HOST, "--port", str(port)],
+                "--disable-runtime-dependency-installation",
+            )
+            root = certificates / "ca.crt" if tls else None
+            self._wait("superlink", self._children[0], lambda: _answers(port, root))
+            for (name, config), own in zip(nodes.items(), ports, strict=True):
+                self._start(
+                    name,
+                    *["flower-supernode", *client, "--superlink", f"{HOST}:{port}"],
+                    *["--host", HOST, "--port", str(own)],
+                    *["--node-config", _words({"name": name, **config})],
+                )
+            for name, child in zip(nodes, self._children[1:], strict=True):
+                self._wait(name, child, partial(self._says, name, "SuperNode ID:"))
+            self._note_helpers()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> int:
+        """Run an app and print what it prints, until it ends.
+
+        Parameters
+        ----------
+        app : path
+            The folder of its ``pyproject.toml``.
+        config : dict, optional
+            Numbers and strings that replace those of its run-config.
+
+        Returns
+        -------
+        int
+            0 if the app was started. How the fit went is in what it wrote.
+        """
+        command = [_program("flwr"), "run", str(app), "loopback", "--stream"]
+        if config:
+            command += ["--run-config", _words(config)]
+        return subprocess.run(command, env=self._environment(), check=False).returncode
+
+    def status(self) -> dict[str, int]:
+        """Return what is running: names, and the process group of each."""
+        return {
+            name: group for name, (group, began) in self._noted().items() if _lives(group, began)
+        }
+
+    def down(self, patience: float = 5.0) -> None:
+        """End every process that was started, the deaf ones by force.
+
+        Raises
+        ------
+        RuntimeError
+            If one is still there afterwards.
+        """
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            for group in self.status().values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, sign)
+            end = time.monotonic() + patience
+            while (left := self.status()) and time.monotonic() < end:
+                self._reap()
+                time.sleep(0.1)
+            self._reap()
+            if not left:
+                self._file.unlink(missing_ok=True)
+                return
+        raise RuntimeError(f"process groups that do not end: {left}")
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        with open(self._log(name), "wb") as log:
+            child = subprocess.Popen(
+                [_program(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        self._children.append(child)
+        self._note({name: child.pid})
+
+    def _environment(self) -> dict[str, str]:
+        # the SuperLink finds its helpers by name
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        home = str(self.directory / "flower")
+        return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": home}
+
+    def _wait(self, name: str, child: subprocess.Popen, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            if child.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{name} did not start; {self._log(name)} says why.")
+            time.sleep(0.1)
+
+    def _log(self, name: str) -> Path:
+        return self.directory / "logs" / f"{name}.log"
+
+    def _says(self, name: str, words: str) -> bool:
+        return words in self._log(name).read_text(errors="replace")
+
+    # What runs is noted by process group and the time its first process began: a number that the
+    # system has given to someone else since is not taken for ours.
+
+    def _noted(self) -> dict[str, tuple[int, str]]:
+        return json.loads(self._file.read_text()) if self._file.exists() else {}
+
+    def _note(self, groups: Mapping[str, int]) -> None:
+        noted = self._noted() | {name: (group, _began(group)) for name, group in groups.items()}
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps(noted, indent=1))
+        os.replace(temporary, self._file)
+
+    def _note_helpers(self) -> None:
+        """Note groups that helpers of ours have made of themselves, as the SuperLink's does."""
+        groups = {group for group, _ in self._noted().values()}
+        ours, rows = set(groups), _processes()
+        for _ in rows:  # generation after generation
+            ours |= {pid for pid, parent, *_ in rows if parent in ours}
+        others = {group for pid, _, group, *_ in rows if pid in ours} - groups
+        self._note({f"helper-{group}": group for group in others})
+
+    def _reap(self) -> None:
+        for child in self._children:
+            child.poll()
+
+
+def _processes() -> list[tuple[int, int, int, str, str]]:
+    """Return number, parent, group, state and beginning of every process."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,lstart="],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C"},
+    ).stdout
+    rows = (line.split(None, 4) for line in listed.splitlines())
+    return [(int(a), int(b), int(c), state, began.strip()) for a, b, c, state, began in rows]
+
+
+def _began(pid: int) -> str:
+    return next((began for number, *_, began in _processes() if number == pid), "")
+
+
+def _lives(group: int, began: str) -> bool:
+    """Tell whether a process of the group that we noted is running."""
+    members = [row for row in _processes() if row[2] == group and not row[3].startswith("Z")]
+    return bool(members) and all(row[4] == began for row in members if row[0] == group)
+
+
+def _answers(port: int, root: Path | None) -> bool:
+    """Tell whether the SuperLink answers."""
+    handlers: list[Any] = [urllib.request.ProxyHandler({})]  # no proxy for this very machine
+    if root is not None:
+        context = ssl.create_default_context(cafile=str(root))
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    address = f"{'http' if root is None else 'https'}://{HOST}:{port}/health"
+    try:
+        urllib.request.build_opener(*handlers).open(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _words(config: Mapping[str, Any]) -> str:
+    """Write settings as Flower reads them: a string is all between two quotes, with no escapes."""
+    for key, value in config.items():
+        if isinstance(value, str) and re.search(r'["\\\n]', value):
+            raise ValueError(
+                f"{key} must hold no quotes, backslashes or line ends; {value!r} came."
+            )
+    return " ".join(
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        raise RuntimeError(f'{name} is part of Flower: pip install "ebfed[flower]"')
+    return found
+
+
+def make_certificates(directory: Path, days: int = 30) -> None:
+    """Make an authority and the certificate of a server on this machine, for trials.
+
+    Parameters
+    ----------
+    directory : path
+        Gets ``ca.crt``, ``server.pem`` and ``server.key``. The authority's own key is not kept:
+        nothing else can be signed with it.
+    days : int
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+    authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    now = datetime.datetime.now(datetime.UTC)
+    issuer = named("ebfed trial authority")
+
+    def certificate(subject: x509.Name, key: Any, extensions: list[tuple[Any, bool]]) -> bytes:
+        builder = x509.CertificateBuilder(
+            issuer,
+            subject,
+            key.public_key(),
+            x509.random_serial_number(),
+            now - datetime.timedelta(minutes=5),  # clocks differ
+            now + datetime.timedelta(days=days),
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        signed = builder.sign(authority, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def usage(**allowed: bool) -> x509.KeyUsage:
+        every = ["digital_signature", "content_commitment", "key_encipherment", "key_cert_sign"]
+        every += ["data_encipherment", "key_agreement", "crl_sign", "encipher_only"]
+        return x509.KeyUsage(**(dict.fromkeys([*every, "decipher_only"], False) | allowed))
+
+    names = x509.SubjectAlternativeName(
+        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
+    )
+    files = {
+        "ca.crt": certificate(
+            issuer,
+            authority,
+            [
+                (x509.BasicConstraints(ca=True, path_length=0), True),
+                (usage(key_cert_sign=True, crl_sign=True), True),
+                (x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), False),
+            ],
+        ),
+        "server.pem": certificate(
+            named("localhost"),
+            own,
+            [
+                (x509.BasicConstraints(ca=False, path_length=None), True),
+                (usage(digital_signature=True), True),
+                (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+                (names, False),
+                (
+                    x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+                    False,
+                ),
+            ],
+        ),
+        "server.key": own.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        path = directory / name
+        path.touch(mode=0o600 if name.endswith(".key") else 0o644)
+        path.write_bytes(content)

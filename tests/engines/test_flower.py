@@ -1,0 +1,298 @@
+"""A cohort behind a grid that is not there: order, silence, duplicates, refusals."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from sklearn.base import clone
+
+import ebfed as eb
+from ebfed.channels import Gaussian
+from ebfed.engines import flower
+from ebfed.engines.flower import FlowerCohort, Node, load_fit, serve
+from ebfed.wire import pack, unpack
+
+rng = np.random.default_rng(1)
+GROUPS = np.repeat([f"g{i:02d}" for i in range(40)], 4)
+X = np.repeat(rng.normal(3, 1, 40), 4) + rng.normal(size=160)
+NAMES = ("a", "b", "c", "d")
+PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range="private")
+GUESS = eb.Guess(mean=(0, 6), spread=1)
+IN_WAVES = eb.GaussianEB(channel=PRIVATE, guess=GUESS, variances=1.0, random_state=3)
+
+
+class Grid:
+    """Nodes in this process; what each does with a message is a function of it."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+        self.waiting = []  # (looks left until it arrives, message)
+        self.numbers = itertools.count()
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = name = f"m{next(self.numbers)}"
+            replies = self.nodes[message.metadata.dst_node_id](message)
+            self.waiting += replies
+            yield name
+
+    def pull_messages(self, names):
+        arrived = [reply for looks, reply in self.waiting if looks <= 0]
+        self.waiting = [(looks - 1, reply) for looks, reply in self.waiting if looks > 0]
+        return arrived
+
+
+def good(node, looks=0):
+    def answer(message):
+        content = flower._unpack(message)
+        return [(looks, flower._reply(message, node.answer(1, content)))]
+
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_run(monkeypatch):
+    monkeypatch.setattr(flower, "POLL", 0.001)
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Make nodes that answer as they should, each with a quarter of the groups."""
+
+    def make(estimator, seed=0, names=NAMES):
+        def node(name, rows):
+            load = lambda: {"X": X[rows], "groups": GROUPS[rows]}  # noqa: E731
+            return Node(name, estimator, load, tmp_path / name, seed)
+
+        blocks = np.array_split(np.arange(160), len(names))
+        return [node(name, rows) for name, rows in zip(names, blocks, strict=True)]
+
+    return make
+
+
+def fit(estimator, grid, out, nodes=4, quorum=1.0, deadline=5.0):
+    return serve(estimator, FlowerCohort(grid, nodes, quorum=quorum, deadline=deadline), out)
+
+
+def participants(out):
+    table = pd.read_csv(out / "participants.csv", keep_default_na=False)
+    return {(row.exchange, row.node): (row.status, row.detail) for row in table.itertuples()}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [eb.GaussianEB(), IN_WAVES],
+    ids=["exact", "private in waves"],
+)
+def test_is_the_fit_of_one_process(nodes, tmp_path, estimator):
+    made = nodes(estimator, seed=3)
+    # whoever comes first, nodes are taken by name
+    order = [(11, made[2], 3), (2, made[0], 5), (35, made[3], 0), (4, made[1], 1)]
+    grid = Grid({number: good(node, looks) for number, node, looks in order})
+    fitted = fit(estimator, grid, tmp_path / "out")
+    here = clone(estimator).fit(X, groups=GROUPS)
+    np.testing.assert_allclose(fitted.prior_.mean_, here.prior_.mean_, rtol=1e-12)
+    np.testing.assert_allclose(fitted.prior_.variance_, here.prior_.variance_, rtol=1e-12)
+    tables = [pd.read_csv(tmp_path / name / "run-1" / "estimate.csv") for name in NAMES]
+    expected = here.posterior().to_frame().reset_index(drop=True)
+    pd.testing.assert_frame_equal(
+        pd.concat(tables, ignore_index=True), expected, rtol=1e-12, check_dtype=False
+    )
+    assert {status for status, _ in participants(tmp_path / "out").values()} == {"answered"}
+
+
+def test_fit_can_be_loaded(nodes, tmp_path):
+    estimator = IN_WAVES
+    grid = Grid(dict(enumerate(map(good, nodes(estimator)))))
+    fitted, loaded = fit(estimator, grid, tmp_path), load_fit(estimator, tmp_path)
+    assert str(loaded.summary()) == str(fitted.summary())
+    pd.testing.assert_frame_equal(loaded.privacy_, fitted.privacy_)
+    np.testing.assert_array_equal(
+        loaded.predict(X[:8], groups=GROUPS[:8]), fitted.predict(X[:8], groups=GROUPS[:8])
+    )
+    kept = unpack((tmp_path / "fit.ebfed").read_bytes())
+    assert not {"heard", "key"} & kept.keys()
+
+
+def silent(message):
+    return []
+
+
+def crash(message):
+    """What a SuperLink says of a node: from itself, and quoting what it should not."""
+    reply = Message(Error(8, "row 12 holds 4711"), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = 1
+    return [(0, reply)]
+
+
+def babble(message):
+    record = ConfigRecord({"packed": b"\x80\x04K\x01."})
+    return [(0, Message(RecordDict({"ebfed": record}), reply_to=message))]
+
+
+def mistaken(message):
+    return [(0, flower._reply(message, {"nobody": 1}))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (silent, ("silent", "")),
+        (crash, ("failed", "Flower's error code 8")),
+        (babble, ("failed", "an answer that cannot be read")),
+        (mistaken, ("failed", "an answer to something else")),
+    ],
+)
+@pytest.mark.parametrize("exchange", ["roll call", "round 1", "result"])
+def test_survivors_are_fitted(nodes, tmp_path, kind, what, exchange):
+    estimator = eb.GaussianEB()
+    made = nodes(estimator)
+    asked = []
+
+    def fourth(message):
+        asked.append(message.metadata.group_id)
+        return (kind if message.metadata.group_id == exchange else good(made[3]))(message)
+
+    grid = Grid({**dict(enumerate(map(good, made[:3]))), 3: fourth})
+    fitted = fit(estimator, grid, tmp_path / "out", list(NAMES), quorum=3, deadline=0.3)
+    others = slice(None) if exchange == "result" else slice(120)
+    here = eb.GaussianEB().fit(X[others], groups=GROUPS[others])
+    np.testing.assert_allclose(fitted.prior_.mean_, here.prior_.mean_, rtol=1e-12)
+    said = participants(tmp_path / "out")
+    if exchange == "roll call" and kind is not silent:  # whose it was is not known
+        assert said[exchange, "node 3"] == what
+        assert said[exchange, "d"] == ("silent", "")
+    else:
+        assert said[exchange, "d"] == what
+    assert "4711" not in (tmp_path / "out" / "participants.csv").read_text()
+    expected = ["roll call", "round 1", "result"]
+    assert asked == (["roll call"] if exchange == "roll call" else expected)
+    assert load_fit(estimator, tmp_path / "out").prior_.mean_ == fitted.prior_.mean_
+
+
+@pytest.mark.parametrize("exchange", ["roll call", "round 1"])
+def test_below_quorum_nothing_is_estimated(nodes, tmp_path, exchange):
+    estimator = eb.GaussianEB()
+    made = nodes(estimator)
+
+    def fourth(message):
+        return (silent if message.metadata.group_id == exchange else good(made[3]))(message)
+
+    grid = Grid({**dict(enumerate(map(good, made[:3]))), 3: fourth})
+    with pytest.raises(RuntimeError, match=rf"{exchange}: 3 of 4 .* 4 are needed \(d silent\)"):
+        fit(estimator, grid, tmp_path / "out", list(NAMES), deadline=0.2)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["participants.csv"]
+    assert participants(tmp_path / "out")[exchange, "d"] == ("silent", "")
+    assert not list(tmp_path.rglob("estimate.csv"))
+
+
+def test_a_node_that_fails_is_named_by_the_kind_of_failure(nodes, tmp_path):
+    estimator = eb.GaussianEB()
+    made = nodes(estimator)
+    made[1]._load = lambda: {"X": ["secret"]}
+    grid = Grid(dict(enumerate(map(good, made))))
+    fit(estimator, grid, tmp_path / "out", quorum=3)
+    said = participants(tmp_path / "out")["roll call", "b"]
+    assert said == ("failed", "ValueError; the node's own errors.log says more")
+
+
+def test_late_and_second_answers_are_ignored(nodes, tmp_path):
+    estimator = IN_WAVES  # three rounds
+    made = nodes(estimator, seed=3)
+
+    def twice(message):
+        ((_, reply),) = good(made[0])(message)
+        other = flower._reply(message, {"name": "a", "message": {"all clients": {}}})
+        return [(0, reply), (0, other), (3, reply)]
+
+    late = []
+
+    def slow(message):
+        answers = good(made[3])(message)
+        if message.metadata.group_id == "round 2":
+            late.append(message)
+            return [(400, answers[0][1])]
+        return answers
+
+    grid = Grid({0: twice, 1: good(made[1]), 2: good(made[2]), 3: slow})
+    fitted = fit(estimator, grid, tmp_path / "out", quorum=3, deadline=0.2)
+    said = participants(tmp_path / "out")
+    assert said["round 2", "d"] == ("silent", "")
+    assert ("round 3", "d") not in said
+    assert said["result", "d"] == ("answered", "") or said["result", "d"] == ("silent", "")
+    assert len(late) == 1
+    assert fitted.privacy_["clients"].sum() == 40  # all that were invited
+
+
+def test_two_nodes_of_one_name_are_refused(nodes, tmp_path):
+    made = nodes(eb.GaussianEB(), names=("a", "b", "b", "c"))
+    grid = Grid(dict(enumerate(map(good, made))))
+    with pytest.raises(RuntimeError, match="two nodes have the same name: 'b'"):
+        fit(eb.GaussianEB(), grid, tmp_path / "out", quorum=1)
+
+
+def test_strangers_are_not_listened_to(nodes, tmp_path):
+    estimator = eb.GaussianEB()
+    grid = Grid(dict(enumerate(map(good, nodes(estimator)))))
+    fit(estimator, grid, tmp_path / "out", ["a", "c"])
+    said = participants(tmp_path / "out")
+    assert said["roll call", "b"] == ("not invited", "")
+    assert ("round 1", "b") not in said
+    assert not (tmp_path / "b" / "run-1").exists()
+
+
+def test_nodes_that_come_later_are_asked(nodes, tmp_path):
+    estimator = eb.GaussianEB()
+    made = nodes(estimator)
+    grid = Grid({0: good(made[0])})
+    looks = itertools.count()
+
+    def there():
+        if next(looks) == 5:
+            grid.nodes |= {i: good(made[i]) for i in (1, 2, 3)}
+        return list(grid.nodes)
+
+    grid.get_node_ids = there
+    assert fit(estimator, grid, tmp_path / "out").prior_.n_parameters_
+
+
+def test_more_nodes_than_invited_are_welcome(nodes, tmp_path):
+    made = nodes(eb.GaussianEB())
+    grid = Grid({i: good(node, looks=10 * (i == 0)) for i, node in enumerate(made)})
+    fitted = fit(eb.GaussianEB(), grid, tmp_path / "out", nodes=2)
+    here = eb.GaussianEB().fit(X, groups=GROUPS)
+    np.testing.assert_allclose(fitted.prior_.mean_, here.prior_.mean_, rtol=1e-12)
+
+
+def test_missing_nodes_are_counted(nodes, tmp_path):
+    grid = Grid(dict(enumerate(map(good, nodes(eb.GaussianEB())[:2]))))
+    with pytest.raises(RuntimeError, match=r"2 of 4 nodes .* never connected \(1\) silent"):
+        fit(eb.GaussianEB(), grid, tmp_path / "out", deadline=0.1)
+
+
+def test_apps_are_made():
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    app = flower.server_app(eb.GaussianEB(), 3, quorum=1.0, deadline=5.0, out="result")
+    assert isinstance(app, ServerApp)
+    assert isinstance(flower.client_app(eb.GaussianEB(), lambda context: {}), ClientApp)
+    with pytest.raises(ValueError, match="quorum must be"):
+        flower.server_app(eb.GaussianEB(), 3, quorum=7, deadline=5.0, out="result")
+
+
+def test_pack_of_a_request_is_small(nodes):
+    """Each node gets its own turns, not those of all."""
+    answer = nodes(eb.GaussianEB())[0].answer(1, {"exchange": "roll call"})
+    assert len(pack(answer)) < 1000

@@ -1,0 +1,156 @@
+"""A node: what it answers, keeps and writes down, without any network."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+from ebfed.channels import Gaussian
+from ebfed.engines.flower import Node, _check_invitation
+from ebfed.wire import pack, unpack
+
+ROWS = {"X": np.array([1.0, 2.0, 4.0, 5.0]), "groups": np.array(["a", "a", "b", "b"])}
+PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range=(0.0, 10.0))
+
+
+def node(path, estimator=None, load=lambda: ROWS, seed=0):
+    estimator = eb.GaussianEB(channel=PRIVATE) if estimator is None else estimator
+    return Node("north", estimator, load, path, seed)
+
+
+def question(round_=0, **others):
+    sent = {"round": round_, "done": False, "settings": {"all clients": {}}}
+    turn = np.zeros(2, np.int8)
+    return {"exchange": "round", "round": round_, "sent": sent, "turn": turn, "first": 0} | others
+
+
+def ledger(path):
+    return [json.loads(line) for line in (path / "ledger.jsonl").read_text().splitlines()]
+
+
+def test_states_facts(tmp_path):
+    answer = node(tmp_path).answer(1, {"exchange": "roll call"})
+    assert answer["name"] == "north"
+    assert answer["clients"] == 2
+    assert answer["facts"]["n"].tolist() == [2, 2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_never_draws_twice_for_a_question(tmp_path):
+    first = node(tmp_path, seed=None if _opendp() else 0).answer(7, question())
+    # as after a restart, asked again with other words
+    again = node(tmp_path, seed=5).answer(7, question(first=3, turn=np.full(2, -1, np.int8)))
+    assert pack(first) == pack(again)
+    assert len(ledger(tmp_path)) == 1
+    # another run is another question
+    assert pack(node(tmp_path, seed=5).answer(8, question())) != pack(first)
+    assert [row["run"] for row in ledger(tmp_path)] == ["7", "8"]
+
+
+def _opendp():
+    try:
+        import opendp  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_ledger_says_what_was_promised(tmp_path):
+    node(tmp_path).answer(7, question())
+    (row,) = ledger(tmp_path)
+    assert row["epsilon"] == 1.0
+    assert row["delta"] == 1e-5
+    assert row["clients"] == 2
+    assert "Gaussian" in row["what"]
+
+
+def test_ledger_comes_before_the_answer(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("ebfed.engines.flower._write", full)
+    answer = node(tmp_path).answer(7, question())
+    assert answer.keys() == {"name", "failure"}
+    assert len(ledger(tmp_path)) == 1
+
+
+def test_a_failure_says_nothing_of_data(tmp_path):
+    def load():
+        raise KeyError("patient 4711 has 12.5")
+
+    answer = node(tmp_path, load=load).answer(7, {"exchange": "roll call"})
+    assert answer == {
+        "name": "north",
+        "failure": "KeyError; the node's own errors.log says more",
+    }
+    assert "patient 4711" in (tmp_path / "errors.log").read_text()
+
+
+def test_a_server_cannot_loosen_a_promise(tmp_path):
+    request = question()
+    request["sent"]["settings"] = {"all clients": {"epsilon": 50.0}}
+    answer = node(tmp_path).answer(7, request)
+    assert answer["failure"].startswith("ValueError")
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_rows_that_changed_are_noticed(tmp_path):
+    answer = node(tmp_path).answer(7, question(turn=np.zeros(5, np.int8)))
+    assert answer["failure"].startswith("ValueError")
+
+
+@pytest.mark.parametrize("request_", [{}, {"exchange": "rows"}, {"exchange": "round"}])
+def test_questions_that_make_no_sense_are_failures(tmp_path, request_):
+    assert "failure" in node(tmp_path).answer(7, request_)
+
+
+def test_a_directory_is_needed():
+    answer = node(None).answer(7, {"exchange": "roll call"})
+    assert answer["failure"].startswith("ValueError")
+
+
+def test_result_is_written_at_home(tmp_path):
+    estimator = eb.GaussianEB()
+    clients, memory = estimator.prepare(**ROWS)
+    here = node(tmp_path, estimator)
+    message = here.answer(7, question())["message"]
+    state = estimator.start(estimator.describe(clients, memory), np.zeros(2, np.uint64))
+    sent = estimator.broadcast(estimator.update(state, message))
+    assert here.answer(7, {"exchange": "result", "sent": unpack(pack(sent))}) == {"name": "north"}
+    table = pd.read_csv(tmp_path / "run-7" / "estimate.csv")
+    expected = eb.GaussianEB().fit(**ROWS).posterior().to_frame()
+    np.testing.assert_allclose(table["estimate"], expected["estimate"], rtol=1e-12)
+    assert "GaussianEB" in (tmp_path / "run-7" / "summary.txt").read_text()
+    assert not list(tmp_path.rglob("*.new"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "quorum", "deadline", "what"),
+    [
+        (0, 1, 1, "nodes must be"),
+        (True, 1, 1, "nodes must be"),
+        ("abc", 1, 1, "nodes must be"),
+        (["a", "a"], 1, 1, "nodes must be"),
+        ([], 1, 1, "nodes must be"),
+        (3, 4, 1, "quorum must be a number of nodes from 1 to 3"),
+        (3, 0, 1, "quorum must be"),
+        (3, 1.5, 1, "quorum must be"),
+        (3, True, 1, "quorum must be"),
+        (3, 1, 0, "deadline must be"),
+        (3, 1, np.inf, "deadline must be"),
+        (3, 1, np.nan, "deadline must be"),
+    ],
+)
+def test_arguments(nodes, quorum, deadline, what):
+    with pytest.raises(ValueError, match=what):
+        _check_invitation(nodes, quorum, deadline)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "quorum", "needed"),
+    [(5, 1.0, 5), (5, 1, 1), (5, 0.5, 3), (100, 0.55, 55)],
+)
+def test_quorum(nodes, quorum, needed):
+    assert _check_invitation(nodes, quorum, 1)[1] == needed

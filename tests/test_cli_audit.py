@@ -24,7 +24,7 @@ def test_audit_prints_a_table():
     assert sum(line.startswith("OneBit ") for line in lines) == 4
     assert lines[-3].startswith("None of 38 promises is refuted")
     assert "probability 0.9999" in lines[-2]
-    assert lines[-1] == "Promising nothing: Clip, Exact, Quantizer."
+    assert lines[-1] == "Promising nothing: AddNoise, Clip, Exact, Quantizer."
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
 
@@ -35,7 +35,7 @@ def test_audit_as_json():
     found = json.loads(result.stdout)
     assert found["passed"] is True
     assert found["simulations"] == 3000
-    assert found["unpromised"] == ["Clip", "Exact", "Quantizer"]
+    assert found["unpromised"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
     rows = {row["name"]: row for row in found["table"]}
     assert rows["Gaussian"]["delta"] == 1e-4
     assert rows["OneBit"]["channel"] == "OneBit(epsilon=1.0, range=(0, 1))"

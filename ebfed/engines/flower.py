@@ -100,6 +100,7 @@ def client_app(
     load: Callable[[Any], Mapping[str, Any]],
     *,
     directory: str | Path | None = None,
+    budget: float = math.inf,
     seed: int | None = None,
 ) -> Any:
     """Make the program of a node.
@@ -116,6 +117,9 @@ def client_app(
     directory : path, optional
         Where the node keeps its own results, ledger and log; ``directory`` of the node-config if
         None. Two nodes on one machine need two.
+    budget : float, optional
+        Sum of the epsilons of all runs that this node will take part in; a round beyond it is
+        refused. Groups that opted out do not count.
     seed : int, optional
         For tests: noise is then that of a fit in one process with this ``random_state``, and
         protects nobody.
@@ -134,7 +138,7 @@ def client_app(
         config = context.node_config
         name = str(config.get("name", config.get("partition-id", context.node_id)))
         own = config.get("directory") if directory is None else directory
-        node = Node(name, estimator, lambda: load(context), own, seed)
+        node = Node(name, estimator, lambda: load(context), own, budget=budget, seed=seed)
         return _reply(message, node.answer(message.metadata.run_id, _unpack(message)))
 
     return app
@@ -169,9 +173,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         cohort.call_roll()
         state = fitted.converse(cohort)
         fitted.conclude(state)
-        # what clients sent is not kept longer than it is needed, nor what noise was drawn with
-        saved = {name: x for name, x in state.items() if name not in ("heard", "key")}
-        saved |= {"log_likelihood": fitted.log_likelihood_}
+        saved = fitted.keep(state) | {"log_likelihood": fitted.log_likelihood_}
         _write(out / "fit.ebfed", wire.pack(saved))
         _write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         _write(out / "ledger.csv", fitted.privacy_.to_csv(index=False).encode())
@@ -286,7 +288,6 @@ class FlowerCohort(Cohort):
         requests = {
             node.id: {
                 "exchange": "round",
-                "round": round_,
                 "sent": sent,
                 "turn": turn[node.place],
                 "first": node.place.start,
@@ -417,6 +418,7 @@ class Node:
     load : callable
         Returns the arguments of `fit`.
     directory : path
+    budget : float
     seed : int or None
     """
 
@@ -426,9 +428,12 @@ class Node:
         estimator: Any,
         load: Callable[[], Mapping[str, Any]],
         directory: str | Path | None,
+        *,
+        budget: float = math.inf,
         seed: int | None = None,
     ):
-        self._name, self._estimator, self._load, self._seed = name, estimator, load, seed
+        self._name, self._estimator, self._load = name, estimator, load
+        self._budget, self._seed = budget, seed
         self._directory = None if directory is None else Path(directory)
 
     def answer(self, run: int, request: dict) -> dict:
@@ -449,29 +454,27 @@ class Node:
                 "directory must be given to client_app, or in the node-config; None came."
             )
         folder = self._directory / f"run-{int(run)}"
-        exchange, round_ = request["exchange"], int(request.get("round", 0))
-        kept = folder / f"round-{round_}.ebfed"
+        exchange, sent = request["exchange"], request.get("sent", {})
+        kept = folder / f"round-{int(sent.get('round', 0))}.ebfed"
         if exchange == "round" and kept.exists():
             return {"message": wire.unpack(kept.read_bytes())["message"]}
         estimator = clone(self._estimator)
         clients, memory = estimator.prepare(**self._load())
         if exchange == "roll call":
             return {"clients": len(clients), "facts": estimator.describe(clients, memory)}
-        memory |= {"turn": np.full(len(clients), -1, np.int8)} | _remembered(folder)
+        # a client's turn is what it was told first: nobody answers twice in a run
+        turn = request.get("turn", np.full(len(clients), -1, np.int8))
+        memory |= {"turn": turn} | _remembered(folder)
         if exchange == "result":
-            self._finish(estimator, request["sent"], memory, clients, folder)
+            self._finish(estimator, sent, memory, clients, folder)
             return {}
-        memory |= {"turn": request["turn"]}
         if len(memory["turn"]) != len(clients):
             raise ValueError("the number of groups has changed since the roll call.")
         rng: Any = "secure"
         if self._seed is not None:
-            rng = Stream(make_key(self._seed), round_, request["first"])
-        message, memory = estimator.local(request["sent"], memory, clients, rng)
-        # first the ledger, then the disk, then the wire: what was sent is in the ledger for sure
-        for row in _releases(estimator, request["sent"], memory, clients):
-            row = {"time": _now(), "run": str(run), "round": round_} | row
-            self._append("ledger.jsonl", json.dumps(row) + "\n")
+            rng = Stream(make_key(self._seed), sent["round"], request["first"])
+        message, memory = estimator.local(sent, memory, clients, rng)
+        self._enter(run, sent["round"], estimator.releases(sent, memory, clients))
         _write(kept, wire.pack({"message": message, "memory": memory}))
         return {"message": message}
 
@@ -481,6 +484,29 @@ class Node:
         table = fitted.posterior().to_frame().to_csv(index=False)
         _write(folder / "estimate.csv", table.encode())
         _write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
+
+    def _enter(self, run: int, round_: int, rows: list[dict[str, Any]]) -> None:
+        """Write in the ledger what is about to be sent, if the budget allows it.
+
+        First the ledger, then the disk, then the wire: what was sent is in the ledger for sure.
+        """
+        assert self._directory is not None
+        path = self._directory / "ledger.jsonl"
+        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        # within a run each group answers once: the largest epsilon is what it cost anyone
+        cost: dict[str, float] = {}
+        for row in [*map(json.loads, before), *({"run": str(run), **row} for row in rows)]:
+            if row["epsilon"] is not None and row["epsilon"] < math.inf:
+                cost[row["run"]] = max(cost.get(row["run"], 0.0), row["epsilon"])
+        if sum(cost.values()) > self._budget:
+            raise ValueError(f"epsilon {sum(cost.values()):g} would exceed budget {self._budget:g}")
+        for row in rows:
+            plain = {
+                name: None if isinstance(x, float) and not math.isfinite(x) else x
+                for name, x in row.items()
+            }
+            entry = {"time": _now(), "run": str(run), "round": round_} | plain
+            self._append(path.name, json.dumps(entry) + "\n")
 
     def _append(self, name: str, text: str) -> None:
         assert self._directory is not None
@@ -497,24 +523,6 @@ def _remembered(folder: Path) -> dict[str, NDArray]:
     if not rounds:
         return {}
     return wire.unpack((folder / f"round-{max(rounds)}.ebfed").read_bytes())["memory"]
-
-
-def _releases(estimator: Any, sent: dict, memory: dict, clients: Any) -> list[dict[str, Any]]:
-    """Say what is about to leave these clients."""
-    rows = []
-    for index, (name, channel) in enumerate(estimator._channels(sent["settings"]).items()):
-        asked = (memory["turn"] == sent["round"]) & (memory["consent"] == index)
-        epsilon, delta = channel.guarantee(clients.n_features)
-        rows.append(
-            {
-                "who": name,
-                "what": " ".join(repr(channel).split()),
-                "clients": int(asked.sum()),
-                "epsilon": epsilon if math.isfinite(epsilon) else None,
-                "delta": delta,
-            }
-        )
-    return [row for row in rows if row["clients"]]
 
 
 # What is said to Flower ------------------------------------------------------------------------

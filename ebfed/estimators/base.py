@@ -63,6 +63,10 @@ class Estimator(BaseEstimator, ABC):
         """
 
     @abstractmethod
+    def releases(self, sent: dict, memory: dict, clients: Any) -> list[dict[str, Any]]:
+        """List what a round takes from a block of clients: rows of a ledger."""
+
+    @abstractmethod
     def finish(self, sent: dict, memory: dict, clients: Any) -> Self:
         """Set the learned attributes of these clients' own copy, from the last broadcast."""
 
@@ -91,6 +95,10 @@ class Estimator(BaseEstimator, ABC):
     @abstractmethod
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
+
+    def keep(self, state: dict) -> dict:
+        """Return what is to be kept of the last state: neither messages nor the key of noise."""
+        return {name: x for name, x in state.items() if name not in ("heard", "key")}
 
     def converse(self, cohort: Cohort, key: NDArray | None = None) -> dict:
         """Hold the conversation with clients, wherever they are; returns the last state."""

@@ -155,13 +155,35 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             report[asked] = channel.decode(message[name])
         return message, memory | {"clipped": clipped, "report": report}
 
+    def releases(self, sent: dict, memory: dict, clients: Summary) -> list[dict[str, Any]]:
+        """List what clients send in a round, class by class."""
+        rows = []
+        for index, (name, channel) in enumerate(self._channels(sent["settings"]).items()):
+            mine = memory["consent"] == index
+            asked = mine & (memory["turn"] == sent["round"])
+            if not asked.any():
+                continue
+            when = [f"asked in round {sent['round'] + 1}"] if np.any(asked != mine) else []
+            told = clients if asked.all() else clients.take(asked)
+            rows.append(
+                ledger.release(
+                    ", ".join([name, *when] if name != EVERYONE else when) or EVERYONE,
+                    channel,
+                    clients=int(asked.sum()),
+                    clipped=int(memory["clipped"][asked].sum()) if "clipped" in memory else None,
+                    bits=float(channel.message_bits(told).sum()),
+                    n_features=clients.n_features,
+                )
+            )
+        return rows
+
     def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
         """Set the learned attributes of these clients' own copy."""
         self._learn(sent)
         self._elsewhere = False
         self.summaries_ = clients
         self._memory = memory
-        self._ledger = self._write_ledger(clients, memory, memory["clipped"])
+        self._ledger = self._write_ledger()
         return self
 
     # Server -----------------------------------------------------------------------------------
@@ -303,7 +325,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             self._reported = float(self._log_evidence(shown).sum())
         self._memory = _blank(self.summaries_)
         self._memory |= {"turn": state["turn"], "consent": state["consent"]}
-        self._ledger = self._write_ledger(self.summaries_, self._memory, None)
+        del self._memory["clipped"]  # which clients count at home
+        self._ledger = self._write_ledger()
         return self
 
     def _fit_prior(self, state: dict) -> Prior:
@@ -442,31 +465,12 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         rows, counts = self._heard(state).compress()
         return float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
 
-    def _write_ledger(self, clients: Summary, memory: dict, clipped: NDArray | None) -> list[dict]:
-        """List what these clients sent, round by round and class by class."""
-        rows = []
-        for wave, settings in enumerate(self.settings_):
-            for index, (name, channel) in enumerate(self._channels(settings).items()):
-                mine = memory["consent"] == index
-                asked = mine & (memory["turn"] == wave)
-                if wave > 0 and not asked.any():
-                    continue
-                told = clients if asked.all() else clients.take(asked)
-                who = [name] * (name != EVERYONE) + [f"asked in round {wave + 1}"] * bool(
-                    np.any(asked != mine)
-                )
-                rows.append(
-                    ledger.release(
-                        ", ".join(who) or EVERYONE,
-                        channel,
-                        clients=int(asked.sum()),
-                        clipped=None if clipped is None else int((clipped & asked).sum()),
-                        bits=float(channel.message_bits(told).sum()),
-                        n_features=clients.n_features,
-                    )
-                )
-        silent = int((memory["turn"] < 0).sum())
-        return [*rows, ledger.silence(silent)] if silent else rows
+    def _write_ledger(self) -> list[dict]:
+        """List what the clients of the fit sent, round by round and class by class."""
+        rounds = [{"round": i, "settings": each} for i, each in enumerate(self.settings_)]
+        rows = [self.releases(sent, self._memory, self.summaries_) for sent in rounds]
+        silent = int((self._memory["turn"] < 0).sum())
+        return [*itertools.chain(*rows), *([ledger.silence(silent)] if silent else [])]
 
     @property
     def privacy_(self) -> Any:

@@ -405,8 +405,9 @@ class OptOutMean(GaussianEB):
     def _against(self) -> str:
         return "against readers of theta" if self._is_central() else super()._against()
 
-    def _write_ledger(self, clients: Summary, memory: dict, clipped: NDArray | None) -> list[dict]:
-        rows = super()._write_ledger(clients, memory, clipped)
+    def releases(self, sent: dict, memory: dict, clients: Summary) -> list[dict[str, Any]]:
+        """List what clients send, and what is promised for it."""
+        rows = super().releases(sent, memory, clients)
         for row in rows:
             if row["who"].startswith("private") and self._is_central():
                 row["epsilon"], row["delta"] = self._promise("private")

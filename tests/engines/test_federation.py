@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 import ebfed as eb
 from ebfed import channels
-from ebfed.engines import Local
+from ebfed.engines import Dask, Local
 from ebfed.engines.flower import load_fit
 from ebfed.engines.loopback import Federation, _processes
 from ebfed.federate import PROJECT
@@ -27,7 +27,9 @@ from ebfed.federate import PROJECT
 pytestmark = pytest.mark.slow
 
 NAMES = ["east", "north", "west"]
-NOISY = {
+FITS = {
+    "gaussian": "eb.GaussianEB()",
+    "rates": "eb.BernoulliEB(channel=channels.TwoBit(epsilon=2.0), random_state=5)",
     "waves": "eb.GaussianEB(channel=channels.Gaussian(epsilon=2.0, delta=1e-5, range='private'),"
     " guess=eb.Guess(mean=(0, 6), spread=1), variances=1.0, random_state=5)",
     "consent": "eb.OptOutMean(epsilon=1.0, delta=1e-5, range=(0, 6), random_state=5)",
@@ -51,8 +53,8 @@ SERVER = (
     APP
     + "app = server_app(estimator, {nodes}, quorum={quorum}, deadline={deadline}, out={out!r})\n"
 )
-GIVEN = dict.fromkeys(["result", "waves"], "{'X': rows['score'], 'groups': rows['group']}")
-GIVEN["result"] = "{'X': rows[['won']], 'groups': rows['group']}"
+GIVEN = dict.fromkeys(["gaussian", "waves"], "{'X': rows['score'], 'groups': rows['group']}")
+GIVEN |= dict.fromkeys(["result", "rates"], "{'X': rows[['won']], 'groups': rows['group']}")
 GIVEN["consent"] = "{'X': rows['score'], 'groups': rows['group'], 'consent': rows['class']}"
 
 
@@ -97,13 +99,18 @@ def ebfed(*words):
 
 
 def test_numbers_are_those_of_one_process(tmp_path, rows):
-    """What the commands start, through TLS: their own project, and two with noise beside it."""
+    """What the commands start, through TLS: their own project, and four others beside it.
+
+    In one process, in one block and in 13, and on a Dask cluster with two workers, the numbers are
+    the same.
+    """
+    distributed = pytest.importorskip("distributed")
     write_nodes(tmp_path, rows, NAMES)
     place = tmp_path / "trial"
     words = {"nodes": 3, "quorum": 1.0, "deadline": 150.0}
     projects = [
         write_project(tmp_path / "apps", name, model=model, given=GIVEN[name], **words)
-        for name, model in NOISY.items()
+        for name, model in FITS.items()
     ]
     columns = ["--group", "group", "--value", "won", "--model", "bernoulli"]
     try:
@@ -119,6 +126,8 @@ def test_numbers_are_those_of_one_process(tmp_path, rows):
             done = ebfed("run", place)
             list(others)
         assert done.returncode == 0, done.stdout + done.stderr
+        (wrote,) = (place / "result").glob("run-*")
+        assert f"Wrote {wrote}" in done.stdout
     finally:
         assert ebfed("down", place).returncode == 0
     assert not running(groups)
@@ -127,23 +136,28 @@ def test_numbers_are_those_of_one_process(tmp_path, rows):
     assert nothing.returncode == 2
     assert "nothing runs" in nothing.stderr
 
-    for name, model in {"result": "eb.BernoulliEB()", **NOISY}.items():
-        (out,) = (place / name).glob("run-*")
-        assert (f"Wrote {out}" in done.stdout) == (name == "result")
-        there = load_fit(eval(model, {"eb": eb, "channels": channels}), out)
-        tables = [pd.read_csv(place / "nodes" / node / out.name / "estimate.csv") for node in NAMES]
-        for blocks in (1, 13):
-            here = eval(model, {"eb": eb, "channels": channels}).set_params(engine=Local(blocks))
-            here.fit(**eval(GIVEN[name], {"rows": rows}))
-            for part, value in vars(here.prior_).items():
-                if isinstance(value, np.ndarray | float):
-                    assert_allclose(getattr(there.prior_, part), value, rtol=1e-12, err_msg=name)
-            expected = here.posterior().to_frame().reset_index(drop=True)
-            pd.testing.assert_frame_equal(
-                pd.concat(tables, ignore_index=True), expected, rtol=1e-12, check_dtype=False
-            )
-            assert_array_equal(there.privacy_["clients"], here.privacy_["clients"])
-            assert str(there.summary()) == (out / "summary.txt").read_text().rstrip("\n")
+    cluster = distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        for name, model in {"result": "eb.BernoulliEB()", **FITS}.items():
+            check_numbers(place, rows, name, model, (Local(1), Local(13), Dask(client)))
+
+
+def check_numbers(place, rows, name, model, engines):
+    (out,) = (place / name).glob("run-*")
+    there = load_fit(eval(model, {"eb": eb, "channels": channels}), out)
+    tables = [pd.read_csv(place / "nodes" / node / out.name / "estimate.csv") for node in NAMES]
+    for engine in engines:
+        here = eval(model, {"eb": eb, "channels": channels}).set_params(engine=engine)
+        here.fit(**eval(GIVEN[name], {"rows": rows}))
+        for part, value in vars(here.prior_).items():
+            if isinstance(value, np.ndarray | float):
+                assert_allclose(getattr(there.prior_, part), value, rtol=1e-12, err_msg=name)
+        expected = here.posterior().to_frame().reset_index(drop=True)
+        pd.testing.assert_frame_equal(
+            pd.concat(tables, ignore_index=True), expected, rtol=1e-12, check_dtype=False
+        )
+        assert_array_equal(there.privacy_["clients"], here.privacy_["clients"])
+        assert str(there.summary()) == (out / "summary.txt").read_text().rstrip("\n")
 
 
 FAILING = (

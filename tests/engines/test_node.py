@@ -15,15 +15,15 @@ ROWS = {"X": np.array([1.0, 2.0, 4.0, 5.0]), "groups": np.array(["a", "a", "b", 
 PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range=(0.0, 10.0))
 
 
-def node(path, estimator=None, load=lambda: ROWS, seed=0):
+def node(path, estimator=None, load=lambda: ROWS, seed=0, **more):
     estimator = eb.GaussianEB(channel=PRIVATE) if estimator is None else estimator
-    return Node("north", estimator, load, path, seed)
+    return Node("north", estimator, load, path, seed=seed, **more)
 
 
 def question(round_=0, **others):
     sent = {"round": round_, "done": False, "settings": {"all clients": {}}}
     turn = np.zeros(2, np.int8)
-    return {"exchange": "round", "round": round_, "sent": sent, "turn": turn, "first": 0} | others
+    return {"exchange": "round", "sent": sent, "turn": turn, "first": 0} | others
 
 
 def ledger(path):
@@ -154,3 +154,23 @@ def test_arguments(nodes, quorum, deadline, what):
 )
 def test_quorum(nodes, quorum, needed):
     assert _check_invitation(nodes, quorum, 1)[1] == needed
+
+
+def test_nobody_answers_twice_in_a_run(tmp_path):
+    """A server that tells a client another turn in the next round gets nothing of it."""
+    first = node(tmp_path).answer(7, question())
+    assert len(first["message"]["all clients"]["n"]) == 2
+    again = node(tmp_path).answer(7, question(1, turn=np.ones(2, np.int8)))
+    assert len(again["message"]["all clients"]["n"]) == 0
+    assert len(ledger(tmp_path)) == 1
+
+
+def test_a_budget_ends_what_runs_may_ask(tmp_path):
+    for run in (1, 2):
+        assert "message" in node(tmp_path, budget=2.5).answer(run, question())
+    refused = node(tmp_path, budget=2.5).answer(3, question())
+    assert refused.keys() == {"name", "failure"}
+    assert "epsilon 3 would exceed budget 2.5" in (tmp_path / "errors.log").read_text()
+    assert [row["run"] for row in ledger(tmp_path)] == ["1", "2"]
+    # what was sent before is sent again: it costs nothing
+    assert "message" in node(tmp_path, budget=2.5).answer(2, question())

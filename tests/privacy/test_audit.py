@@ -36,7 +36,7 @@ def test_every_promise_is_audited(found):
         "TwoBit",
         "UnaryEncoding",
     }
-    assert found.unpromised == ("Clip", "Exact", "Quantizer")
+    assert found.unpromised == ("AddNoise", "Clip", "Exact", "Quantizer")
     assert len(found.table) == 3 * (9 * 2 + 1)  # epsilons, one and three columns, and the ball
 
 

@@ -2,9 +2,14 @@
 
 import pytest
 
-from ebfed.studies import bits, private_means, private_rates
+from ebfed.studies import bits, opt_out, private_means, private_rates
 
-MODULES = {"private-means": private_means, "private-rates": private_rates, "bits": bits}
+MODULES = {
+    "private-means": private_means,
+    "private-rates": private_rates,
+    "bits": bits,
+    "opt-out": opt_out,
+}
 
 
 class Studies(dict):

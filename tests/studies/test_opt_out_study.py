@@ -10,8 +10,8 @@ from ebfed.theory import opt_out as theory
 
 
 @pytest.fixture(scope="module")
-def study():
-    return oo.run(2, 3, quick=True)
+def study(quick_studies):
+    return quick_studies["opt-out"]
 
 
 def test_opting_out_keeps_what_it_says():

@@ -7,11 +7,14 @@ columns of .csv or .parquet files, and counts what cannot be used.
 from __future__ import annotations
 
 import importlib.util
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,10 +96,54 @@ class Tally:
             return np.array(list(self._places), dtype=object)
         return np.concatenate(self._numbers)
 
+    def __len__(self) -> int:
+        return self._size
+
     def figures(self) -> tuple[NDArray[np.int64], NDArray, NDArray]:
         """Numbers of rows, means and scatters, in the order of `labels`."""
         n, first, mean, scatter = self._table[: self._size].T
         return n.astype(np.int64), first + mean, scatter
+
+    def overflows(self) -> bool:
+        """Tell whether squares left the range of float64."""
+        _, mean, scatter = self.figures()
+        return not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all())
+
+    def summary(self, ids: NDArray) -> Summary:
+        """Return a summary sorted by these names of the labels, groups without rows left out."""
+        n, mean, scatter = self.figures()
+        order = np.argsort(ids)
+        order = order[n[order] > 0]  # all rows of a label may lack a value
+        return Summary(ids[order], n[order], mean[order, None], scatter[order, None])
+
+
+class _Adders:
+    """Two tallies that take turns, each in a thread of its own.
+
+    Which rows go to which does not depend on the machine, and so neither do the figures.
+    """
+
+    def __init__(self) -> None:
+        self.tallies = Tally(), Tally()
+        self._threads = [ThreadPoolExecutor(1) for _ in self.tallies]
+        self._open: deque[Future] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+        if error[0] is None:
+            for task in self._open:
+                task.result()
+
+    def add(self, labels: Any, values: NDArray, codes: NDArray | None) -> None:
+        """Add rows, or wait until an earlier block of them has been added."""
+        if len(self._open) == len(self.tallies):
+            self._open.popleft().result()
+        self._open.append(self._threads[0].submit(self.tallies[0].add, labels, values, codes))
+        self.tallies, self._threads = self.tallies[::-1], self._threads[::-1]
 
 
 class Incomplete(NamedTuple):
@@ -156,23 +203,23 @@ def summarise(
     ValueError, OSError
         With the name of the file that cannot be used.
     """
-    tally, lacking = Tally(), Incomplete()
-    kinds = []
-    for file in files:
-        with naming(file):
-            kinds.append(_label_type(file, group, value))
-            if kinds[-1] != kinds[0]:
-                raise ValueError(
-                    f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
-                )
-            here = _read(file, group, value, binary, tally, progress)
-            if here.rows and not drop_missing:
-                raise ValueError(
-                    f"{here.rows:,} of {here.total:,} rows are incomplete "
-                    f"({here.describe(group, value)}); fill them in, or leave them out with "
-                    "--drop-missing"
-                )
-            lacking = lacking.plus(here)
+    lacking, kinds = Incomplete(), []
+    with _Adders() as adders:
+        for file in files:
+            with naming(file):
+                kinds.append(_label_type(file, group, value))
+                if kinds[-1] != kinds[0]:
+                    raise ValueError(
+                        f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
+                    )
+                here = _read(file, group, value, binary, adders, progress)
+                if here.rows and not drop_missing:
+                    raise ValueError(
+                        f"{here.rows:,} of {here.total:,} rows are incomplete "
+                        f"({here.describe(group, value)}); fill them in, or leave them out with "
+                        "--drop-missing"
+                    )
+                lacking = lacking.plus(here)
     with naming(*files):
         if not lacking.total:
             raise ValueError("no rows")
@@ -181,18 +228,21 @@ def summarise(
                 f"no complete rows are left: all {lacking.rows:,} are incomplete "
                 f"({lacking.describe(group, value)})"
             )
-        n, mean, scatter = tally.figures()
-        if not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
+        tallies = [tally for tally in adders.tallies if len(tally)]
+        if any(tally.overflows() for tally in tallies):
             raise ValueError(
                 f"column {value!r} holds a value too large for float64 arithmetic: its square "
                 "overflows; rescale the data"
             )
-    table = read(np.empty(0), _restore(tally.labels(), kinds[0]).rename(group))
+    labels = _restore(np.concatenate([tally.labels() for tally in tallies]), kinds[0])
+    table = read(np.empty(0), labels.rename(group))
     ids, codes = number_labels(cast(NDArray, table.labels), group)
-    order = np.argsort(codes)
-    order, ids = order[n[order] > 0], ids[n[order] > 0]  # all rows of a label may lack a value
-    summary = Summary(ids, n[order], mean[order, None], scatter[order, None])
-    return Summarised(summary, table.style, [value]), lacking
+    edges = np.cumsum([0, *map(len, tallies)])
+    parts = [
+        tally.summary(ids[codes[slice(*edge)]])
+        for tally, edge in zip(tallies, pairwise(edges), strict=True)
+    ]
+    return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
 
 
 @contextmanager
@@ -228,13 +278,13 @@ def _read(
     group: str,
     value: str,
     binary: bool,
-    tally: Tally,
+    adders: _Adders,
     progress: Callable[[float], Any],
 ) -> Incomplete:
-    """Add the rows of a file to a tally; count those that cannot be."""
+    """Add the rows of a file; count those that cannot be."""
     lacking, strange, first = Incomplete(), 0, ""
     batches = _csv if format_of(file) == "csv" else _parquet
-    for batch in _ahead(batches(file, group, value)):
+    for batch in batches(file, group, value):
         numbers, unknown, odd = _numbers(batch.values, value)
         if np.any(odd):
             row = int(np.argmax(odd))
@@ -249,7 +299,7 @@ def _read(
             labels, codes = (labels[kept], None) if codes is None else (labels, codes[kept])
         if binary and not strange and not np.all((numbers == 0) | (numbers == 1)):
             raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
-        tally.add(labels, numbers, codes)
+        adders.add(labels, numbers, codes)
         progress(batch.size)
     if strange:
         raise ValueError(
@@ -257,15 +307,6 @@ def _read(
             f"finite numbers, the first {first}"
         )
     return lacking
-
-
-def _ahead(batches: Iterator[_Batch]) -> Iterator[_Batch]:
-    """Read the next batch while one is being added up."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = reader.submit(next, batches, None)
-            yield batch
 
 
 def _csv(file: Path, group: str, value: str) -> Iterator[_Batch]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.clients import check_labels
 
 __all__ = ["Style", "Table", "frame", "read", "read_labels", "value_columns"]
+
+
+# Libraries of frames that do not come with the package, and the extras that bring them.
+EXTRAS = {"polars": "polars", "pyarrow": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,15 @@ class Style:
     native: Any = field(default=None, compare=False)
 
     def using(self, backend: str) -> Style:
-        """Same names, another library."""
+        """Same names, another library.
+
+        Raises
+        ------
+        ImportError
+            If that library is not installed.
+        """
+        if backend in EXTRAS and find_spec(backend) is None:
+            raise ImportError(f'{backend} is not installed: pip install "ebfed[{EXTRAS[backend]}]"')
         return replace(
             self, backend=backend, native=None if backend != self.backend else self.native
         )

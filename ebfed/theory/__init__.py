@@ -1,43 +1,6 @@
-"""Risks and bounds in closed form: one file per setting, each under its own name space."""
+"""Risks and bounds in closed form: of one-round location here, of opting out in `opt_out`."""
 
-from ebfed.theory import opt_out
-from ebfed.theory.location import (
-    bayes_risk,
-    binomial_bayes_risk,
-    binomial_local_risk,
-    binomial_moment_weight,
-    binomial_risk,
-    binomial_risk_bound,
-    hybrid_variance,
-    laplace_variance,
-    leave_one_out_risk,
-    local_risk,
-    mean_risk,
-    nonparticipant_risk,
-    one_bit_variance,
-    piecewise_variance,
-    quantizer_variance,
-    reporting_range,
-    shrinkage_weight,
-)
+from ebfed.theory import location, opt_out
+from ebfed.theory.location import *  # noqa: F403
 
-__all__ = [
-    "bayes_risk",
-    "binomial_bayes_risk",
-    "binomial_local_risk",
-    "binomial_moment_weight",
-    "binomial_risk",
-    "binomial_risk_bound",
-    "hybrid_variance",
-    "laplace_variance",
-    "leave_one_out_risk",
-    "local_risk",
-    "mean_risk",
-    "nonparticipant_risk",
-    "one_bit_variance",
-    "opt_out",
-    "piecewise_variance",
-    "quantizer_variance",
-    "reporting_range",
-    "shrinkage_weight",
-]
+__all__ = [*location.__all__, "opt_out"]

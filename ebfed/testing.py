@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from ebfed import wire
 from ebfed.channels import Channel
 from ebfed.channels.base import Message, Model
 from ebfed.channels.law import Law
 from ebfed.channels.report import Report
 from ebfed.clients import Summary
-from ebfed.engines import Local
+from ebfed.engines import Cohort, Local
+from ebfed.estimators.base import Estimator
 from ebfed.estimators.location import LocationEstimator
 from ebfed.likelihoods import Binomial, Joined, Likelihood, Reported
 from ebfed.priors import IdentificationWarning, Posterior, Prior
@@ -559,12 +561,56 @@ def _check_frequencies(
     )
 
 
+class _Relay(Cohort):
+    """Nodes that hold their own rows, and are spoken to in bytes."""
+
+    def __init__(self, estimator: Estimator, rows: list[tuple[NDArray, NDArray]], key: NDArray):
+        self.nodes = []
+        for X, groups in rows:
+            node = clone(estimator)
+            self.nodes.append([node, *node.prepare(X, groups=groups)])
+        self.facts = [_told(node.describe(*own)) for node, *own in self.nodes]
+        self._key = key
+
+    def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
+        first, messages = 0, []
+        for each in self.nodes:
+            node, clients, memory = each
+            last = first + len(clients)
+            stream = Stream(self._key, round_, first)
+            memory = memory | {"turn": turn[first:last]}
+            message, each[2] = node.local(_told(sent), memory, clients, stream)
+            messages.append(_told(message))
+            first = last
+        return messages
+
+
+def _told(content: dict) -> dict:
+    return wire.unpack(wire.pack(content))
+
+
+def _federated(estimator: LocationEstimator, X: NDArray, groups: NDArray) -> NDArray:
+    """Predictions of two nodes, each with a half of the groups, after a fit over the wire."""
+    half = groups <= np.median(np.unique(groups))
+    key = make_key(estimator.random_state)
+    relay = _Relay(estimator, [(X[half], groups[half]), (X[~half], groups[~half])], key)
+    server = clone(estimator)
+    state = server.converse(relay, key)
+    sent = _told(server.broadcast(state))
+    for node, clients, memory in relay.nodes:
+        node.finish(sent, memory, clients)
+    again = clone(estimator).conclude(_told(server.keep(state) | {"log_likelihood": 0.0}))
+    assert str(again.summary()), "a server has a summary of what it fitted"
+    return np.concatenate([node.predict() for node, *_ in relay.nodes])
+
+
 def check_estimator_contract(
     estimator: LocationEstimator, X: Any, groups: NDArray, tolerance: float = 1e-6
 ) -> None:
     """Check an estimator on rows of at least three groups.
 
-    Blocks, the order of rows and the names of groups do not matter; `partial_fit` on pieces is
+    Blocks, the order of rows and the names of groups do not matter, nor whether rows lie in two
+    places that exchange nothing but packed bytes with a server; `partial_fit` on pieces is
     `fit` on the whole, where there is one channel; known, new and empty groups all get finite
     estimates; reports come as frames; fitted estimators pickle.
 
@@ -591,6 +637,8 @@ def check_estimator_contract(
 
     blocks = clone(estimator).set_params(engine=Local(13)).fit(X, groups=groups)
     np.testing.assert_array_equal(blocks.predict(), estimates, "blocks must not matter")
+
+    np.testing.assert_array_equal(_federated(estimator, X, groups), estimates, "nor must places")
 
     scale = tolerance * (1 + np.abs(estimates).max())
     order = np.random.default_rng(SEED).permutation(len(X))

@@ -192,13 +192,13 @@ class OptOutMean(GaussianEB):
 
     def _noise(self, state: dict) -> float:
         """Standard deviation of each private client's noise, for so many of them."""
-        n_private = max(int(((state["consent"] == 0) & (state["n"] > 0)).sum()), 1)
+        n_private = int(((state["consent"] == 0) & (state["n"] > 0)).sum())
         if self.gamma2 is not None:
             return float(np.sqrt(n_private * self.gamma2))
         assert self.epsilon is not None
         assert self.delta is not None
         diameter = 2 * float(np.linalg.norm(box(self.range, state["n_features"]).half))
-        return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(n_private))
+        return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(max(n_private, 1)))
 
     def broadcast(self, state: dict) -> dict:
         """Return how to report; in the end, theta and what a client's weight in it follows from."""
@@ -216,9 +216,9 @@ class OptOutMean(GaussianEB):
             message = messages[name]
             with np.errstate(divide="ignore"):
                 own = GaussianLikelihood(channel.decode(message), 1 / message["n"][:, None])
-            blank = Summary(message["n"], message["n"], own.values * 0, own.values * 0)
+            anyone = np.zeros((1, len(noise)))
             means[name] = own.scaled(noise)
-            q[name] = channel.variance(blank)
+            q[name] = channel.variance(Summary(np.zeros(1), np.ones(1, int), anyone, anyone))[0]
         blurred = {name: means[name].blurred(q[name]) for name in channels}
         # a server that is trusted with noisy means may publish theta, not what else they tell
         shown = [blurred["open"]] if self.trust == "server" else list(blurred.values())
@@ -230,8 +230,9 @@ class OptOutMean(GaussianEB):
         prior = Normal() if self.tau2 is None else Normal.known(np.full(len(noise), self.tau2))
         if self.tau2 is None:
             prior.fit(join(shown))
-        theta = self._average(state, prior.variance_, means, q)
-        theta |= {"noise": noise, "size": 1 / np.mean(1 / sizes)}
+        alpha2 = noise * np.mean(1 / sizes)
+        theta = self._average(state, prior.variance_, alpha2, means, q)
+        theta |= {"noise": noise, "alpha2": alpha2, "q": q["private"]}
         prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
         return self._done(state, prior) | {"theta": theta}
 
@@ -248,36 +249,42 @@ class OptOutMean(GaussianEB):
             )
         return noise
 
-    def _average(self, state: dict, tau2: NDArray, means: dict, q: dict) -> dict:
+    def _average(self, state: dict, tau2: NDArray, alpha2: NDArray, means: dict, q: dict) -> dict:
         """Weigh the messages; returns theta, its variance around phi, and the weights."""
         total, top, square = (np.zeros(state["n_features"]) for _ in range(3))
-        weights = {}
+        fixed, counts, typical = {}, {}, {}
         for name, own in means.items():
             spread = tau2 + own.variances + q[name]
-            told = np.isfinite(own.variances) & np.ones_like(own.values, bool)
+            told = np.isfinite(own.variances[:, :1])
             with np.errstate(divide="ignore"):
                 weight = np.where(told, 1 / spread, 0.0)
-            fixed = self._fixed_weight(name, weight, told)
-            weights[name] = fixed
-            if fixed is not None:
-                weight = told * fixed
+            fixed[name] = self._fixed_weight(name, weight, told)
+            if fixed[name] is not None:
+                weight = told * fixed[name]
+            counts[name] = int(told.sum())
+            typical[name] = weight.sum(axis=0) / max(counts[name], 1)
+            if not counts[name]:  # what one such client would weigh
+                nominal = 1 / (tau2 + alpha2 + q[name])
+                typical[name] = nominal if fixed[name] is None else fixed[name]
             total += weight.sum(axis=0)
             top += (weight * own.values).sum(axis=0)
-            square += np.where(told, weight**2 * np.where(told, spread, 0.0), 0.0).sum(axis=0)
+            square += (weight**2 * np.where(told, spread, 0.0)).sum(axis=0)
             if name == "private" and self._is_central():
                 # clients that were to add noise and did not answer
-                missing = ((state["consent"] == 0) & (state["n"] > 0)).sum() - len(own)
+                missing = ((state["consent"] == 0) & (state["n"] > 0)).sum() - counts[name]
                 sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
                 noise = np.random.default_rng([*state["key"], 2]).normal(size=len(total))
-                top += weight.max(axis=0, initial=0.0) * sd * noise
-                square += weight.max(axis=0, initial=0.0) ** 2 * sd**2
+                top += typical[name] * sd * noise
+                square += typical[name] ** 2 * sd**2
         if not np.all(total > 0):
             raise ValueError("no message has a weight: ratio is 0 and nobody opted out.")
         return {
             "mean": top / total,
             "variance": square / total**2,
             "total": total,
-            "weights": weights,
+            "fixed": fixed,
+            "counts": counts,
+            "typical": typical,
         }
 
     def _is_central(self) -> bool:
@@ -287,13 +294,11 @@ class OptOutMean(GaussianEB):
     def _fixed_weight(self, name: str, weight: NDArray, told: NDArray) -> NDArray | None:
         """Weight that all clients of a class share; None where they weigh by precision."""
         if self.ratio == "optimal":
-            if name == "open" or not self._is_central():
+            if name == "open" or not self._is_central() or not told.any():
                 return None
             # noise calibrated to a sum covers all clients alike if their weights are equal
-            count = np.maximum(told.sum(axis=0), 1)
             with np.errstate(divide="ignore"):
-                spread = np.where(told, 1 / weight, 0.0).sum(axis=0)
-            return count / np.where(spread > 0, spread, np.inf)
+                return told.sum() / np.where(told, 1 / weight, 0.0).sum(axis=0)
         ratio = 1.0 if self.ratio == "fedavg" else float(self.ratio)
         return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
 
@@ -307,7 +312,9 @@ class OptOutMean(GaussianEB):
         super()._learn(sent)
         theta = self._theta = sent["theta"]
         self.global_, self.server_variance_ = self.prior_.mean_, self.prior_.mean_variance_
-        self.tau2_, self.alpha2_ = self.prior_.variance_, theta["noise"] / theta["size"]
+        self.tau2_, self.alpha2_ = self.prior_.variance_, theta["alpha2"]
+        self.gamma2_ = theta["q"] / max(theta["counts"]["private"], 1)
+        self.ratio_ = theta["typical"]["private"] / theta["typical"]["open"]
 
     def _make_prior(self) -> Prior:
         return Normal(variance=self.tau2)
@@ -320,37 +327,10 @@ class OptOutMean(GaussianEB):
     def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
         """Set the learned attributes of these clients' own copy."""
         super().finish(sent, memory, clients)
-        self._weigh()
-        return self
-
-    def conclude(self, state: dict) -> Self:
-        """Set the learned attributes of the server's own copy."""
-        super().conclude(state)
-        self._weigh()
-        return self
-
-    def _weigh(self) -> None:
-        summary = self.summaries_
-        private = (self._memory["consent"] == 0) & (summary.n > 0)
-        own, _ = self._own(summary)
-        q = own[private][0] if private.any() else np.zeros(self.n_features_in_)
-        self.gamma2_ = q / max(private.sum(), 1)
-        share = self._share(summary, own)
-        opened = (self._memory["consent"] == 1) & (summary.n > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            average = [share[kind].sum(axis=0) / kind.sum() for kind in (private, opened)]
-            self.ratio_ = average[0] / average[1]
-            if not (private.any() and opened.any()):
-                total = self.tau2_ + self.alpha2_
-                self.ratio_ = self._nominal_ratio(total, q)
-            weight = np.asarray(self._posterior_of_all().weight)
+        weight = np.asarray(self._posterior_of_all().weight)
+        with np.errstate(divide="ignore"):
             self.lambda_ = (1 - weight) / weight
-
-    def _nominal_ratio(self, total: NDArray, q: NDArray) -> NDArray:
-        """Give the ratio of a class that is not there."""
-        if self.ratio == "optimal":
-            return total / (total + q)
-        return np.full(len(q), 1.0 if self.ratio == "fedavg" else float(self.ratio))
+        return self
 
     def _share(self, summary: Summary, own: NDArray) -> NDArray:
         """Weight of each client's message in theta, shape (n, d)."""
@@ -360,7 +340,7 @@ class OptOutMean(GaussianEB):
             precision = 1 / (self.tau2_ + self.noise_variance_ / summary.n[:, None] + own)
         share = precision.copy()
         for index, name in enumerate(self.channel):
-            fixed = self._theta["weights"][name]
+            fixed = self._theta["fixed"][name]
             if fixed is not None:
                 share[consent == index] = fixed
         share[np.isinf(own)] = 0.0
@@ -380,20 +360,14 @@ class OptOutMean(GaussianEB):
         )
 
     def _has_fixed_weights(self) -> bool:
-        return any(fixed is not None for fixed in self._theta["weights"].values())
+        return any(fixed is not None for fixed in self._theta["fixed"].values())
 
     def _paper_weight(self, summary: Summary) -> NDArray:
         """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
-        place = self._places(summary.ids)
-        told = self.summaries_.n > 0
-        private = self._memory["consent"] == 0
-        counts = int((private & told).sum()), int((~private & told).sum())
-        mine = private[np.maximum(place, 0)]
-        q = self.gamma2_ * counts[0]
-        penalty = theory.feo2_penalty(
-            self.tau2_, self.alpha2_, 1, q, *counts, private=mine[:, None]
-        )
-        return 1 / (1 + penalty)
+        private = self._memory["consent"][np.maximum(self._places(summary.ids), 0)] == 0
+        counts, q = self._theta["counts"], self._theta["q"]
+        known = self.tau2_, self.alpha2_, 1, q, counts["private"], counts["open"]
+        return 1 / (1 + theory.feo2_penalty(*known, private=private[:, None]))
 
     # Ledger -----------------------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ def test_noise_of_clients_that_fell_silent_is_made_up_for():
     silent = {name: {k: x[1:] for k, x in message[name].items()} for name in ("private",)}
     state = est.update(state, message | silent)
     mean, theta = state["prior"]["mean_"], state["theta"]
-    share = theta["weights"]["private"] / theta["total"]
+    share = theta["fixed"]["private"] / theta["total"]
     noise = 4 * (share * sent["settings"]["private"]["sd"]) ** 2
     means = X[1:4].sum(axis=0) * share + X[4:].sum(axis=0) / (1.5 * theta["total"])
     observed = np.var(mean - means)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from typing import Any
 
@@ -21,6 +22,9 @@ MAGIC = b"ebfed\x00\x01\n"
 PREFIX = struct.Struct("<8sQ")
 # Booleans, integers, floats, complex numbers, text, bytes, times: whatever is its own bytes.
 KINDS = "biufcUSmM"
+NAME = re.compile(
+    r"[<>|=](?:b1|[iu][1248]|f(?:2|4|8|16)|c(?:8|16|32)|[US][1-9]\d{0,8}|[mM]8\[\w{1,8}\])"
+)
 
 
 def pack(obj: Any) -> bytes:
@@ -146,9 +150,10 @@ def _decode(tree: Any, body: memoryview, place: int) -> tuple[Any, int]:
 def _decode_array(
     name: str, shape: list[int], body: memoryview, place: int
 ) -> tuple[np.ndarray, int]:
-    dtype = np.dtype(str(name))
-    if dtype.kind not in KINDS:
-        raise ValueError(f"arrays of {dtype} are not read")
+    # the name is matched first: numpy reads others as small programs
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise ValueError(f"arrays of {str(name)[:20]!r} are not read")
+    dtype = np.dtype(name)
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"no array has the shape {shape}")
     # Python's integers do not overflow: no shape is too large to be recognised as such

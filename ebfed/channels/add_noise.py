@@ -47,6 +47,8 @@ class AddNoise(Channel):
         """Send ``n`` and the noisy ``mean``."""
         means = self._clip(summary.mean)
         if isinstance(rng, str):
+            if rng != "secure":
+                raise ValueError(f"rng must be a seed, a Stream or 'secure'; {rng!r} came.")
             noise = np.vectorize(lambda u: secure.gaussian(u, self._scale()), otypes=[float])
             return {"n": summary.n, "mean": noise(means) if means.size else means}
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)

@@ -216,7 +216,8 @@ def box(range: Any, n_features: int) -> Box:
         If it is neither, or is empty.
     """
     what = "range must be (low, high) with low < high, each a number or one per column"
-    if not isinstance(range, Sequence | np.ndarray) or np.ndim(range) == 0 or len(range) != 2:
+    pair = isinstance(range, Sequence | np.ndarray) and not isinstance(range, str)
+    if not pair or getattr(range, "ndim", 1) == 0 or len(range) != 2:
         raise TypeError(f"{what}; {range!r} came.")
     try:
         low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)

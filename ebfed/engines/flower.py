@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import importlib.util
 import io
 import json
 import math
 import os
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +46,7 @@ __all__ = ["FlowerCohort", "Node", "client_app", "load_fit", "serve", "server_ap
 ACTION = "ebfed"
 # What an answer holds besides the name of the node.
 ANSWERS: dict[str, dict[str, type]] = {
-    "roll call": {"clients": int, "facts": dict},
+    "roll call": {"facts": dict},
     "round": {"message": dict},
     "result": {},
     "failure": {"failure": str},
@@ -90,7 +92,8 @@ def server_app(
     @app.main()
     def main(grid: Any, context: Any) -> None:
         folder = Path(out) / f"run-{context.run_id}"
-        serve(estimator, FlowerCohort(grid, nodes, quorum=quorum, deadline=deadline), folder)
+        cohort = FlowerCohort(grid, estimator, nodes, quorum=quorum, deadline=deadline)
+        serve(estimator, cohort, folder)
 
     return app
 
@@ -216,6 +219,7 @@ class _Member:
     name: str
     id: int
     place: slice
+    facts: dict
 
 
 class FlowerCohort(Cohort):
@@ -224,7 +228,7 @@ class FlowerCohort(Cohort):
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-    nodes, quorum, deadline : as in `server_app`
+    estimator, nodes, quorum, deadline : as in `server_app`
 
     Attributes
     ----------
@@ -234,7 +238,16 @@ class FlowerCohort(Cohort):
         What each node did in each exchange.
     """
 
-    def __init__(self, grid: Any, nodes: int | Sequence[str], *, quorum: float, deadline: float):
+    def __init__(
+        self,
+        grid: Any,
+        estimator: Any,
+        nodes: int | Sequence[str],
+        *,
+        quorum: float,
+        deadline: float,
+    ):
+        self._estimator = estimator
         self._invited, self._needed = _check_invitation(nodes, quorum, deadline)
         self._names = None if isinstance(nodes, int) else frozenset(nodes)
         self._grid, self._deadline = grid, deadline
@@ -255,6 +268,7 @@ class FlowerCohort(Cohort):
             "roll call",
             lambda: {node: {"exchange": "roll call"} for node in self._grid.get_node_ids()},
             complete,
+            lambda _, answer: self._estimator.check_facts(answer["facts"]),
         )
         names = {node: str(answers.get(node, {}).get("name", f"node {node}")) for node in asked}
         if self._names is None:
@@ -276,9 +290,9 @@ class FlowerCohort(Cohort):
             raise RuntimeError(f"two nodes have the same name: {', '.join(map(repr, twice))}.")
         self._check_quorum("roll call", len(good))
         ordered = sorted(good, key=names.__getitem__)
-        edges = np.cumsum([0, *(good[node]["clients"] for node in ordered)]).tolist()
+        edges = np.cumsum([0, *(len(good[node]["facts"]["n"]) for node in ordered)]).tolist()
         self._members = [
-            _Member(names[node], node, slice(first, last))
+            _Member(names[node], node, slice(first, last), good[node]["facts"])
             for node, first, last in zip(ordered, edges, edges[1:], strict=False)
         ]
         self.facts = [good[node]["facts"] for node in ordered]
@@ -294,23 +308,38 @@ class FlowerCohort(Cohort):
             }
             for node in self._present()
         }
-        good = self._hold(f"round {round_ + 1}", requests, requests.keys())
+        members = {node.id: node for node in self._members}
+
+        def check(node: int, answer: dict) -> None:
+            member = members[node]
+            self._estimator.check_message(answer["message"], member.facts, sent, turn[member.place])
+
+        good = self._hold(f"round {round_ + 1}", requests, requests.keys(), check)
         self._check_quorum(f"round {round_ + 1}", len(good))
         return [good[node.id]["message"] for node in self._members if node.id in good]
 
     def tell(self, sent: dict) -> None:
         """Send the result to all, and wait for those that have missed nothing."""
-        requests = {node.id: {"exchange": "result", "sent": sent} for node in self._members}
+        requests = {
+            node.id: {"exchange": "result", "sent": sent, "used": node.id not in self._lost}
+            for node in self._members
+        }
         self._hold("result", requests, {node.id for node in self._present()})
 
     def _present(self) -> list[_Member]:
         return [node for node in self._members if node.id not in self._lost]
 
-    def _hold(self, title: str, requests: dict[int, dict], awaited: Iterable[int]) -> dict:
+    def _hold(
+        self,
+        title: str,
+        requests: dict[int, dict],
+        awaited: Iterable[int],
+        check: Callable[[int, dict], None] = lambda node, answer: None,
+    ) -> dict:
         awaited = set(awaited)
         names = {node.id: node.name for node in self._members}
         _, answers = self._exchange(
-            title, lambda: requests, lambda _, answers: awaited <= answers.keys()
+            title, lambda: requests, lambda _, answers: awaited <= answers.keys(), check
         )
         silent = [names[node] for node in requests if node not in answers]
         good = self._sort_out(title, names, answers, silent)
@@ -322,6 +351,7 @@ class FlowerCohort(Cohort):
         title: str,
         requests: Callable[[], Mapping[int, dict]],
         complete: Callable[[set[int], dict[int, dict]], bool],
+        check: Callable[[int, dict], None],
     ) -> tuple[set[int], dict[int, dict]]:
         """Send requests, and collect answers until they are complete or time is up."""
         asked: set[int] = set()
@@ -338,7 +368,7 @@ class FlowerCohort(Cohort):
             for reply in self._grid.pull_messages(list(pending)) if pending else ():
                 # the answer to no question that is open came late, or came before
                 if question := pending.pop(reply.metadata.reply_to_message_id, None):
-                    answers[question[0]] = _read(reply, question[1])
+                    answers[question[0]] = _read(reply, *question, check)
             if complete(asked, answers) or time.monotonic() >= end:
                 return asked, answers
             time.sleep(POLL)
@@ -454,29 +484,44 @@ class Node:
                 "directory must be given to client_app, or in the node-config; None came."
             )
         folder = self._directory / f"run-{int(run)}"
-        exchange, sent = request["exchange"], request.get("sent", {})
-        kept = folder / f"round-{int(sent.get('round', 0))}.ebfed"
-        if exchange == "round" and kept.exists():
-            return {"message": wire.unpack(kept.read_bytes())["message"]}
         estimator = clone(self._estimator)
         clients, memory = estimator.prepare(**self._load())
-        if exchange == "roll call":
-            return {"clients": len(clients), "facts": estimator.describe(clients, memory)}
-        # a client's turn is what it was told first: nobody answers twice in a run
-        turn = request.get("turn", np.full(len(clients), -1, np.int8))
-        memory |= {"turn": turn} | _remembered(folder)
-        if exchange == "result":
-            self._finish(estimator, sent, memory, clients, folder)
+        facts = estimator.describe(clients, memory)
+        with _alone(self._directory):
+            _compare(folder / "clients", clients, facts)
+            if request["exchange"] == "roll call":
+                return {"facts": facts}
+            nobody = np.full(len(clients), -1, np.int8)
+            memory |= {"turn": nobody} | _remembered(folder)
+            if request["exchange"] == "round":
+                return {"message": self._report(run, request, estimator, clients, memory, folder)}
+            if not request["used"]:  # what was sent came too late to be in the result
+                memory |= {"turn": nobody}
+            self._finish(estimator, request["sent"], memory, clients, folder)
             return {}
-        if len(memory["turn"]) != len(clients):
-            raise ValueError("the number of groups has changed since the roll call.")
+
+    def _report(
+        self, run: int, request: dict, estimator: Any, clients: Any, memory: dict, folder: Path
+    ) -> dict:
+        """Return the message of a round: what was sent before, or one that is entered first."""
+        sent, turn = request["sent"], request["turn"]
+        round_ = sent["round"]
+        if type(round_) is not int or not 0 <= round_ <= 127:
+            raise ValueError(f"a round is a number from 0 to 127; {type(round_).__name__} came.")
+        if turn.dtype != np.int8 or turn.shape != (len(clients),):
+            raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
+        kept = folder / f"round-{round_}.ebfed"
+        if kept.exists():
+            return wire.unpack(kept.read_bytes())["message"]
+        if list(folder.glob("round-*.ebfed")):  # a client's turn is what it was told first
+            turn = memory["turn"]
         rng: Any = "secure"
         if self._seed is not None:
-            rng = Stream(make_key(self._seed), sent["round"], request["first"])
-        message, memory = estimator.local(sent, memory, clients, rng)
-        self._enter(run, sent["round"], estimator.releases(sent, memory, clients))
+            rng = Stream(make_key(self._seed), round_, request["first"])
+        message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
+        self._enter(run, round_, estimator.releases(sent, memory, clients))
         _write(kept, wire.pack({"message": message, "memory": memory}))
-        return {"message": message}
+        return message
 
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
         """Write the estimates of this node's groups; they are for its owner."""
@@ -515,6 +560,27 @@ class Node:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Let one process of a node work at a time, so that nothing is drawn twice."""
+    import fcntl
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, however that comes about
+        yield
+
+
+def _compare(path: Path, clients: Any, facts: dict) -> None:
+    """Refuse groups, numbers of rows or choices that are not those of the run's first exchange."""
+    names = [str(each) for each in clients.ids.tolist()]
+    digest = hashlib.sha256(wire.pack([names, facts])).hexdigest().encode()
+    if not path.exists():
+        _write(path, digest)
+    elif path.read_bytes() != digest:
+        raise ValueError("groups, numbers of rows or consent have changed since the roll call.")
 
 
 def _remembered(folder: Path) -> dict[str, NDArray]:
@@ -558,17 +624,22 @@ def _reply(message: Any, answer: dict) -> Any:
     return Message(_pack(answer), reply_to=message)
 
 
-def _read(reply: Any, exchange: str) -> dict:
+def _read(reply: Any, node: int, exchange: str, check: Callable[[int, dict], None]) -> dict:
     """Return an answer; what Flower says of a failure is not repeated, for it may quote data."""
     if reply.has_error():
         return {"failure": f"Flower's error code {reply.error.code}"}
     try:
         answer = _unpack(reply)
-    except (ValueError, KeyError, TypeError):
+    except Exception:  # whatever a stranger's bytes may do to a reader
         return {"failure": "an answer that cannot be read"}
     wanted = {"name": str} | ANSWERS["failure" if "failure" in answer else exchange]
     if not all(isinstance(answer.get(part), kind) for part, kind in wanted.items()):
         return {"failure": "an answer to something else"}
+    if "failure" not in answer:
+        try:
+            check(node, answer)
+        except Exception:  # the same: what it says may not even have the right types
+            return {"name": answer["name"], "failure": "an answer that does not fit the question"}
     return answer
 
 
@@ -578,8 +649,8 @@ def _read(reply: Any, exchange: str) -> dict:
 def _write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(temporary, "wb") as file:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    with open(handle, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -73,6 +73,14 @@ class Estimator(BaseEstimator, ABC):
     # Server -----------------------------------------------------------------------------------
 
     @abstractmethod
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+
+    @abstractmethod
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+
+    @abstractmethod
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round.
 

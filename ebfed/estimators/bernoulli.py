@@ -170,6 +170,7 @@ class BernoulliEB(LocationEstimator):
         place = self._places(summary.ids)
         sent = self._memory["report"][np.maximum(place, 0)]
         told = (place >= 0) & ~np.isnan(sent).any(axis=1)
+        told &= self._memory["turn"][np.maximum(place, 0)] >= 0
         told &= self.summaries_.n[np.maximum(place, 0)] > 0
         means, concentration[told] = leave_one_out(sent[told], **raw)
         mean[told] = np.clip(means, 1e-9, 1 - 1e-9)

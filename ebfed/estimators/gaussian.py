@@ -46,8 +46,8 @@ class GaussianEB(LocationEstimator):
         normal, the noise is the pooled variance within groups.
     channel : Channel or dict of Channel, optional
         What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
-        `consent`. Other channels report on the means alone, so `variances` must be given, or some
-        class must be `Exact`.
+        `consent`. Other channels report on the means alone, so `variances` must be given; or the
+        channels have ranges, and those clients show the noise that are in an `Exact` class.
     guess : channels.Guess, optional
         What is publicly assumed of the population: from it a channel without a range takes one.
     participation : int or bool array-like of shape (n_groups,), optional
@@ -106,7 +106,8 @@ class GaussianEB(LocationEstimator):
     def model(self, message: Message) -> Gaussian:
         """``mean_i ~ N(theta_i, noise / n_i)``, the noise open if it is not known."""
         n = message["n"]
-        size = np.maximum(np.abs(message["mean"]), np.sqrt(message["scatter"])).max(axis=0)
+        size = np.maximum(np.abs(message["mean"]), np.sqrt(message["scatter"]))
+        size = size.max(axis=0, initial=0.0)
         if np.any((size > 0) & (size < SMALLEST)):
             raise ValueError(
                 f"X holds a column of values too small for float64 arithmetic (below "
@@ -202,6 +203,24 @@ class GaussianEB(LocationEstimator):
     def _sends_gaussians(self) -> bool:
         """Whether every message is a mean, as it is or with Gaussian noise."""
         return all(isinstance(each, Exact | AddNoise) for each in self._channels().values())
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round: how clients are to report."""
+        self._check_noise(facts)
+        return super().start(facts, key)
+
+    def _check_noise(self, facts: dict) -> None:
+        """Refuse, before anything is sent, where nobody would show the noise that all need."""
+        if self.variances is None and not self._all_exact() and not self._shows_noise(facts):
+            raise ValueError(
+                "variances must be given: these channels report on the means alone, and no client "
+                "with an Exact channel has two rows to show the noise within groups."
+            )
+
+    def _shows_noise(self, facts: dict) -> bool:
+        """Whether some client sends the scatter of two rows or more as it is."""
+        exact = [isinstance(channel, Exact) for channel in self._channels().values()]
+        return bool(np.any(np.array(exact)[facts["consent"]] & (facts["n"] > 1)))
 
     def _heard(self, state: dict) -> Likelihood:
         """Likelihood of all messages; unknown noise from those that show their scatter."""

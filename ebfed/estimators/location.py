@@ -188,6 +188,46 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     # Server -----------------------------------------------------------------------------------
 
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        kinds = {"n": "i", "consent": "i", "n_features": "i", "columns": "U"}
+        sound = facts.keys() == kinds.keys() and all(
+            isinstance(x, np.ndarray) and x.dtype.kind == kinds[name] and x.ndim == 1
+            for name, x in facts.items()
+        )
+        sound = (
+            sound
+            and len(facts["n"]) == len(facts["consent"]) > 0
+            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and facts["n"].min() >= 0
+            and 0 <= facts["consent"].min() <= facts["consent"].max() < len(self._channels())
+            and facts["n_features"][0] > 0
+        )
+        if not sound:
+            raise ValueError("facts must be numbers of rows, classes of consent, and columns.")
+
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        channels = self._channels(sent["settings"])
+        if message.keys() != channels.keys():
+            raise ValueError(f"a message must have the parts {', '.join(channels)}.")
+        for index, (name, channel) in enumerate(channels.items()):
+            n = facts["n"][(turn == sent["round"]) & (facts["consent"] == index)]
+            nothing = np.zeros((len(n), int(facts["n_features"][0])))
+            pattern = channel.encode(Summary(np.arange(len(n)), n, nothing, nothing), 0)
+            part = message[name]
+            if part.keys() != pattern.keys():
+                raise ValueError(f"{name} must have the parts {', '.join(pattern)}.")
+            for each, like in pattern.items():
+                x = part[each]
+                if not (isinstance(x, np.ndarray) and x.shape == like.shape):
+                    raise ValueError(f"{each} of {name} must have shape {like.shape}.")
+                if x.dtype != like.dtype or not np.isfinite(x).all():
+                    raise ValueError(f"{each} of {name} must be finite, of type {like.dtype}.")
+            if not np.array_equal(part["n"], n) or np.any(part.get("scatter", np.zeros(1)) < 0):
+                raise ValueError(f"{name} must have the rows that were stated.")
+            channel.decode(part)
+
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round: how clients are to report.
 
@@ -349,12 +389,15 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         doubt = getattr(prior, "variance_variance_", prior.variance_**2)
         first = DEFAULT_GUESS if self.guess is None else self.guess
         before = np.array([first.column(j, n_features) for j in range(n_features)]).T
+        heard = error > 0  # else nobody has spoken of this column yet
         # a variance that is not known better than its size is worth little
-        trust = np.where(doubt > 0, prior.variance_**2 / (prior.variance_**2 + doubt), 1.0)
+        squared = prior.variance_**2
+        trust = np.where(squared > 0, squared / np.maximum(squared + doubt, 1e-300), 0.0) * heard
         variance = trust * prior.variance_ + (1 - trust) * before[2] ** 2
         centre = np.clip(prior.mean_, before[0], before[1])
         low, high = np.maximum(centre - error, before[0]), np.minimum(centre + error, before[1])
-        return Guess(mean=(low, high), spread=np.sqrt(variance))
+        mean = np.where(heard, low, before[0]), np.where(heard, high, before[1])
+        return Guess(mean=mean, spread=np.sqrt(variance))
 
     def _channels(self, settings: Mapping[str, dict] | None = None) -> dict[str, Channel]:
         """Return a copy of the channel of each class, with what was left open settled."""

@@ -60,8 +60,9 @@ class OptOutMean(GaussianEB):
         optimal. ``"ditto"``: theta as it is, with the lambda that is best for that. ``"paper"``:
         the lambda of Lemma 3, which forgets the client's own noise in theta, and is not optimal.
     trust : {"server", "none"}
-        Whom `epsilon` protects against: readers of theta, where the server is trusted with each
-        noisy mean (noise as above); or everyone, the server included (N_p times as much noise).
+        Whom `epsilon` protects against: readers of theta, other clients among them, where the
+        server is trusted with each noisy mean and private clients do not collude; or everyone, the
+        server included (about N_p times as much noise).
     engine : Engine, optional
     random_state : int, Generator or None
         Of the noise.
@@ -174,6 +175,19 @@ class OptOutMean(GaussianEB):
         """Nobody opted out."""
         return np.zeros(len(summary), np.int8)
 
+    def _check_noise(self, facts: dict) -> None:
+        if self.alpha2 is None and not self._shows_noise(facts):
+            raise ValueError(
+                "alpha2 must be given: no client that opted out has two rows to estimate it from."
+            )
+        told = facts["n"] > 0
+        shown = told & (facts["consent"] == 1) if self.trust == "server" else told
+        if self.tau2 is None and shown.sum() < 2:
+            raise ValueError(
+                "tau2 must be given: with trust='server' it is estimated from clients that opted "
+                "out, and there are fewer than two."
+            )
+
     def _sends_gaussians(self) -> bool:
         return True
 
@@ -195,15 +209,26 @@ class OptOutMean(GaussianEB):
         n_private = int(((state["consent"] == 0) & (state["n"] > 0)).sum())
         if self.gamma2 is not None:
             return float(np.sqrt(n_private * self.gamma2))
+        return self._least_noise(n_private, state["n_features"])
+
+    def _least_noise(self, n_private: int, n_features: int) -> float:
+        """Standard deviation that keeps the promise for theta.
+
+        Who reads theta may be a private client, who knows its own noise: that of the others is to
+        suffice.
+        """
         assert self.epsilon is not None
         assert self.delta is not None
-        diameter = 2 * float(np.linalg.norm(box(self.range, state["n_features"]).half))
-        return float(gaussian_sigma(self.epsilon, self.delta, diameter) / np.sqrt(max(n_private, 1)))
+        diameter = 2 * float(np.linalg.norm(box(self.range, n_features).half))
+        sigma = float(gaussian_sigma(self.epsilon, self.delta, diameter))
+        return sigma / np.sqrt(max(n_private - 1, 1))
 
     def broadcast(self, state: dict) -> dict:
         """Return how to report; in the end, theta and what a client's weight in it follows from."""
-        sent = super().broadcast(state)
-        return sent | {"theta": state["theta"]} if state["done"] else sent
+        if state["done"]:
+            return super().broadcast(state) | {"theta": state["theta"]}
+        n_private = int(((state["consent"] == 0) & (state["n"] > 0)).sum())
+        return super().broadcast(state) | {"n_private": n_private}
 
     def update(self, state: dict, messages: dict[str, Message]) -> dict:
         """Average the messages."""
@@ -222,11 +247,6 @@ class OptOutMean(GaussianEB):
         blurred = {name: means[name].blurred(q[name]) for name in channels}
         # a server that is trusted with noisy means may publish theta, not what else they tell
         shown = [blurred["open"]] if self.trust == "server" else list(blurred.values())
-        if self.tau2 is None and sum(map(len, shown)) < 2:
-            raise ValueError(
-                "tau2 must be given: with trust='server' it is estimated from clients that opted "
-                "out, and there are fewer than two."
-            )
         prior = Normal() if self.tau2 is None else Normal.known(np.full(len(noise), self.tau2))
         if self.tau2 is None:
             prior.fit(join(shown))
@@ -243,10 +263,8 @@ class OptOutMean(GaussianEB):
         if self.alpha2 is not None:
             return np.full(state["n_features"], self.alpha2 / np.mean(1 / sizes))
         noise = self._pooled(state)
-        if noise is None:
-            raise ValueError(
-                "alpha2 must be given: no client that opted out has two rows to estimate it from."
-            )
+        if noise is None:  # who had them did not answer
+            raise ValueError("alpha2 must be given: no client that opted out showed two rows.")
         return noise
 
     def _average(self, state: dict, tau2: NDArray, alpha2: NDArray, means: dict, q: dict) -> dict:
@@ -256,8 +274,11 @@ class OptOutMean(GaussianEB):
         for name, own in means.items():
             spread = tau2 + own.variances + q[name]
             told = np.isfinite(own.variances[:, :1])
-            with np.errstate(divide="ignore"):
-                weight = np.where(told, 1 / spread, 0.0)
+            if np.any(told & (spread <= 0)):
+                raise ValueError(
+                    "tau2 and alpha2 leave means without any variance: give them, above 0."
+                )
+            weight = np.where(told, 1 / spread, 0.0)
             fixed[name] = self._fixed_weight(name, weight, told)
             if fixed[name] is not None:
                 weight = told * fixed[name]
@@ -379,6 +400,23 @@ class OptOutMean(GaussianEB):
     def _against(self) -> str:
         return "against readers of theta" if self._is_central() else super()._against()
 
+    def local(self, sent: dict, memory: dict, clients: Summary, rng: Any) -> tuple[dict, dict]:
+        """Send means, if the noise that the server asks for keeps the promise.
+
+        Raises
+        ------
+        ValueError
+            If it is too little for that many private clients.
+        """
+        if self._is_central():
+            least = self._least_noise(sent["n_private"], clients.n_features)
+            if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
+                raise ValueError(
+                    f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
+                    f"needs {least:.6g} from each of {sent['n_private']} private clients."
+                )
+        return super().local(sent, memory, clients, rng)
+
     def releases(self, sent: dict, memory: dict, clients: Summary) -> list[dict[str, Any]]:
         """List what clients send, and what is promised for it."""
         rows = super().releases(sent, memory, clients)
@@ -387,8 +425,9 @@ class OptOutMean(GaussianEB):
                 row["epsilon"], row["delta"] = self._promise("private")
                 row["relation"] = "any two data sets of one client"
                 row["assumptions"] = (
-                    "numbers of rows are public; the server is trusted with noisy means, and "
-                    "publishes their weighted mean only"
+                    "numbers of rows are public; the server is trusted with noisy means and with "
+                    "the number of private clients, and publishes their weighted mean only; "
+                    "private clients do not collude"
                 )
         return rows
 

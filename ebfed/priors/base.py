@@ -32,7 +32,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.posterior import DiscretePosterior, Posterior
 
 __all__ = ["IdentificationWarning", "Prior"]
@@ -140,6 +140,8 @@ class Prior(BaseEstimator, ABC):
         Where there is no noise, the population is seen itself; it is fitted as if seen with a
         thousandth of its own spread as error.
         """
+        if isinstance(likelihood, Joined):
+            return Joined(tuple(map(self._settled, likelihood.parts)))
         if not isinstance(likelihood, Gaussian):
             return likelihood
         told = np.isfinite(likelihood.variances).all(axis=1)

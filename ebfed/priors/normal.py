@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import UNKNOWN_NOISE, Prior
 from ebfed.priors.posterior import Posterior
@@ -123,7 +123,7 @@ class Normal(Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         self._check()
-        if self.variance is not None:
+        if self.variance is not None or isinstance(likelihood, Joined):
             likelihood = self._settled(likelihood)
         if isinstance(likelihood, Gaussian):
             self._fit_messages(likelihood)
@@ -334,14 +334,15 @@ class NormalPosterior(Posterior):
         g_1 = a_i**2 v_i + (1 - a_i)**2 (1 - h_i) s_i + (1 - a_i**2) h_i v_i,
         g_3 = (1 - a_i)**2 Var(t) / (s_i + v_i).
 
-    A client that knows what noise the channel added takes it out of the mean it was told
-    (``mean_i = mean - h_i noise_i``); then ``r_i = q_i h_i``, and with weights by precision the
-    estimate is the Bayes estimate from all messages and its own data. Others use the mean as it is,
-    with ``r_i = q_i h_i / (1 - h_i)``. Either a_i is the best weight, and g_1 the expected squared
-    error, exactly (Ozkara et al. 2023, Theorem 2, for unequal clients; r_i is 0 for exact messages,
-    Theorem 1, and the last term of s_i is Var(mean) for clients that sent none). g_3 is what
-    estimating t adds; it counts twice, since g_1 at the estimate is too small by as much again
-    (Prasad and Rao, 1990; Datta and Lahiri, 2000).
+    A client that knows what noise the channel added takes it out of the mean it was told (``mean_i
+    = mean - h_i noise_i``); then ``r_i = q_i h_i``, and with weights by precision the estimate is
+    the Bayes estimate from all messages and its own data. Others use the mean as it is, with ``r_i
+    = q_i h_i / (1 - h_i)``. Either a_i is the best weight, and g_1 the expected squared error,
+    exactly (Ozkara et al. 2023, Theorem 2, for unequal clients; r_i is 0 for exact messages,
+    Theorem 1, and the last term of s_i is Var(mean) for clients that sent none), for the data that
+    a client had when the population was fitted. g_3 is what estimating t adds; it counts twice,
+    since g_1 at the estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri,
+    2000).
 
     Parameters
     ----------

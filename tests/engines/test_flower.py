@@ -82,7 +82,9 @@ def nodes(tmp_path):
 
 
 def fit(estimator, grid, out, nodes=4, quorum=1.0, deadline=5.0):
-    return serve(estimator, FlowerCohort(grid, nodes, quorum=quorum, deadline=deadline), out)
+    return serve(
+        estimator, FlowerCohort(grid, estimator, nodes, quorum=quorum, deadline=deadline), out
+    )
 
 
 def participants(out):
@@ -249,7 +251,7 @@ def test_strangers_are_not_listened_to(nodes, tmp_path):
     said = participants(tmp_path / "out")
     assert said["roll call", "b"] == ("not invited", "")
     assert ("round 1", "b") not in said
-    assert not (tmp_path / "b" / "run-1").exists()
+    assert not list((tmp_path / "b" / "run-1").glob("round-*"))
 
 
 def test_nodes_that_come_later_are_asked(nodes, tmp_path):
@@ -296,3 +298,66 @@ def test_pack_of_a_request_is_small(nodes):
     """Each node gets its own turns, not those of all."""
     answer = nodes(eb.GaussianEB())[0].answer(1, {"exchange": "roll call"})
     assert len(pack(answer)) < 1000
+
+
+def spoilt(node, exchange, spoil):
+    """Answer with a change to what is good."""
+
+    def answer(message):
+        content = flower._unpack(message)
+        reply = node.answer(1, content)
+        if content["exchange"] == exchange:
+            reply = spoil(reply)
+        return [(0, flower._reply(message, reply))]
+
+    return answer
+
+
+def told(**changes):
+    def spoil(reply):
+        return reply | {"facts": reply["facts"] | changes}
+
+    return spoil
+
+
+def sent(**changes):
+    def spoil(reply):
+        part = reply["message"]["all clients"]
+        return reply | {"message": {"all clients": part | changes}}
+
+    return spoil
+
+
+BAD = {
+    "no facts": ("roll call", lambda reply: reply | {"facts": {}}),
+    "negative numbers of rows": ("roll call", told(n=np.full(10, -1))),
+    "numbers as text": ("roll call", told(n=np.array(["4"] * 10))),
+    "numbers that are none": ("roll call", told(n=np.full(10, np.nan))),
+    "a class that is not there": ("roll call", told(consent=np.full(10, 9, np.int8))),
+    "more choices than clients": ("roll call", told(consent=np.zeros(11, np.int8))),
+    "no message": ("round", lambda reply: reply | {"message": {}}),
+    "NaN": ("round", sent(mean=np.full((10, 1), np.nan))),
+    "infinity": ("round", sent(scatter=np.full((10, 1), np.inf))),
+    "a scatter below zero": ("round", sent(scatter=np.full((10, 1), -1.0))),
+    "other numbers of rows": ("round", sent(n=np.full(10, 10**9))),
+    "too many clients": (
+        "round",
+        sent(n=np.full(99, 4), mean=np.ones((99, 1)), scatter=np.ones((99, 1))),
+    ),
+    "two columns": ("round", sent(mean=np.ones((10, 2)))),
+    "objects": ("round", sent(mean="17")),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_node_that_lies_is_left_out(what, nodes, tmp_path):
+    made = nodes(eb.GaussianEB())
+    exchange, spoil = BAD[what]
+    liar = {3: spoilt(made[3], exchange, spoil)}
+    grid = Grid({i: good(node) for i, node in enumerate(made)} | liar)
+    fitted = fit(eb.GaussianEB(), grid, tmp_path / "out", quorum=3)
+    honest = eb.GaussianEB().fit(X[:120], groups=GROUPS[:120])
+    np.testing.assert_allclose(fitted.prior_.mean_, honest.prior_.mean_, rtol=1e-12)
+    title = "roll call" if exchange == "roll call" else "round 1"
+    status, why = participants(tmp_path / "out")[title, "d"]
+    assert (status, why) == ("failed", "an answer that does not fit the question")

@@ -1,6 +1,7 @@
 """A node: what it answers, keeps and writes down, without any network."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.channels import Gaussian
+from ebfed.engines import flower
 from ebfed.engines.flower import Node, _check_invitation
 from ebfed.wire import pack, unpack
 
@@ -33,9 +35,8 @@ def ledger(path):
 def test_states_facts(tmp_path):
     answer = node(tmp_path).answer(1, {"exchange": "roll call"})
     assert answer["name"] == "north"
-    assert answer["clients"] == 2
     assert answer["facts"]["n"].tolist() == [2, 2]
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "ledger.jsonl").exists()
 
 
 def test_never_draws_twice_for_a_question(tmp_path):
@@ -67,8 +68,12 @@ def test_ledger_says_what_was_promised(tmp_path):
 
 
 def test_ledger_comes_before_the_answer(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError("disk full")
+    write = flower._write
+
+    def full(path, content):
+        if path.name.startswith("round"):
+            raise OSError("disk full")
+        write(path, content)
 
     monkeypatch.setattr("ebfed.engines.flower._write", full)
     answer = node(tmp_path).answer(7, question())
@@ -118,7 +123,9 @@ def test_result_is_written_at_home(tmp_path):
     message = here.answer(7, question())["message"]
     state = estimator.start(estimator.describe(clients, memory), np.zeros(2, np.uint64))
     sent = estimator.broadcast(estimator.update(state, message))
-    assert here.answer(7, {"exchange": "result", "sent": unpack(pack(sent))}) == {"name": "north"}
+    assert here.answer(7, {"exchange": "result", "used": True, "sent": unpack(pack(sent))}) == {
+        "name": "north"
+    }
     table = pd.read_csv(tmp_path / "run-7" / "estimate.csv")
     expected = eb.GaussianEB().fit(**ROWS).posterior().to_frame()
     np.testing.assert_allclose(table["estimate"], expected["estimate"], rtol=1e-12)
@@ -174,3 +181,82 @@ def test_a_budget_ends_what_runs_may_ask(tmp_path):
     assert [row["run"] for row in ledger(tmp_path)] == ["1", "2"]
     # what was sent before is sent again: it costs nothing
     assert "message" in node(tmp_path, budget=2.5).answer(2, question())
+
+
+@pytest.mark.parametrize(
+    ("round_", "turn"),
+    [
+        (0, np.zeros(2)),
+        (0, np.full(2, 65504, np.float16)),
+        (0, np.zeros(2, np.int64)),
+        (0, np.zeros(3, np.int8)),
+        (0.0, np.zeros(2, np.int8)),
+        (True, np.zeros(2, np.int8)),
+        (-1, np.full(2, -1, np.int8)),
+        (2**53, np.zeros(2, np.int8)),
+    ],
+)
+def test_rounds_and_turns_are_small_integers(tmp_path, round_, turn):
+    """Numbers of other types can equal one another in more than one round."""
+    assert "failure" in node(tmp_path).answer(7, question(round_, turn=turn))
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"X": ROWS["X"], "groups": np.array(["b", "b", "c", "c"])},
+        {"X": ROWS["X"][:3], "groups": ROWS["groups"][:3]},
+        {"X": ROWS["X"], "groups": ROWS["groups"], "consent": ["p", "p", "p", "p"]},
+    ],
+)
+def test_what_was_stated_holds_for_the_run(tmp_path, now):
+    both = eb.GaussianEB(1.0, channel={"p": PRIVATE, "o": eb.channels.Exact()})
+    before = ROWS | {"consent": ["o", "o", "p", "p"]}
+    now = {"consent": ["o"] * len(now["X"])} | now
+    node(tmp_path, both, lambda: before).answer(7, {"exchange": "roll call"})
+    changed = node(tmp_path, both, lambda: now).answer(7, question())
+    assert "failure" in changed
+    assert "have changed since the roll call" in (tmp_path / "errors.log").read_text()
+
+
+def test_questions_at_once_are_answered_one_by_one(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        same = list(pool.map(lambda _: node(tmp_path, seed=0).answer(7, question()), range(4)))
+    assert len({pack(answer) for answer in same}) == 1
+    assert len(ledger(tmp_path)) == 1
+    others = tmp_path / "others"
+    with ThreadPoolExecutor(4) as pool:
+        runs = pool.map(lambda run: node(others, budget=2.0).answer(run, question()), range(4))
+        assert sum("message" in answer for answer in runs) == 2
+
+
+def test_a_report_that_came_too_late_is_in_no_result(tmp_path):
+    """Then nothing of it is in the mean, and nothing is taken out of it."""
+    rows = {"X": np.arange(8.0), "groups": np.repeat(["a", "b", "c", "d"], 2)}
+    estimator = eb.GaussianEB(1.0, channel=eb.channels.AddNoise(0.5))
+    clients, memory = estimator.prepare(**rows)
+    key = np.zeros(2, np.uint64)
+    state = estimator.start(estimator.describe(clients, memory), key)
+    asked = question(turn=np.zeros(4, np.int8)) | {"sent": estimator.broadcast(state)}
+    predictions = []
+    for used in (True, False):
+        here = node(tmp_path / str(used), estimator, lambda: rows)
+        message = here.answer(7, asked)["message"]
+        sent = estimator.broadcast(estimator.update(state, message))
+        here.answer(7, {"exchange": "result", "used": used, "sent": sent})
+        (table,) = (tmp_path / str(used)).glob("run-7/estimate.csv")
+        predictions.append(pd.read_csv(table)["estimate"].to_numpy())
+    new = estimator.conclude(estimator.update(state, message)).predict(**rows)[::2]
+    np.testing.assert_allclose(predictions[1], new)
+    assert np.abs(predictions[0] - new).max() > 1e-3
+
+
+def test_too_little_noise_is_not_added(tmp_path):
+    rows = ROWS | {"consent": ["private"] * 4}
+    estimator = eb.OptOutMean(1.0, 1.0, epsilon=1, delta=1e-5, range=(0, 10))
+    sent = {"round": 0, "n_private": 2, "settings": {"private": {"sd": 0.0}, "open": {}}}
+    refused = node(tmp_path, estimator, lambda: rows).answer(7, question() | {"sent": sent})
+    assert "failure" in refused
+    assert "epsilon needs" in (tmp_path / "errors.log").read_text()
+    assert not (tmp_path / "ledger.jsonl").exists()

@@ -163,7 +163,7 @@ def test_calibrated_noise_and_its_ledger(trust):
     est = eb.OptOutMean(epsilon=1, delta=1e-5, range=(-3, 3), trust=trust, alpha2=0.5)
     est.fit(X, consent=choice)
     sigma = gaussian_sigma(1, 1e-5, 6 * np.sqrt(2))
-    q = sigma**2 / (40 if trust == "server" else 1)
+    q = sigma**2 / (39 if trust == "server" else 1)
     np.testing.assert_allclose(40 * est.gamma2_, q, rtol=1e-9)
     ledger = est.privacy_.set_index("who")
     assert ledger.loc["private", "epsilon"] == 1
@@ -196,7 +196,7 @@ def test_equal_weights_under_central_privacy():
     np.testing.assert_allclose(share.sum(), 1)
     sent = np.where(np.arange(6)[:, None] < 4, est._memory["report"], X)
     np.testing.assert_allclose(est.global_, share @ sent)
-    noise = share[0] ** 2 * 4 * 4 * est.gamma2_
+    noise = share[0] ** 2 * 3 * 4 * est.gamma2_
     np.testing.assert_allclose(noise, (share[0] * gaussian_sigma(2, 1e-5, 8.0)) ** 2)
 
 

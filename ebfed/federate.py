@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -79,7 +80,8 @@ MODEL_OF_CONSENT = '''\
 from ebfed import {estimator}
 from ebfed.channels import Exact, {channel}
 
-# What leaves a node, by the class of consent that a group chose: edit classes, epsilon and ranges.
+# What leaves a node, by the class of consent that a group chose.
+# Epsilon{guessed} are examples: edit them.
 # Real noise needs pip install "ebfed[secure]" on every node.
 estimator = {estimator}(
     channel={{
@@ -130,7 +132,10 @@ README = """\
   lists what has left it, in all runs. None of it is sent.
 - `result/run-…/` belongs to the server: the fitted population (`fit.ebfed`, for
   `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and which
-  node answered when.
+  node answered which question.
+- Every run costs a private group its epsilon again. `client_app(…, budget=3.0)` ends that: a node
+  refuses what would bring the sum over all runs above its budget. If a node fails, the reason is in
+  its own `errors.log`, and nowhere else.
 - `logs/` is what the processes say; `certificates/` are those of `--tls`, for this machine only.
 
 # Between machines
@@ -202,10 +207,18 @@ def up(
             if (nodes is None) == (data is None):
                 raise ValueError("give --nodes COUNT or --data FILES, one of them")
             if (directory / "app").exists():
-                raise ValueError(f"{directory / 'app'} exists; start it again without options")
-            files = _made_up(directory, nodes, model) if data is None else _files(data)
+                raise ValueError(
+                    f"{directory / 'app'} exists; start it again without options, or delete "
+                    f"{directory} to begin anew"
+                )
+            if directory.exists() and not directory.is_dir():
+                raise ValueError(f"{directory} is no directory")
             if data is None:
-                group, value = "group", "value"
+                files, group, value = _made_up(directory, nodes, model), "group", "value"
+            else:
+                files = _files(data)
+                for file in files.values():
+                    _check_table(file, group, value, model, consent)
             _write_project(directory, list(files), group, value, model, consent)
             known = {"nodes": {name: str(path.resolve()) for name, path in files.items()}}
             noted.write_text(json.dumps(known | {"tls": tls}, indent=1))
@@ -234,13 +247,25 @@ def run(directory: Directory) -> None:
         federation = Federation(directory)
         if not federation.status():
             raise ValueError(f"nothing runs in {directory}: ebfed federate up {directory}")
-        before = set(directory.glob("result/run-*"))
-        federation.run(directory / "app")
+        known = json.loads((directory / "federation.json").read_text())["nodes"]
+        absent = [name for name in known if name not in federation.status()]
+        if absent:
+            typer.echo(f"Not running: {', '.join(absent)}.", err=True)
+        before, began = set(directory.glob("result/run-*")), time.time()
+        try:
+            federation.run(directory / "app")
+        except KeyboardInterrupt:
+            typer.echo(f"The run goes on without you; ebfed federate down {directory} ends it.")
+            raise typer.Exit(130) from None
         new = sorted(set(directory.glob("result/run-*")) - before)
         for path in new:
             typer.echo(f"Wrote {path}")
+        for log in sorted(directory.glob("nodes/*/errors.log")):
+            if log.stat().st_mtime >= began:
+                last = log.read_text(encoding="utf-8").strip().splitlines()[-1]
+                typer.echo(f"{log.parent.name}: {last} ({log})", err=True)
         if not any((path / "fit.ebfed").exists() for path in new):
-            typer.echo(f"There is no fit; {directory / 'logs'} says more.", err=True)
+            typer.echo(f"There is no fit; see above, or {directory / 'logs'}.", err=True)
             raise typer.Exit(1)
 
 
@@ -288,6 +313,22 @@ def _files(pattern: str) -> dict[str, Path]:
     return named
 
 
+def _check_table(file: Path, group: str, value: str, model: Model, consent: str | None) -> None:
+    """Refuse a table that the project could not read."""
+    import pandas as pd
+
+    table = pd.read_csv(file)
+    options = {"--group": group, "--value": value} | ({"--consent": consent} if consent else {})
+    for option, column in options.items():
+        if column not in table:
+            there = ", ".join(map(repr, table.columns))
+            raise ValueError(f"{file}: no column {column!r} ({option}) among {there}")
+    if model is Model.bernoulli and not table[value].isin([0, 1]).all():
+        raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --model bernoulli")
+    if consent and not table[consent].isin(["private", "open"]).all():
+        raise ValueError(f"{file}: column {consent!r} must hold only 'private' and 'open'")
+
+
 def _made_up(directory: Path, count: int | None, model: Model) -> dict[str, Path]:
     """Write tables of 20 groups for each node."""
     import numpy as np
@@ -318,6 +359,7 @@ def _write_project(
             "channel": "Gaussian",
             "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 100))",
             "more": ", variances=25.0",
+            "guessed": ", range and variances",
         }
     else:
         words = {
@@ -325,6 +367,7 @@ def _write_project(
             "channel": "RandomizedResponse",
             "example": "RandomizedResponse(epsilon=1.0)",
             "more": "",
+            "guessed": " and channels",
         }
     classes = f', "consent": table[{consent!r}]' if consent else ""
     files = {

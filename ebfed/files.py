@@ -203,6 +203,11 @@ def summarise(
     ValueError, OSError
         With the name of the file that cannot be used.
     """
+    if len({format_of(file) for file in files}) > 1:
+        raise ValueError("give files of one kind at a time, .csv or .parquet")
+    twice = [file for i, file in enumerate(files) if file.resolve() in map(Path.resolve, files[:i])]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice")
     lacking, kinds = Incomplete(), []
     with _Adders() as adders:
         for file in files:

@@ -316,7 +316,8 @@ def test_files_that_do_not_belong_together(file, rows, tmp_path):
     rows.astype({"number": str}).to_parquet(second := tmp_path / "second.parquet")
     line = refusal("fit", first, second, *columns)
     assert line == f"ebfed: {second}: labels in 'number' are string, but int64 in {first}"
-    assert "are int64, but text in" in refusal("fit", file, first, *columns)
+    assert "files of one kind" in refusal("fit", file, first, *columns)
+    assert "is given twice" in refusal("fit", first, first, *columns)
     assert "2 files: no rows" in refusal(
         "fit", *[write(tmp_path / f"{k}.csv", "number,score\n") for k in "ab"], *columns
     )

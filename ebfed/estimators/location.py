@@ -37,7 +37,7 @@ from ebfed.tabular import Style, frame, read, read_labels
 __all__ = ["LocationEstimator"]
 
 # What a state holds in the end that clients are told.
-RESULTS = ("settings", "prior", "log_likelihood")
+RESULTS = ("settings", "prior", "log_likelihood", "n_clients")
 
 # Who the ledger says it was, where all clients have one channel.
 EVERYONE = "all clients"
@@ -341,7 +341,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Add what was learned to the state, in plain numbers."""
         fitted = {name: value for name, value in vars(prior).items() if name.endswith("_")}
         told = self._log_likelihood_of_reports(state, prior)
-        return state | {"done": True, "prior": fitted, "log_likelihood": told}
+        learned = {"prior": fitted, "log_likelihood": told, "n_clients": len(state["n"])}
+        return state | {"done": True} | learned
 
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy.
@@ -499,7 +500,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.prior_ = self._make_prior()
         self.prior_.__dict__.update(sent["prior"])
         self.settings_ = sent["settings"]
-        self._reported = sent["log_likelihood"]
+        self._reported, self._n_clients = sent["log_likelihood"], sent["n_clients"]
 
     def _log_likelihood_of_reports(self, state: dict, prior: Prior) -> float | None:
         """Log marginal likelihood of what was sent; None where that is the rows' own figures."""
@@ -718,8 +719,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def log_likelihood_(self) -> float:
         """Log marginal likelihood at the fitted parameters: of all rows, or of clients' reports."""
         check_is_fitted(self, "prior_")
-        if self._reported is not None:  # what did not leave the clients is not summed up either
-            return self._reported
+        if self._elsewhere or len(self.summaries_) == self._n_clients:
+            if self._reported is not None:  # what did not leave clients is not summed up either
+                return self._reported
+        else:  # a node's own: the likelihood is that of all nodes together
+            return np.nan
         return float(self._log_evidence(self.summaries_).sum())
 
     @property

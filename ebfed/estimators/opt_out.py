@@ -40,6 +40,9 @@ class OptOutMean(GaussianEB):
 
         phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
 
+    Who chose what is told to ``fit(X, groups=…, consent=…)``, by the labels ``"private"`` and
+    ``"open"``; without it, everybody is private.
+
     Parameters
     ----------
     tau2, alpha2 : float, optional
@@ -58,7 +61,8 @@ class OptOutMean(GaussianEB):
     personalize : {"bayes", "ditto", "paper"}
         ``"bayes"``: each private client first takes its own noise out of theta, and lambda is then
         optimal. ``"ditto"``: theta as it is, with the lambda that is best for that. ``"paper"``:
-        the lambda of Lemma 3, which forgets the client's own noise in theta, and is not optimal.
+        the lambda of Lemma 3, one for each class, which forgets the client's own noise in theta
+        and is not optimal.
     trust : {"server", "none"}
         Whom `epsilon` protects against: readers of theta, other clients among them, where the
         server is trusted with each noisy mean and private clients do not collude; or everyone, the
@@ -178,14 +182,15 @@ class OptOutMean(GaussianEB):
     def _check_noise(self, facts: dict) -> None:
         if self.alpha2 is None and not self._shows_noise(facts):
             raise ValueError(
-                "alpha2 must be given: no client that opted out has two rows to estimate it from."
+                "alpha2 must be given: no client that opted out (consent 'open') has two rows to "
+                "estimate it from."
             )
         told = facts["n"] > 0
         shown = told & (facts["consent"] == 1) if self.trust == "server" else told
         if self.tau2 is None and shown.sum() < 2:
             raise ValueError(
                 "tau2 must be given: with trust='server' it is estimated from clients that opted "
-                "out, and there are fewer than two."
+                "out (consent 'open'), and there are fewer than two."
             )
 
     def _sends_gaussians(self) -> bool:

@@ -78,9 +78,9 @@ def _channel(estimator: Any) -> list[str]:
         epsilon, delta = estimator._promise(name)
         if np.isfinite(epsilon):
             also = f", delta = {delta:.3g}" if delta else ""
+            whom = "each client" if single else "each of these clients"
             lines.append(
-                f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for each client, "
-                f"{estimator._against()}"
+                f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
             )
     return lines
 

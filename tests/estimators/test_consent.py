@@ -1,5 +1,7 @@
 """A channel for each class of consent."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -92,7 +94,7 @@ def test_the_ledger_has_a_row_for_each_class():
     assert ledger["relation"].tolist()[-1] == "none"
     text = str(est.summary())
     assert "strict: Gaussian(" in text
-    assert "epsilon = 4 for each client" in text
+    assert "epsilon = 4 for each of these clients" in text
 
 
 def test_noise_is_learned_from_those_who_show_it():
@@ -289,3 +291,38 @@ def test_a_federation_of_nodes_by_hand():
     # to a server that does not know who is who, every group is a new one
     new = server.posterior(pd.DataFrame({"x": X}), groups=GROUPS).mean[:, 0]
     np.testing.assert_allclose(new, whole.predict(), atol=0.05)
+
+
+def test_clients_without_noise_beside_noisy_reports():
+    """Exact figures without any noise are the population itself, and count."""
+    x = RNG.normal(2.0, 1.0, 60)
+    consent = np.where(np.arange(60) < 5, "loose", "open")
+    est = fit(variances=0.0).fit(x, consent=consent)
+    np.testing.assert_allclose(est.prior_.mean_, x[5:].mean(), atol=0.1)
+    np.testing.assert_allclose(est.prior_.variance_, x[5:].var(), rtol=0.2)
+
+
+@pytest.mark.parametrize("m", [2, 4, 12, 30])
+@pytest.mark.parametrize("prior", ["normal", "npmle"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_first_waves_may_be_empty(m, prior, columns):
+    """A twentieth of few clients, of two classes, is nobody."""
+    if prior == "npmle" and columns == 2:
+        pytest.skip("one coordinate only")
+    channel = {"a": ch.TwoBit(2, range="private"), "b": ch.Laplace(2, range="private")}
+    x = RNG.normal(2.0, 1.0, (m, columns))
+    est = fit(channel=channel, guess=eb.Guess((0, 4), 1.0), prior=prior)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", eb.IdentificationWarning)
+        est.fit(x, consent=np.where(np.arange(m) % 2, "a", "b"))
+    assert np.isfinite(est.predict()).all()
+    assert est.privacy_["clients"].sum() == m
+
+
+def test_no_privacy_is_spent_on_a_fit_that_cannot_be():
+    """Nobody shows the noise within groups: refused before the round, not after it."""
+    channel = {"loose": ch.Laplace(1, (-9, 13)), "open": ch.Exact()}
+    est = fit(variances=None, channel=channel)
+    clients, memory = est.prepare(X[:9], consent=["loose"] * 5 + ["open"] * 4)
+    with pytest.raises(ValueError, match="variances must be given"):
+        est.start(est.describe(clients, memory), np.zeros(2, np.uint64))

@@ -65,7 +65,7 @@ def test_an_extra_installs_alone(extra, tmp_path):
 
 
 MISSING = {
-    "opendp.prelude": ("secure", "eb.channels.TwoBit(1, .5, (0, 1)).encode(SUMMARY, 'secure')"),
+    "opendp.prelude": ("secure", "eb.channels.TwoBit(1.23, .5, (0, 1)).encode(SUMMARY, 'secure')"),
     "flwr": ("flower", "from ebfed.engines.flower import client_app; client_app(None, dict)"),
     "polars": ("polars", "FITTED.set_output(transform='polars').posterior().to_frame()"),
     "pooch": ("data", "eb.datasets.fetch_county_returns()"),

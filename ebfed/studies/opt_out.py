@@ -283,7 +283,7 @@ def _one_run(seed: tuple[int, int], figure: str) -> list[dict[str, Any]]:
         personal = learner.predict()
         for point in part.itertuples():
             # the last private client, which is the first of the others once it has opted out
-            j = point.n_private - (1 if point.private else 0)
+            j = point.n_private - (1 if point.private == 1 else 0)
             if np.isnan(point.penalty):
                 error = learner.global_ - PHI
             elif point.best:
@@ -382,7 +382,7 @@ def _server(
     return {
         **{"panel": panel, "method": method, "x": x, "best": best, "share": np.nan},
         **setting._asdict(),
-        **{"ratio": ratio, "private": None, "penalty": np.nan},
+        **{"ratio": ratio, "private": np.nan, "penalty": np.nan},
         "formula": float(theory.server_variance(*setting, ratio)),
     }
 
@@ -402,7 +402,7 @@ def _client(
     return {
         **{"panel": panel, "method": method, "x": x, "best": best},
         **{"share": before / (setting.n_private + setting.n_open), **setting._asdict()},
-        **{"ratio": ratio, "private": private, "penalty": penalty, "formula": float(risk)},
+        **{"ratio": ratio, "private": float(private), "penalty": penalty, "formula": float(risk)},
     }
 
 

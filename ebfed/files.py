@@ -31,6 +31,8 @@ __all__ = ["Incomplete", "Tally", "format_of", "naming", "summarise"]
 
 # Of a batch: enough for what comes once a batch not to show, and few enough for any memory.
 ROWS = 1 << 19
+# Whole numbers in a range so wide are rows of a table without being looked up.
+NEAR = 1 << 20
 # What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
@@ -45,12 +47,14 @@ class Tally:
     >>> tally.add(np.array([7, 9]), np.array([3.0, 4.0]))
     >>> n, mean, scatter = tally.figures()
     >>> tally.labels().tolist(), n.tolist(), mean.tolist()
-    ([7, 5, 9], [2, 1, 1], [2.0, 2.0, 4.0])
+    ([5, 7, 9], [1, 2, 1], [2.0, 2.0, 4.0])
     """
 
     def __init__(self) -> None:
         self._table = np.zeros((1024, 4))
         self._size = 0
+        # whole numbers near one another are rows of the table; others are looked up
+        self._near, self._low, self._type = True, 0, np.dtype(np.int64)
         self._slots = np.zeros((1024, 2), np.int64)
         self._numbers: list[NDArray] = []
         self._places: dict[Any, int] = {}
@@ -67,11 +71,44 @@ class Tally:
         codes : int ndarray of shape (n_rows,), optional
             The label of row i is ``labels[codes[i]]``.
         """
-        places = self._count(np.asarray(labels)) if codes is None else self._find(labels)[codes]
-        if self._size > len(self._table):
-            more = np.zeros((max(self._size, 2 * len(self._table)) - len(self._table), 4))
-            self._table = np.concatenate([self._table, more])
+        if codes is not None:
+            self._near, places = False, self._find(labels)[codes]
+        elif self._covers(labels := np.asarray(labels)):
+            add_rows(self._table, values, labels.astype(np.int64, copy=False), self._low)
+            return
+        else:
+            places = self._count(labels)
+        self._table = _longer(self._table, self._size)
         add_rows(self._table, values, places, 0)
+
+    def _covers(self, labels: NDArray) -> bool:
+        """Tell whether labels are rows of the table, which may grow for them."""
+        if not self._near or not len(labels):
+            return self._near
+        low, high = (labels.min(), labels.max()) if labels.dtype.kind in "iu" else (0, NEAR)
+        low, high = int(low), int(high)
+        if self._size:
+            low, high = min(low, self._low), max(high, self._low + self._size - 1)
+        if high - low >= NEAR or high > np.iinfo(np.int64).max:
+            self._look_up()
+            return False
+        if self._size and low < self._low:
+            self._table = np.concatenate([np.zeros((self._low - low, 4)), self._table])
+        self._low, self._size, self._type = low, high - low + 1, labels.dtype
+        self._table = _longer(self._table, self._size)
+        return True
+
+    def _look_up(self) -> None:
+        """Begin to look labels up, because they are too far apart."""
+        numbers, kept = self.labels(), self._kept()
+        self._near, self._size, self._table = False, len(kept), self._table[kept]
+        self._slots, *_ = number_more(self._slots, 0, numbers.astype(np.int64))
+        self._numbers = [numbers] if len(kept) else []
+
+    def _kept(self) -> NDArray[np.int64]:
+        """Rows of the table that are groups."""
+        rows = self._table[: self._size, 0]
+        return np.flatnonzero(rows) if self._near else np.arange(self._size)
 
     def _count(self, labels: NDArray) -> NDArray[np.int64]:
         """Number labels of 64 bits or fewer."""
@@ -91,17 +128,19 @@ class Tally:
         return places.astype(np.int64)
 
     def labels(self) -> NDArray:
-        """Labels in the order of their first appearance."""
+        """Labels, in the order of `figures`."""
+        if self._near:
+            return (self._low + self._kept()).astype(self._type)
         if self._places or not self._numbers:
             return np.array(list(self._places), dtype=object)
         return np.concatenate(self._numbers)
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._kept())
 
     def figures(self) -> tuple[NDArray[np.int64], NDArray, NDArray]:
         """Numbers of rows, means and scatters, in the order of `labels`."""
-        n, first, mean, scatter = self._table[: self._size].T
+        n, first, mean, scatter = self._table[self._kept()].T
         return n.astype(np.int64), first + mean, scatter
 
     def overflows(self) -> bool:
@@ -115,6 +154,13 @@ class Tally:
         order = np.argsort(ids)
         order = order[n[order] > 0]  # all rows of a label may lack a value
         return Summary(ids[order], n[order], mean[order, None], scatter[order, None])
+
+
+def _longer(table: NDArray, size: int) -> NDArray:
+    """Add rows of zeros to a table that is too short, at least as many as it has."""
+    if size <= len(table):
+        return table
+    return np.concatenate([table, np.zeros((max(size, 2 * len(table)) - len(table), 4))])
 
 
 class _Adders:

@@ -21,6 +21,7 @@ import typer
 
 import ebfed
 from ebfed import federate
+from ebfed.federate import Model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,13 +44,6 @@ Examples:
 """,
 )
 app.add_typer(federate.app, name="federate")
-
-
-class Model(StrEnum):
-    """What a row is: a number around its group's mean, or 0/1 with its group's rate."""
-
-    gaussian = "gaussian"
-    bernoulli = "bernoulli"
 
 
 class Population(StrEnum):

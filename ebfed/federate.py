@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app"]
+__all__ = ["Model", "app"]
 
 app = typer.Typer(
     no_args_is_help=True,

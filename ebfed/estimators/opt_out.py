@@ -18,6 +18,7 @@ from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.normal import NormalPosterior
+from ebfed.privacy import ledger
 from ebfed.privacy.calibration import gaussian_sigma
 from ebfed.theory import opt_out as theory
 
@@ -428,7 +429,7 @@ class OptOutMean(GaussianEB):
         for row in rows:
             if row["who"].startswith("private") and self._is_central():
                 row["epsilon"], row["delta"] = self._promise("private")
-                row["relation"] = "any two data sets of one client"
+                row["relation"] = ledger.LOCAL
                 row["assumptions"] = (
                     "numbers of rows are public; the server is trusted with noisy means and with "
                     "the number of private clients, and publishes their weighted mean only; "

@@ -199,6 +199,30 @@ class Clients:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """Number of rows of each client."""
+        return np.diff(self.indptr)
+
+    def take(self, index: NDArray) -> Self:
+        """Keep the clients in these positions."""
+        n = self.n[index]
+        indptr = np.concatenate(([0], np.cumsum(n)))
+        rows = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][index] - indptr[:-1], n)
+        y = None if self.y is None else self.y[rows]
+        return type(self)(self.ids[index], indptr, self.X[rows], y)
+
+    def merge(self, other: Self) -> Self:
+        """Bring together the rows of two blocks, which may share clients."""
+        blocks = (self, other)
+        ids, codes = number_labels(np.concatenate([block.ids for block in blocks]))
+        owner = np.repeat(codes, np.concatenate([block.n for block in blocks]))
+        order = np.argsort(owner, kind="stable")
+        n = np.bincount(owner, minlength=len(ids))
+        joined = type(self).join([*blocks])
+        y = None if joined.y is None else joined.y[order]
+        return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
+
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
         return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]

@@ -77,6 +77,8 @@ class Blocks(Cohort):
     ----------
     engine : Engine
     estimator : Estimator
+    worker : Estimator
+        A copy that computes the clients' part, wherever the engine does.
     clients : block of clients
     memory : dict of arrays
         What the clients keep to themselves, one entry each.
@@ -84,8 +86,16 @@ class Blocks(Cohort):
         Of what channels draw; see `Stream`.
     """
 
-    def __init__(self, engine: Engine, estimator: Any, clients: Any, memory: dict, key: NDArray):
-        self._engine, self._estimator, self._key = engine, estimator, key
+    def __init__(
+        self,
+        engine: Engine,
+        estimator: Any,
+        worker: Any,
+        clients: Any,
+        memory: dict,
+        key: NDArray,
+    ):
+        self._engine, self._worker, self._key = engine, worker, key
         self._blocks = clients.split(engine.n_blocks)
         edges = np.cumsum([0, *map(len, self._blocks)])
         self._places = [slice(*edge) for edge in itertools.pairwise(edges)]
@@ -110,7 +120,7 @@ class Blocks(Cohort):
             )
             for memory, block, place in zip(self._memories, self._blocks, self._places, strict=True)
         ]
-        answers = self._engine.map(self._estimator.local, calls)
+        answers = self._engine.map(self._worker.local, calls)
         self._memories = [memory for _, memory in answers]
         return [message for message, _ in answers]
 

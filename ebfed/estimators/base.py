@@ -111,12 +111,26 @@ class Estimator(BaseEstimator, ABC):
     def converse(self, cohort: Cohort, key: NDArray | None = None) -> dict:
         """Hold the conversation with clients, wherever they are; returns the last state."""
         key = make_key(self.random_state) if key is None else key
+        from tqdm import tqdm
+
         state = self.start(join(cohort.facts), key)
-        while not state["done"]:
-            sent = self.broadcast(state)
-            messages = cohort.ask(sent, state["round"], state["turn"])
-            state = self.update(state, join(messages))
+        with tqdm(
+            desc=type(self).__name__,
+            unit=" rounds",
+            total=self._n_rounds(),
+            leave=False,
+            disable=not getattr(self, "verbose", 0),
+        ) as bar:
+            while not state["done"]:
+                sent = self.broadcast(state)
+                messages = cohort.ask(sent, state["round"], state["turn"])
+                state = self.update(state, join(messages))
+                bar.update()
         return state
+
+    def _n_rounds(self) -> int | None:
+        """Return the most rounds there can be, if that is known."""
+        return None
 
     def _converse_here(self, clients: Any, memory: dict) -> tuple[dict, dict]:
         """Hold it with clients of this process; returns the last state, and what they keep."""
@@ -126,5 +140,5 @@ class Estimator(BaseEstimator, ABC):
         # what computes elsewhere carries neither the engine nor an earlier fit
         worker = clone(self).set_params(engine=None, random_state=None)
         key = make_key(self.random_state)
-        cohort = Blocks(engine, worker, clients, memory, key)
+        cohort = Blocks(engine, self, worker, clients, memory, key)
         return self.converse(cohort, key), cohort.memory

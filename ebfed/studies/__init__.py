@@ -8,5 +8,8 @@ STUDIES = {
     "private-means": "means under local privacy, error against epsilon (Figures 1a, 3a, 3b)",
     "private-rates": "rates under local privacy, gain against epsilon (section K.2)",
     "bits": "means in k bits, error against k (Theorem 2)",
+    "regression": "linear models of many clients, error against dimension (section K.2)",
+    "mixture": "means of three kinds, clustering against EM (appendix D)",
+    "adamix": "linear models of two kinds, error against steps (Table 3)",
     "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
 }

@@ -275,7 +275,7 @@ def test_a_federation_of_nodes_by_hand():
         node.finish(est.broadcast(state), memory, clients)
     whole = fit(variances=None)
     clients, memory = whole.prepare(X, groups=GROUPS, consent=rows)
-    cohort = eb.engines.Blocks(eb.engines.Local(), whole, clients, memory, key)
+    cohort = eb.engines.Blocks(eb.engines.Local(), whole, whole, clients, memory, key)
     whole.finish(whole.broadcast(whole.converse(cohort, key)), cohort.memory, clients)
     together = np.concatenate([node.predict() for node, *_ in nodes])
     np.testing.assert_array_equal(together, whole.predict())

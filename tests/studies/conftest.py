@@ -2,13 +2,16 @@
 
 import pytest
 
-from ebfed.studies import bits, opt_out, private_means, private_rates
+from ebfed.studies import adamix, bits, mixture, opt_out, private_means, private_rates, regression
 
 MODULES = {
+    "adamix": adamix,
     "private-means": private_means,
     "private-rates": private_rates,
     "bits": bits,
+    "mixture": mixture,
     "opt-out": opt_out,
+    "regression": regression,
 }
 
 

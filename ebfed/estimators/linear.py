@@ -1,0 +1,751 @@
+"""Linear regression in every group, the coefficients drawn from a normal population."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.clients import Clients, number_labels
+from ebfed.engines import Engine
+from ebfed.estimators.joint_descent import descend_jointly
+from ebfed.estimators.mixed_model import Covariance, Fit, fit_mixed_model
+from ebfed.estimators.regression import INTERCEPT, RegressionEstimator
+from ebfed.estimators.population import named_columns, read_population
+from ebfed.factors import Factors
+from ebfed.priors import IdentificationWarning, Posterior
+from ebfed.pushdown import column_names
+from ebfed.tabular import Table, drop_columns, is_frame
+
+__all__ = ["CoefficientPosterior", "LinearEB"]
+
+
+class LinearEB(RegressorMixin, RegressionEstimator):
+    """Empirical Bayes linear regression: a coefficient vector for every group.
+
+    Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and ``theta_i ~
+    N(mean, covariance)``. Clients send the triangular factor of their rows; the population is
+    fitted by restricted maximum likelihood; each client's estimate is (Ozkara et al. 2023, Theorem
+    7, for a general covariance S)
+
+        theta_i^ = (S^-1 + X_i' X_i / noise)^-1 (X_i' y_i / noise + S^-1 mean),
+
+    its covariance the inverse in front plus what not knowing the mean adds. This is the linear
+    mixed model of lme4, ``y ~ x + (1 + x || group)``.
+
+    Parameters
+    ----------
+    covariance : {"diag", "spherical", "full"}
+        Of the coefficients: a variance for each, one for all, or any (then the coefficients may be
+        correlated, as in ``(1 + x | group)``).
+    varying : sequence of str or int, optional
+        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
+        have one coefficient for all. All, if None.
+    fit_intercept : bool
+        Whether to put a column of ones first.
+    method : {"reml", "ml"}
+    solver : {"marginal", "gd"}
+        ``"marginal"`` maximises the marginal likelihood, by Fisher scoring and quasi-Newton steps.
+        ``"gd"`` is Algorithm 4 of Ozkara et al., for replication: `n_steps` of gradient descent on
+        all theta, the mean and both variances together, which has no minimum to converge to. All
+        coefficients vary then, with a spherical covariance.
+    learning_rate, n_steps : float, int
+        Of ``"gd"``.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : ignored
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (p,)
+        Of the population, the intercept first; for columns that do not vary, their coefficient.
+    population_coef_ : ndarray of shape (q, k)
+        How the mean of each coefficient that varies depends on each covariate.
+    population_names_ : list of k str
+        The covariates; `mean_` is that of a group where all are zero.
+    mean_covariance_ : ndarray of shape (p, p)
+        Sampling covariance of `mean_`.
+    covariance_ : ndarray of shape (p, p)
+        Of the population; zero for columns that do not vary.
+    noise_variance_ : float
+    criterion_ : float
+        -2 log-likelihood (restricted for REML), as lme4 has it.
+    clients_, groups_, terms_, history_, privacy_, notes_ :
+        See `RegressionEstimator`.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
+    learning and estimation, section 3 and appendix E; Bates, Maechler, Bolker, Walker (2015),
+    Fitting linear mixed-effects models using lme4, J. Stat. Softw. 67.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(200), 8)
+    >>> x = rng.normal(size=1600)
+    >>> slope = rng.normal(2, 0.5, 200)[groups]
+    >>> y = 1 + slope * x + rng.normal(size=1600)
+    >>> est = eb.LinearEB().fit(x[:, None], y, groups=groups)
+    >>> est.mean_.round(1), np.sqrt(np.diag(est.covariance_)).round(1)
+    (array([1., 2.]), array([0. , 0.5]))
+    >>> est.posterior().to_frame().columns.tolist()
+    ['group', 'term', 'n', 'estimate', 'sd', 'lower', 'upper']
+    """
+
+    TOLD: ClassVar[str] = "the triangular factor of each client's rows, as it is"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "mean",
+        "mean_covariance",
+        "covariance",
+        "noise_variance",
+        "criterion",
+        "n_parameters",
+        "notes",
+        "covariates",
+    )
+
+    def __init__(
+        self,
+        covariance: Covariance = "diag",
+        *,
+        varying: Sequence[str | int] | None = None,
+        fit_intercept: bool = True,
+        method: Literal["reml", "ml"] = "reml",
+        solver: Literal["marginal", "gd"] = "marginal",
+        learning_rate: float = 1e-3,
+        n_steps: int = 1000,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.covariance = covariance
+        self.varying = varying
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.n_steps = n_steps
+        self.engine = engine
+        self.random_state = random_state
+
+    # Covariates -------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, population: Any = None) -> Self:
+        """Learn the population from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+        population : list of str, data frame or array-like, optional
+            Covariates w_i of groups, on which the mean of the coefficients depends: ``mean +
+            population_coef_ w_i`` for those that vary. Columns of `X` that are constant within
+            groups; a frame with a row for each group and a column of labels; or numbers of shape
+            (n_groups, k), in the order of sorted labels. They are part of what clients send.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, or labels or covariates do not fit
+            them.
+        """
+        return self._fit(*self.prepare(X, y, groups=groups, population=population))
+
+    def prepare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        population: Any = None,
+    ) -> tuple[Factors, dict[str, NDArray]]:
+        """Read rows, as in `fit`."""
+        if consent is not None:
+            raise ValueError("LinearEB has no classes of consent.")
+        clients, _ = self._read(X, y, groups, True, population)
+        return self._block(clients), {}
+
+    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
+
+        Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
+        block are new groups, numbered on from those seen.
+
+        Raises
+        ------
+        ValueError
+            If the fit had covariates of groups.
+        """
+        if getattr(self, "population_names_", None):
+            raise ValueError("partial_fit takes no covariates; fit all rows at once.")
+        return super().partial_fit(X, y, groups=groups)
+
+    def describe(self, clients: Factors, memory: dict) -> dict[str, NDArray]:
+        """State numbers of rows, columns, and names of covariates."""
+        names = "\n".join(self.population_names_)
+        return super().describe(clients, memory) | {"covariates": np.array([names])}
+
+    def _features(self, X: Any, population: Any, reset: bool) -> Any:
+        if reset:
+            self._population_columns = named_columns(population)
+        return drop_columns(X, self._population_columns) if self._has_covariates(X) else X
+
+    def _extended(
+        self, design: NDArray, X: Any, table: Table, population: Any, reset: bool
+    ) -> NDArray:
+        """Add the products of varying columns with covariates, whose coefficients do not vary."""
+        ids, codes = np.arange(len(design)), np.arange(len(design))
+        if table.labels is not None:
+            ids, codes = number_labels(table.labels)
+        if reset:
+            covariates, self.population_names_ = read_population(
+                population, X, table.labels, ids, table.style.group
+            )
+            self._covariates = ids, covariates
+        else:
+            covariates = self._covariates_of(ids, X, table.labels, population)
+        if not covariates.shape[1]:
+            return design
+        varying = self._varying(self._shape())
+        products = design[:, varying][:, :, None] * covariates[codes][:, None, :]
+        return np.column_stack([design, products.reshape(len(design), -1)])
+
+    def _covariates_of(
+        self, ids: NDArray, X: Any, labels: NDArray | None, population: Any
+    ) -> NDArray:
+        """Covariates of groups: as given, as in `X`, or as in the fit."""
+        names = self.population_names_
+        if not names:
+            if population is not None:
+                raise ValueError("population= came, but the fit had no covariates.")
+            return np.empty((len(ids), 0))
+        if population is None and self._has_covariates(X):
+            population = self._population_columns
+        if population is None:
+            return self._remembered(ids)
+        return read_population(population, X, labels, ids, self._style_.group, names)[0]
+
+    def _has_covariates(self, X: Any) -> bool:
+        columns = self._population_columns
+        return bool(columns) and is_frame(X) and set(columns) <= set(column_names(X))
+
+    def _remembered(self, ids: NDArray) -> NDArray:
+        """Covariates that groups had in the fit."""
+        import pandas as pd
+
+        known, covariates = self._covariates
+        place = pd.Index(known).get_indexer(pd.Index(ids))
+        if np.any(place < 0):
+            first = ids.tolist()[int(np.argmax(place < 0))]
+            raise ValueError(
+                f"group {first!r} was not in the fit: give its covariates as population=."
+            )
+        return covariates[place]
+
+    def _shape(self) -> dict[str, Any]:
+        """Return what a state says of the columns."""
+        names = "\n".join(getattr(self, "feature_names_in_", ()))
+        return {"n_features": self.n_features_in_, "columns": names}
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def _block(self, clients: Clients) -> Factors:
+        return Factors.of(clients)
+
+    def local(
+        self, sent: dict, memory: dict, clients: Factors, rng: Any
+    ) -> tuple[dict[str, NDArray], dict]:
+        """Send each client's number of rows and triangular factor."""
+        return {"n": clients.n, "factor": clients.padded(sent["size"])}, memory
+
+    def _bits(self, sent: dict, clients: Factors) -> float:
+        p = clients.n_features + 1
+        r = np.minimum(clients.n, p)
+        return float(64 * (r * p - r * (r - 1) / 2).sum())
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the only round."""
+        for name, values in (
+            ("covariance", ("diag", "spherical", "full")),
+            ("method", ("reml", "ml")),
+            ("solver", ("marginal", "gd")),
+        ):
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {values}; {getattr(self, name)!r} came.")
+        if self.solver == "gd" and (self.covariance != "spherical" or self.varying is not None):
+            raise ValueError("solver='gd' needs covariance='spherical' and varying=None.")
+        if not (self.learning_rate > 0 and self.n_steps > 0):
+            raise ValueError("learning_rate and n_steps must be positive.")
+        state = super().start(facts, key)
+        names = np.unique(facts["covariates"])
+        if len(names) > 1:
+            raise ValueError(f"clients have different covariates: {names.tolist()}.")
+        state["covariates"] = str(names[0])
+        return state | {"size": min(self._width(state), int(facts["n"].max()))}
+
+    def _width(self, state: dict) -> int:
+        """Return the number of columns of a factor."""
+        k = len(state["covariates"].split("\n")) if state["covariates"] else 0
+        return state["n_features"] + bool(self.fit_intercept) + k * len(self._varying(state)) + 1
+
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        super().check_facts(facts)
+        names = facts.get("covariates")
+        if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
+            raise ValueError("facts must have the names of covariates.")
+
+    def _asked(self, state: dict) -> dict:
+        return {"size": state["size"]}
+
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        super().check_message(message, facts, sent, turn)
+        width = self._width(
+            {name: facts[name][0] for name in ("n_features", "columns", "covariates")}
+        )
+        shape = (len(facts["n"]), sent["size"], width)
+        if message.keys() != {"n", "factor"} or message["factor"].shape != shape:
+            raise ValueError(f"a message must have a factor of shape {shape}.")
+        if not np.array_equal(message["n"], facts["n"]):
+            raise ValueError("a message must have the rows that were stated.")
+
+    def _varying(self, state: dict) -> NDArray[np.int64]:
+        """Positions of the coefficients that differ between groups."""
+        names = self._names(state)
+        first = int(self.fit_intercept)
+        places: dict[Any, int] = {j: first + j for j in range(state["n_features"])}
+        places |= {name: j for j, name in enumerate(names)}
+        if self.varying is None:
+            return np.arange(len(names))
+        if isinstance(self.varying, str) or not np.iterable(self.varying):
+            raise TypeError(f"varying must be a sequence of columns; {self.varying!r} came.")
+        unknown = [name for name in self.varying if name not in places]
+        if unknown:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"varying has {unknown[0]!r}, which is none of {known}.")
+        return np.unique([places[name] for name in self.varying]).astype(np.int64)
+
+    def update(self, state: dict, messages: dict) -> dict:
+        """Fit the mixed model."""
+        if self.solver == "gd":
+            return self._descend(state, messages)
+        n, varying = messages["n"], self._varying(state)
+        notes = _open_questions(n, varying)
+        fit = fit_mixed_model(
+            messages["factor"],
+            int(n.sum()),
+            varying,
+            covariance=self.covariance,
+            method=self.method,
+            identified=not notes,
+        )
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=6)
+        spread = {
+            "spherical": min(len(varying), 1),
+            "diag": len(varying),
+            "full": len(varying) * (len(varying) + 1) // 2,
+        }
+        return state | {
+            "round": 1,
+            "done": True,
+            "history": [{"criterion": value} for value in fit.path],
+            "log_likelihood": -fit.criterion / 2,
+            "mean": fit.mean,
+            "mean_covariance": fit.mean_covariance,
+            "covariance": fit.covariance,
+            "noise_variance": fit.noise_variance,
+            "criterion": fit.criterion,
+            "n_parameters": fit.rank + spread[self.covariance] + 1,
+            "notes": notes + self._remarks(state, fit, varying),
+        }
+
+    def _descend(self, state: dict, messages: dict) -> dict:
+        """Run Algorithm 4."""
+        found = descend_jointly(messages["factor"], messages["n"], self.learning_rate, self.n_steps)
+        p = len(found.mean)
+        note = (
+            "Gradient descent on coefficients and variances together has no minimum to converge "
+            f"to; the variances are those after {self.n_steps} steps, and say little about the "
+            "population. solver='marginal' estimates them."
+        )
+        warnings.warn(note, ConvergenceWarning, stacklevel=7)
+        return state | {
+            "round": 1,
+            "done": True,
+            "history": [{"objective": value} for value in found.path],
+            "log_likelihood": np.nan,
+            "mean": found.mean,
+            "mean_covariance": np.zeros((p, p)),
+            "covariance": found.variance * np.eye(p),
+            "noise_variance": found.noise_variance,
+            "criterion": np.nan,
+            "n_parameters": p + 2,
+            "notes": [note],
+        }
+
+    def _remarks(self, state: dict, fit: Fit, varying: NDArray) -> list[str]:
+        """Say what came out at a boundary."""
+        remarks = []
+        if fit.rank < len(fit.mean):
+            remarks.append(
+                f"Columns of X are collinear: of {len(fit.mean)} mean coefficients only {fit.rank} "
+                "combinations are identified, and the others taken to be zero. (A column whose "
+                "values differ little against their size should be centred.)"
+            )
+        if fit.noise_variance == 0:
+            remarks.append(
+                "The mean coefficients leave nothing over: noise and spread are taken to be zero."
+            )
+        elif fit.path and (flat := [j for j in varying if fit.covariance[j, j] == 0]):
+            names = self._names(state)
+            remarks.append(
+                "Estimated variance between groups is zero for "
+                f"{', '.join(str(names[j]) for j in flat)}: groups differ there no more than their "
+                "noise explains."
+            )
+        return remarks
+
+    def _names(self, state: dict) -> list[str]:
+        d = state["n_features"]
+        names = state["columns"].split("\n") if state["columns"] else [f"x{j}" for j in range(d)]
+        return [INTERCEPT] * bool(self.fit_intercept) + names
+
+    def _learn(self, sent: dict) -> None:
+        self._n_parameters, self.notes_ = sent["n_parameters"], sent["notes"]
+        self.criterion_, self.noise_variance_ = sent["criterion"], sent["noise_variance"]
+        names = sent["covariates"]
+        self.population_names_ = names.split("\n") if names else []
+        self._whole = sent["mean"], sent["mean_covariance"], sent["covariance"]
+        p = len(self.terms_)
+        self.mean_, self.mean_covariance_ = sent["mean"][:p], sent["mean_covariance"][:p, :p]
+        self.covariance_ = sent["covariance"][:p, :p]
+        k = len(self.population_names_)
+        self.population_coef_ = sent["mean"][p:].reshape(-1, k) if k else np.empty((0, 0))
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of fitted parameters: coefficients, variances, covariances."""
+        check_is_fitted(self, "mean_")
+        return self._n_parameters
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def _posterior(self, block: Factors) -> CoefficientPosterior:
+        """Posterior of all coefficients, those of products with covariates among them."""
+        return CoefficientPosterior(block, *self._whole, self.noise_variance_)
+
+    def _centre(self) -> NDArray:
+        return self._whole[0]
+
+    def _maps(self, covariates: NDArray) -> NDArray:
+        """How each group's own coefficients depend on all, shape (n, p, p + q k)."""
+        p, varying = len(self.mean_), self._varying(self._shape())
+        maps = np.zeros((len(covariates), p, len(self._whole[0])))
+        maps[:, np.arange(p), np.arange(p)] = 1
+        for a, j in enumerate(varying):
+            first = p + a * covariates.shape[1]
+            maps[:, j, first : first + covariates.shape[1]] = covariates
+        return maps
+
+    def posterior(
+        self, X: Any = None, y: Any = None, *, groups: Any = None, population: Any = None
+    ) -> Posterior:
+        """Posterior of each group's coefficients.
+
+        Parameters
+        ----------
+        X, y : as in `fit`, optional
+            Rows that the posterior is to use instead of those of the fit.
+        groups : as in `fit`, optional
+            Without `X`: the groups asked for, each with its rows of the fit; a group that was not
+            in the fit has none and gets the population.
+        population : as in `fit`, optional
+            Covariates of groups that were not in the fit.
+
+        Returns
+        -------
+        Posterior
+            One entry per distinct group, in the order of the sorted labels, and p coordinates.
+        """
+        block = self._asked_for(X, y, groups, population)
+        posterior = self._posterior(block)
+        if self.population_names_:
+            labels = None
+            if self._has_covariates(X):
+                labels = self._table(self._features(X, None, False), y, groups).labels
+            covariates = self._covariates_of(block.ids, X, labels, population)
+            posterior = posterior.of(self._maps(covariates))
+        return self._labelled(posterior, block)
+
+    def predict(self, X: Any, *, groups: Any = None, population: Any = None) -> NDArray:
+        """Predict each row's response with the coefficients of its group.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Label of each row. A group that was not in the fit is predicted by the population's
+            mean; so are all rows if None (unless `X` has the column that held them in the fit).
+        population : as in `fit`, optional
+            Covariates, where the fit had some and groups are new (or there are none: then those of
+            each row).
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        return self._linear(X, groups, population)
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        groups: Any = None,
+        population: Any = None,
+        level: float = 0.95,
+        kind: Literal["mean", "row"] = "row",
+    ) -> tuple[NDArray, NDArray]:
+        """Interval for each row's response, or for its mean.
+
+        Parameters
+        ----------
+        X, groups, population : as in `predict`
+        level : float in (0, 1)
+        kind : {"row", "mean"}
+            Whether the interval is to hold a new response or ``x' theta_i``.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+        """
+        from scipy.special import ndtri
+
+        if kind not in ("mean", "row"):
+            raise ValueError(f"kind must be 'mean' or 'row'; {kind!r} came.")
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+        rows, labels = self._read_design(X, groups, population)
+        if labels is None:
+            codes = np.zeros(len(rows), np.int64)
+            posterior = self._posterior(self._empty(np.zeros(1, np.int64)))
+        else:
+            ids, codes = number_labels(labels)
+            posterior = self._posterior(self._known(ids))
+        middle = np.einsum("np,np->n", rows, posterior.mean[codes])
+        variance = posterior.variance_along(rows, codes)
+        if kind == "row":
+            variance = variance + self.noise_variance_
+        reach = ndtri((1 + level) / 2) * np.sqrt(variance)
+        return middle - reach, middle + reach
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """R**2 of the predictions of rows by the coefficients of their groups.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        from sklearn.metrics import r2_score
+
+        check_is_fitted(self, "mean_")
+        table = self._table(X, y, groups)
+        return float(r2_score(table.y, self.predict(X, groups=groups), sample_weight=sample_weight))
+
+    def _fitted_by(self) -> str:
+        if self.solver == "gd":
+            return "gradient descent"
+        return {"reml": "REML", "ml": "maximum likelihood"}[self.method]
+
+    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
+        group, terms = self._style_.group, self.terms_
+        spreads = np.sqrt(np.diag(self.covariance_))
+        rows: list[tuple] = []
+        products = [
+            f"{terms[j]}:{name}"
+            for j in self._varying(self._shape())
+            for name in self.population_names_
+        ]
+        mean, mean_covariance, _ = self._whole
+        errors = np.sqrt(np.diag(mean_covariance))
+        for term, value, error in zip([*terms, *products], mean, errors, strict=True):
+            rows.append(("mean", "", term, value, error))
+        varying = self._varying(self._shape())
+        for j in varying:
+            rows.append(("sd", group, terms[j], spreads[j], np.nan))
+        if self.covariance == "full":
+            for a, j in enumerate(varying):
+                for k in varying[:a]:
+                    both = spreads[j] * spreads[k]
+                    value = self.covariance_[j, k] / both if both > 0 else np.nan
+                    rows.append(("cor", group, f"{terms[k]}.{terms[j]}", value, np.nan))
+        rows.append(("sd", "residual", "", np.sqrt(self.noise_variance_), np.nan))
+        return rows
+
+
+def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
+    """Say what the numbers of rows alone leave open."""
+    if not len(varying):
+        return []
+    told = n[n > 0]
+    if len(told) < 2:
+        return [
+            "Only one group has data: the spread of the population is not identified and taken to "
+            "be zero."
+        ]
+    if told.max() == 1:
+        return [
+            "No group has two rows: noise and spread of the population are not identified apart. "
+            "The spread is taken to be zero, so that all groups have the same coefficients."
+        ]
+    return []
+
+
+class CoefficientPosterior(Posterior):
+    """Normal posteriors of clients' coefficients, correlated within a client.
+
+    With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i / noise``
+    and the covariance
+
+        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i',
+
+    where ``noise V_i`` is the covariance of y_i given the mean: conditional variance, and what not
+    knowing the mean adds (Henderson 1975). The variances are taken as known.
+
+    Parameters
+    ----------
+    block : Factors of n clients
+    mean : ndarray of shape (p,)
+    mean_covariance, covariance : ndarray of shape (p, p)
+    noise_variance : float
+    maps : ndarray of shape (n, k, p), optional
+        Which k combinations of its coefficients each client is asked for; the coefficients
+        themselves if None.
+    """
+
+    def __init__(
+        self,
+        block: Factors,
+        mean: NDArray,
+        mean_covariance: NDArray,
+        covariance: NDArray,
+        noise_variance: float,
+        maps: NDArray | None = None,
+    ):
+        self._block, self._mean, self._mean_covariance = block, mean, mean_covariance
+        self._covariance, self._noise, self._maps = covariance, noise_variance, maps
+        figures = [
+            (shift, np.sqrt(np.maximum(np.einsum("npp->np", each), 0)))
+            for shift, each in self._blocks()
+        ]
+        self.mean = np.concatenate([shift for shift, _ in figures])
+        self.sd = np.concatenate([sd for _, sd in figures])
+
+    def of(self, maps: NDArray) -> CoefficientPosterior:
+        """Posterior of combinations of the coefficients."""
+        return type(self)(
+            self._block,
+            self._mean,
+            self._mean_covariance,
+            self._covariance,
+            self._noise,
+            maps,
+        )
+
+    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
+        """Mean and covariance of the clients, a block at a time."""
+        p = len(self._mean)
+        n_blocks = 1 + len(self._block) * p * p // 4_000_000
+        first = 0
+        for block in self._block.split(n_blocks):
+            mean, covariance = self._figures(block)
+            if self._maps is not None:
+                maps = self._maps[first : first + len(block)]
+                mean = np.einsum("nkp,np->nk", maps, mean)
+                covariance = maps @ covariance @ maps.swapaxes(1, 2)
+            yield mean, covariance
+            first += len(block)
+
+    def _figures(self, block: Factors) -> tuple[NDArray, NDArray]:
+        p, rows = len(self._mean), block.rows
+        X, y = rows[:, :, :-1], rows[:, :, -1]
+        if self._noise > 0:
+            between = X @ self._covariance
+            V = between @ X.swapaxes(1, 2)
+            V[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] += self._noise
+            weights = np.linalg.solve(V, between).swapaxes(1, 2)  # S X' V^-1, (n, p, r)
+        else:  # rows without noise: their least-squares coefficients where those vary
+            root = _root(self._covariance)
+            weights = root @ np.linalg.pinv(X @ root)
+        away = np.eye(p) - weights @ X
+        mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
+        covariance = away @ self._covariance + away @ self._mean_covariance @ away.swapaxes(1, 2)
+        return mean, (covariance + covariance.swapaxes(1, 2)) / 2
+
+    @property
+    def covariance(self) -> NDArray:
+        """Posterior covariance of each client's coefficients, shape (n, p, p)."""
+        return np.concatenate([each for _, each in self._blocks()])
+
+    def variance_along(self, rows: NDArray, codes: NDArray) -> NDArray:
+        """Variance of ``x' theta`` for rows x of these clients, shape (n_rows,)."""
+        out = np.empty(len(rows))
+        first = 0
+        for _, covariance in self._blocks():
+            mine = (codes >= first) & (codes < first + len(covariance))
+            x = rows[mine]
+            out[mine] = np.einsum("np,npq,nq->n", x, covariance[codes[mine] - first], x)
+            first += len(covariance)
+        return np.maximum(out, 0)
+
+    def _quantile(self, q: float) -> NDArray:
+        from scipy.special import ndtri
+
+        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
+            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, p)."""
+        from scipy.special import ndtr
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = (threshold - self.mean) / self.sd
+        return np.where(self.sd > 0, ndtr(z), self.mean <= threshold)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` coefficient vectors of each client, shape (size, n, p)."""
+        rng = np.random.default_rng(random_state)
+        draws = []
+        for mean, covariance in self._blocks():
+            noise = rng.standard_normal((size, *mean.shape))
+            draws.append(mean + np.einsum("npq,snq->snp", _root(covariance), noise))
+        return np.concatenate(draws, axis=1)
+
+
+def _root(covariance: NDArray) -> NDArray:
+    """Symmetric root of covariances that may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = np.sqrt(np.maximum(values, 0))
+    return (vectors * root[..., None, :]) @ vectors.swapaxes(-1, -2)

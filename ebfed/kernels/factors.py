@@ -1,0 +1,220 @@
+"""Regressions of many clients: compression by Householder reflections, and whitening.
+
+Small matrices, one for each client, lie side by side: the client is the last axis, and innermost
+loops run over a batch of clients, so that one instruction works on several of them.
+"""
+
+import numpy as np
+
+from ebfed.kernels._jit import jit
+
+BATCH = 16  # clients that `whiten` and `square_products` work on together
+_LANES, _STEP = 8, 32  # clients and rows that `triangular_factors` works on together
+
+
+@jit
+def triangular_factors(rows, indptr, size):
+    """Compress each client's rows A to at most `size` rows R with ``R'R = A'A``.
+
+    A client with no more than `size` rows keeps them; others are turned by Householder reflections
+    until all but the first p rows are zero. Unused rows of the result are zero.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, p)
+        Client after client.
+    indptr : int64 ndarray of shape (n_clients + 1,)
+        Client i owns rows ``indptr[i]:indptr[i + 1]``.
+    size : int
+        p, or the largest number of rows of a client if that is less.
+
+    Returns
+    -------
+    ndarray of shape (n_clients, size, p)
+    """
+    p = rows.shape[1]
+    n_clients = len(indptr) - 1
+    out = np.zeros((n_clients, size, p))
+    counts = indptr[1:] - indptr[:-1]
+    long = np.flatnonzero(counts > size)
+    long = long[np.argsort(counts[long])]  # clients of a batch are about as long
+    for client in np.flatnonzero(counts <= size):
+        out[client, : counts[client]] = rows[indptr[client] : indptr[client + 1]]
+    A = np.empty((p + _STEP, p, _LANES))
+    for first in range(0, len(long), _LANES):
+        batch = long[first : first + _LANES]
+        A[:p] = 0.0
+        for start in range(0, counts[batch[-1]], _STEP):  # the triangle so far, and more rows
+            A[p:] = 0.0
+            for c in range(len(batch)):
+                begin = indptr[batch[c]] + start
+                for i in range(min(_STEP, indptr[batch[c] + 1] - begin)):
+                    for j in range(p):
+                        A[p + i, j, c] = rows[begin + i, j]
+            for j in range(p):
+                _reflect(A, j)
+        for c in range(len(batch)):
+            for i in range(p):
+                for j in range(i, p):
+                    out[batch[c], i, j] = A[i, j, c]
+    return out
+
+
+@jit
+def _reflect(A, j):
+    """Turn column j of A to zero below its diagonal, and all later columns with it.
+
+    Rows j + 1 to p - 1 of that column are zero already.
+    """
+    n, p, _ = A.shape
+    largest, total = np.zeros(_LANES), np.zeros(_LANES)
+    norm, shrink, product = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
+    for c in range(_LANES):
+        largest[c] = abs(A[j, j, c])
+    for i in range(p, n):
+        for c in range(_LANES):
+            largest[c] = max(largest[c], abs(A[i, j, c]))
+    for c in range(_LANES):
+        largest[c] = largest[c] if largest[c] > 0 else 1.0
+        total[c] = (A[j, j, c] / largest[c]) ** 2
+    for i in range(p, n):
+        for c in range(_LANES):
+            total[c] += (A[i, j, c] / largest[c]) ** 2
+    for c in range(_LANES):
+        norm[c] = largest[c] * np.sqrt(total[c])
+        norm[c] = -norm[c] if A[j, j, c] > 0 else norm[c]
+        # the reflection is I + v v' / (norm * v_j), v = column - norm * e_j
+        A[j, j, c] -= norm[c]
+        shrink[c] = norm[c] * A[j, j, c]
+        shrink[c] = 1.0 / shrink[c] if shrink[c] != 0 else 0.0
+    for k in range(j + 1, p):
+        for c in range(_LANES):
+            product[c] = A[j, j, c] * A[j, k, c]
+        for i in range(p, n):
+            for c in range(_LANES):
+                product[c] += A[i, j, c] * A[i, k, c]
+        for c in range(_LANES):
+            product[c] *= shrink[c]
+            A[j, k, c] += product[c] * A[j, j, c]
+        for i in range(p, n):
+            for c in range(_LANES):
+                A[i, k, c] += product[c] * A[i, j, c]
+    for c in range(_LANES):
+        A[j, j, c] = norm[c]
+    for i in range(p, n):
+        for c in range(_LANES):
+            A[i, j, c] = 0.0
+
+
+@jit
+def whiten(factors, columns, root, out):
+    """Divide each client's rows by the Cholesky factor of ``V = I + (Z root)(Z root)'``.
+
+    Parameters
+    ----------
+    factors : ndarray of shape (p, r, n_clients)
+        Rows of each client, along the second axis; n_clients is a multiple of `BATCH`.
+    columns : int64 ndarray of shape (q,)
+        Which columns are Z.
+    root : ndarray of shape (q, q)
+    out : ndarray of shape (p, r, n_clients)
+        ``L^-1 factors`` with ``L L' = V``. Written to.
+
+    Returns
+    -------
+    float
+        Sum over clients of ``log det V``.
+    """
+    p, r, n_clients = factors.shape
+    q = len(columns)
+    spread = np.empty((q, r, BATCH))
+    L = np.empty((r, r, BATCH))  # its diagonal holds reciprocals
+    value, size = np.empty(BATCH), np.empty(BATCH)
+    total = 0.0
+    for first in range(0, n_clients, BATCH):
+        for k in range(q):
+            spread[k] = 0.0
+            for other in range(q):
+                factor = root[other, k]
+                if factor != 0.0:
+                    for i in range(r):
+                        for c in range(BATCH):
+                            spread[k, i, c] += factor * factors[columns[other], i, first + c]
+        size[:] = 1.0
+        for i in range(r):
+            for j in range(i + 1):
+                value[:] = 1.0 if i == j else 0.0
+                for k in range(q):
+                    for c in range(BATCH):
+                        value[c] += spread[k, i, c] * spread[k, j, c]
+                for k in range(j):
+                    for c in range(BATCH):
+                        value[c] -= L[i, k, c] * L[j, k, c]
+                if i == j:
+                    for c in range(BATCH):
+                        size[c] *= value[c]
+                        L[i, i, c] = 1.0 / np.sqrt(value[c])
+                else:
+                    for c in range(BATCH):
+                        L[i, j, c] = value[c] * L[j, j, c]
+            if i % 8 == 7 or i == r - 1:  # before the product could overflow
+                for c in range(BATCH):
+                    total += np.log(size[c])
+                size[:] = 1.0
+        for a in range(p):
+            for i in range(r):
+                for c in range(BATCH):
+                    value[c] = factors[a, i, first + c]
+                for j in range(i):
+                    for c in range(BATCH):
+                        value[c] -= L[i, j, c] * out[a, j, first + c]
+                for c in range(BATCH):
+                    out[a, i, first + c] = value[c] * L[i, i, c]
+    return total
+
+
+@jit
+def square_products(left, right, whole):
+    """Add up, over clients, squares and products of the entries of ``K = left' right``.
+
+    Parameters
+    ----------
+    left : ndarray of shape (q, r, n_clients)
+        n_clients is a multiple of `BATCH`.
+    right : ndarray of shape (k, r, n_clients)
+    whole : bool
+        Whether products are wanted.
+
+    Returns
+    -------
+    squares : ndarray of shape (q, k)
+        Sum of the squares of K's entries.
+    products : ndarray of shape (q, q)
+        Sum of ``K K'``; zero if not `whole`.
+    """
+    q, r, n_clients = left.shape
+    k = right.shape[0]
+    entries = np.empty((q if whole else 1, k, BATCH))
+    squares = np.zeros((q, k, BATCH))
+    products = np.zeros((q, q))
+    for first in range(0, n_clients, BATCH):
+        for a in range(q):
+            K = entries[a if whole else 0]
+            for b in range(k):
+                K[b] = 0.0
+                for i in range(r):
+                    for c in range(BATCH):
+                        K[b, c] += left[a, i, first + c] * right[b, i, first + c]
+                for c in range(BATCH):
+                    squares[a, b, c] += K[b, c] ** 2
+            if whole:
+                for d in range(a + 1):
+                    value = 0.0
+                    for b in range(k):
+                        for c in range(BATCH):
+                            value += entries[a, b, c] * entries[d, b, c]
+                    products[a, d] += value
+    for a in range(q):
+        for d in range(a):
+            products[d, a] = products[a, d]
+    return squares.sum(axis=2), products

@@ -1,0 +1,222 @@
+"""Regression: linear models of many clients with fewer rows than coefficients.
+
+The setting is that of Ozkara, Girgis, Data and Diggavi (2023), appendix K.2: m = 10,000 clients
+with n = 10 rows each, coefficients ``theta_i ~ N(mu, .01 I)`` around a mean drawn from ``N(0, .1**2
+I)``, rows ``x ~ N(0, .05 I)``, ``y = x' theta_i + e`` with ``e ~ N(0, .05)``. The paper has d = 50
+and 100 coefficients.
+
+Beside the fit by restricted maximum likelihood stand the estimate with mean and variances known
+(Theorem 7), whose risk is exact, each client's least-squares coefficients of least norm, one
+regression on all rows, and Algorithm 4, which descends on coefficients and variances together and
+so depends on where it is stopped.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ebfed.clients import Clients
+from ebfed.estimators import CoefficientPosterior, LinearEB
+from ebfed.factors import Factors
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
+from ebfed.report.summary import Text
+from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+
+__all__ = ["RegressionStudy", "run"]
+
+M, N = 10_000, 10
+SPREAD, NOISE, DESIGN, CENTRE = 0.01, 0.05, 0.05, 0.1
+DIMENSIONS = (10, 20, 50, 100)
+# What the paper prints: gain over local and over FedAvg, and loss against known variances, in %.
+PUBLISHED = {50: (8.0, 14.8, 1.0), 100: (9.2, 12.3, 4.7)}
+
+LOCAL, POOLED, DESCENT = "local", "pooled", "Algorithm 4"
+FITTED, KNOWN = "REML", "known"
+LOOKS = {
+    LOCAL: {"color": PURPLE, "marker": "D", "ls": ":"},
+    POOLED: {"color": GREEN, "marker": "^", "ls": "--"},
+    DESCENT: {"color": VERMILLION, "marker": "s", "ls": "--"},
+    FITTED: {"color": BLUE, "marker": "o", "ls": "-"},
+    KNOWN: {"color": BLACK, "marker": "", "ls": ":"},
+}
+STEPS, RATE = 1000, 0.0005
+
+
+@dataclass(frozen=True)
+class RegressionStudy(SimulatedStudy):
+    """Results of the study of regression.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each number of coefficients ``d`` and ``method``: ``mse`` (squared error of a
+        client's coefficients, added up over them), its standard error ``mse_se`` and the standard
+        deviation of one run ``mse_sd``; for ``known`` the exact risk, ``formula``; and ``above``,
+        how far the error lies above that with everything known, in per cent.
+    runs : DataFrame
+        The mean squared error over clients of each run, the fitted ``spread`` and ``noise``.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "regression"
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        clients = self.runs["m"].iloc[0]
+        lines = [
+            f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each",
+            "=" * WIDTH,
+            f"{'':<16}" + "".join(f"{'d = ' + format(d, 'g'):>18}" for d in self._dimensions()),
+            "-" * WIDTH,
+        ]
+        for method, rows in self.table.groupby("method", sort=False):
+            rows = rows.set_index("d")
+            cells = [f"{row.mse:.4f} ({row.mse_se:.4f})" for row in rows.itertuples()]
+            lines.append(f"{method:<16}" + "".join(f"{cell:>18}" for cell in cells))
+            if rows["formula"].notna().any():
+                cells = [f"{value:.4f}         " for value in rows["formula"]]
+                lines.append(f"{'  exact risk':<16}" + "".join(f"{cell:>18}" for cell in cells))
+        fits = self.runs[self.runs["method"] == FITTED].groupby("d")[["spread", "noise"]].mean()
+        for name, title in (("spread", "s_t**2 fitted"), ("noise", "s_x**2 fitted")):
+            cells = [f"{value:.5f}         " for value in fits[name]]
+            lines.append(f"{title:<16}" + "".join(f"{cell:>18}" for cell in cells))
+        lines.append("=" * WIDTH)
+        return Text("\n".join(lines + wrap(self._notes())))
+
+    def _dimensions(self) -> list[int]:
+        return list(self.table["d"].unique())
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs, standard errors in brackets. All methods see the same "
+            f"clients. True s_t**2 {SPREAD:g}, s_x**2 {NOISE:g}. Algorithm 4: after {STEPS} steps "
+            f"of {RATE:g}."
+        )
+        errors = self.table.set_index(["d", "method"])["mse"]
+        for d, (local, pooled, loss) in PUBLISHED.items():
+            if d in errors.index.get_level_values("d"):
+                ours = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
+                above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
+                yield (
+                    f"d = {d}: REML gains {ours[0]:.1f} % over local and {ours[1]:.1f} % over pooled "
+                    f"(published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
+                    f"(published: {loss:g})."
+                )
+        yield (
+            "Of a client's d directions its rows tell n: against the population's mean at most a "
+            "share n / d of the spread can be gained. Least squares of least norm puts zero where "
+            "nothing is told; with as many coefficients as rows it explodes."
+        )
+
+    def figure(self) -> Any:
+        """Draw the error against the number of coefficients."""
+        (ax,) = new_axes(1, (6.4, 4.2))
+        plot_curves(
+            self.table.assign(band=2 * self.table["mse_se"]),
+            x="d",
+            y="mse",
+            spread="band",
+            looks=LOOKS,
+            log_y=True,
+            ax=ax,
+        )
+        ax.set(
+            xlabel="coefficients of a client",
+            ylabel="squared error of its coefficients",
+            title=f"{N} rows of each client",
+        )
+        return ax.figure
+
+
+def run(
+    reps: int | None = None,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+) -> RegressionStudy:
+    """Run the study.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Runs, each with new clients; 5 if None, 2 if `quick`.
+    seed : int
+    quick : bool
+        500 clients, with 10 and 20 coefficients.
+    n_jobs : int, optional
+        Processes; one if None, since a fit needs memory and uses all cores.
+    progress : bool, optional
+        Whether to show a progress bar on stderr; if that is a terminal, by default.
+
+    Returns
+    -------
+    RegressionStudy
+    """
+    runs = replicate(
+        _one_run,
+        [
+            {"d": d, "m": 500 if quick else M}
+            for d in (DIMENSIONS[:2] if quick else DIMENSIONS)
+        ],
+        reps=(2 if quick else 5) if reps is None else reps,
+        seed=seed,
+        n_jobs=1 if n_jobs is None else n_jobs,
+        progress=progress,
+        label="regression",
+    )
+    table = average(runs, ["d", "method"], ["mse", "formula"])
+    table = table.drop(columns=["formula_se", "formula_sd"])
+    known = table[table["method"] == KNOWN].set_index("d")["mse"]
+    table["above"] = 100 * (table["mse"] / table["d"].map(known) - 1)
+    return RegressionStudy(table, runs, int(runs["run"].max()) + 1, seed)
+
+
+def _one_run(seed: tuple[int, int], d: int, m: int) -> list[dict[str, Any]]:
+    """Errors of every method on the clients of one run."""
+    rng = np.random.default_rng([*seed, d])
+    mu = CENTRE * rng.standard_normal(d)
+    theta = mu + np.sqrt(SPREAD) * rng.standard_normal((m, d))
+    X = np.sqrt(DESIGN) * rng.standard_normal((m, N, d))
+    y = np.einsum("mnd,md->mn", X, theta) + np.sqrt(NOISE) * rng.standard_normal((m, N))
+    clients = Clients(np.arange(m), np.arange(0, m * N + 1, N), X.reshape(-1, d), y.ravel())
+    factors = Factors.of(clients)
+    nothing = np.zeros((d, d))
+    known = CoefficientPosterior(factors, mu, nothing, SPREAD * np.eye(d), NOISE)
+    fitted = LinearEB("spherical", fit_intercept=False).fit(clients)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        descent = LinearEB(
+            "spherical", fit_intercept=False, solver="gd", learning_rate=RATE, n_steps=STEPS
+        ).fit(clients)
+    estimates = {
+        LOCAL: np.einsum("mdn,mn->md", np.linalg.pinv(X), y),
+        POOLED: np.broadcast_to(np.linalg.lstsq(clients.X, y.ravel())[0], theta.shape),
+        DESCENT: descent.posterior().mean,
+        FITTED: fitted.posterior().mean,
+        KNOWN: known.mean,
+    }
+    return [
+        {
+            "method": method,
+            "mse": _error(each, theta),
+            "formula": float(np.mean(np.sum(known.sd**2, axis=1))) if method == KNOWN else np.nan,
+            "spread": fitted.covariance_[0, 0] if method == FITTED else np.nan,
+            "noise": fitted.noise_variance_ if method == FITTED else np.nan,
+        }
+        for method, each in estimates.items()
+    ]
+
+
+def _error(estimates: NDArray, theta: NDArray) -> float:
+    return float(np.mean(np.sum((estimates - theta) ** 2, axis=1)))

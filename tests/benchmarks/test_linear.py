@@ -1,0 +1,100 @@
+"""The linear mixed model beside its peers; conftest.py prints the ratios.
+
+`mixedlm` is lme4 in Rust, and its reader of formulas is part of what is timed, as our reader of
+frames is. statsmodels' MixedLM is given arrays, and groups few enough to wait for: at a thousand it
+takes a quarter of a minute. All reach the same criterion, which is tested.
+"""
+
+from functools import cache
+
+import mixedlm
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
+from test_speed import Contender
+
+import ebfed as eb
+
+MANY, FEW = 1000, 100
+NAMES = [f"x{j}" for j in range(1, 6)]
+SUM = " + ".join(NAMES)
+
+
+@cache
+def rows(n_groups, per_group=30):
+    rng = np.random.default_rng(5)
+    groups = np.repeat(np.arange(n_groups), per_group)
+    X = rng.normal(size=(len(groups), len(NAMES)))
+    spread = [1.0, 0.3, 0.4, 0.5, 0.6, 0.7]
+    theta = rng.normal([1.0, 0.5, -0.5, 1.0, 0.0, 2.0], spread, (n_groups, 6))[groups]
+    noise = rng.normal(0, 1.5, len(groups))
+    y = theta[:, 0] + np.einsum("nd,nd->n", X, theta[:, 1:]) + noise
+    return pd.DataFrame(X, columns=NAMES).assign(y=y, g=groups)
+
+
+@cache
+def arrays(n_groups):
+    table = rows(n_groups)
+    X = np.column_stack([np.ones(len(table)), table[NAMES]])
+    return table["y"].to_numpy(), X, table["g"].to_numpy()
+
+
+def ours(n_groups, covariance="diag"):
+    return eb.LinearEB(covariance).fit(rows(n_groups), "y", groups="g")
+
+
+def lmer(n_groups, bar="||"):
+    return mixedlm.lmer(f"y ~ {SUM} + (1 + {SUM} {bar} g)", rows(n_groups))
+
+
+def mixed_model(n_groups):
+    y, X, groups = arrays(n_groups)
+    q = X.shape[1]
+    diagonal = MixedLMParams.from_components(fe_params=np.ones(q), cov_re=np.eye(q))
+    model = MixedLM(y, X, groups=groups, exog_re=X)
+    return model.fit(reml=True, free=diagonal, method=["lbfgs"])  # the faster of its two usual ones
+
+
+def criterion(fit):
+    if isinstance(fit, eb.LinearEB):
+        return fit.criterion_
+    return fit.deviance if hasattr(fit, "deviance") else -2 * fit.llf
+
+
+WORKLOADS = {
+    "(1 + 5 slopes || g), 1000 groups": [
+        Contender("ebfed", lambda: ours(MANY)),
+        Contender("mixedlm", lambda: lmer(MANY), 1),
+    ],
+    "(1 + 5 slopes | g), 1000 groups": [
+        Contender("ebfed", lambda: ours(MANY, "full")),
+        Contender("mixedlm", lambda: lmer(MANY, "|"), 1),
+    ],
+    "(1 + 5 slopes || g), 100 groups": [
+        Contender("ebfed", lambda: ours(FEW)),
+        Contender("mixedlm", lambda: lmer(FEW), 1),
+        Contender("statsmodels MixedLM", lambda: mixed_model(FEW)),
+    ],
+}
+CASES = [(workload, each) for workload, contenders in WORKLOADS.items() for each in contenders]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_same_criterion(workload):
+    values = [criterion(contender.run()) for contender in WORKLOADS[workload]]
+    # Each stops where the next step gains less than its own tolerance, all below 1e-5 here.
+    assert values == pytest.approx([values[0]] * len(values), rel=0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("workload", "contender"), CASES, ids=[f"{workload}-{each.name}" for workload, each in CASES]
+)
+def test_linear(benchmark, workload, contender):
+    benchmark.group = workload
+    benchmark.extra_info = {
+        "contender": contender.name,
+        "target": contender.target,
+        "statistic": "min",
+    }
+    benchmark.pedantic(contender.run, rounds=10, warmup_rounds=1)

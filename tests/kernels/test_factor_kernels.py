@@ -1,0 +1,72 @@
+"""Kernels of regressions against NumPy."""
+
+import numpy as np
+import pytest
+
+from ebfed.kernels import BATCH, square_products, triangular_factors, whiten
+
+RNG = np.random.default_rng(11)
+
+
+def rows_of(counts, p):
+    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return RNG.normal(size=(indptr[-1], p)), indptr
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [[4, 4, 4], [0, 1, 2], [3, 40, 0, 7, 200, 1], [33] * 9, [1000, 5], [32, 64, 96]],
+    ids=str,
+)
+def test_triangular_factors_keep_the_products(counts):
+    rows, indptr = rows_of(counts, 3)
+    factors = triangular_factors(rows, indptr, min(3, max(counts)))
+    for i, factor in enumerate(factors):
+        mine = rows[indptr[i] : indptr[i + 1]]
+        # a few roundings of the largest product
+        np.testing.assert_allclose(factor.T @ factor, mine.T @ mine, rtol=1e-12, atol=1e-12)
+        if counts[i] > 3:
+            np.testing.assert_array_equal(factor, np.triu(factor))
+
+
+def test_triangular_factors_of_hard_rows():
+    """Columns of zeros, of one value, of units far apart; means that drown the spread."""
+    rows = np.column_stack([np.zeros(50), np.full(50, 1e8), 1e8 + RNG.normal(size=50)])
+    rows = np.column_stack([rows, 1e-30 * RNG.normal(size=50)])
+    (factor,) = triangular_factors(rows, np.array([0, 50]), 4)
+    assert np.isfinite(factor).all()
+    # the spread around the mean survives, to the rounding of the values themselves
+    inner = np.sqrt(np.sum((rows[:, 2] - rows[:, 2].mean()) ** 2))
+    left = np.linalg.norm(factor[:, 2] - factor[:, 1] * rows[:, 2].mean() / 1e8)
+    assert left == pytest.approx(inner, rel=1e-6)
+    assert np.linalg.norm(factor[:, 3]) == pytest.approx(np.linalg.norm(rows[:, 3]), rel=1e-12)
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_whiten(diagonal):
+    p, r, n = 5, 4, 2 * BATCH
+    columns = np.array([0, 2, 3])
+    root = np.tril(RNG.normal(size=(3, 3)))
+    root = np.diag(np.diag(root)) if diagonal else root
+    factors = RNG.normal(size=(p, r, n))
+    out = np.empty_like(factors)
+    total = whiten(factors, columns, root, out)
+    expected = 0.0
+    for i in range(n):
+        A = factors[:, :, i].T
+        V = np.eye(r) + (A[:, columns] @ root) @ (A[:, columns] @ root).T
+        L = np.linalg.cholesky(V)
+        np.testing.assert_allclose(out[:, :, i].T, np.linalg.solve(L, A), rtol=1e-10, atol=1e-10)
+        expected += np.linalg.slogdet(V)[1]
+    assert total == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [BATCH, 3 * BATCH])
+@pytest.mark.parametrize("whole", [True, False])
+def test_square_products(n, whole):
+    left, right = RNG.normal(size=(3, 4, n)), RNG.normal(size=(2, 4, n))
+    K = np.einsum("qin,kin->nqk", left, right)
+    squares, products = square_products(left, right, whole)
+    np.testing.assert_allclose(squares, (K**2).sum(axis=0), rtol=1e-12)
+    expected = np.einsum("nqk,npk->qp", K, K) if whole else np.zeros((3, 3))
+    np.testing.assert_allclose(products, expected, rtol=1e-12)

@@ -188,13 +188,14 @@ class Clients:
         X = _columns(X)
         ids, codes = number_labels(groups)
         _same_length(X, groups=codes)
-        order = np.argsort(codes, kind="stable")
         indptr = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(ids)))))
         if y is not None:
             y = np.asarray(y)
             _same_length(X, y=y)
-            y = y[order]
-        return cls(ids, indptr.astype(np.int64), X[order], y)
+        if np.any(codes[1:] < codes[:-1]):
+            order = np.argsort(codes, kind="stable")
+            X, y = X[order], None if y is None else y[order]
+        return cls(ids, indptr.astype(np.int64), X, y)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import LARGEST, Clients, number_labels
+from ebfed.clients import LARGEST, SMALLEST, Clients, number_labels
 
 __all__ = ["Factors"]
 
@@ -28,7 +28,7 @@ class Factors:
     n : int64 ndarray of shape (n_clients,)
         Number of rows.
     rows : ndarray of shape (n_clients, r, d + 1)
-        Rows ``[X_i y_i]``, or a triangle with the same cross-product; zero rows fill up.
+        R_i, upper triangular, r at most d + 1; zero rows fill up.
 
     Examples
     --------
@@ -50,17 +50,26 @@ class Factors:
         Raises
         ------
         ValueError
-            If a value is too large to be squared.
+            If the values of a column are too large or too small to be squared.
         """
         if clients.y is None:
             raise ValueError("y is missing: a regression needs it.")
-        both = np.column_stack([clients.X, clients.y])
-        if np.abs(both).max(initial=0.0) > LARGEST:
+        both = np.empty((len(clients.X), clients.X.shape[1] + 1))
+        both[:, :-1], both[:, -1] = clients.X, clients.y
+        rows = _compressed(both, clients.indptr)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = np.sqrt(np.einsum("mrp,mrp->p", rows, rows))
+        lost = sizes == 0
+        small = (sizes < SMALLEST) & ~lost
+        if lost.any():  # squares may have been too small to be counted
+            small |= lost & both.any(axis=0)
+        if small.any() or not np.all(sizes < LARGEST):
             raise ValueError(
-                f"a value too large for float64 arithmetic came (up to {np.abs(both).max():.3g}): "
-                "its square overflows. Rescale the data."
+                f"the values of a column of X or y must not be larger than {LARGEST:g}, or all "
+                f"smaller than {SMALLEST:g} and not 0: their squares leave the range of float64. "
+                "Rescale the data."
             )
-        return cls(clients.ids, np.diff(clients.indptr), _compressed(both, clients.indptr))
+        return cls(clients.ids, np.diff(clients.indptr), rows)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -112,4 +121,4 @@ def _compressed(rows: NDArray, indptr: NDArray[np.int64]) -> NDArray[np.float64]
     from ebfed.kernels import triangular_factors
 
     size = min(rows.shape[1], int(np.diff(indptr).max(initial=0)))
-    return triangular_factors(np.ascontiguousarray(rows), indptr, size)
+    return triangular_factors(rows, indptr, size)

@@ -53,7 +53,7 @@ def test_bad_rows():
     clients = clients_of([3, 2])
     with pytest.raises(ValueError, match="y is missing"):
         Factors.of(Clients(clients.ids, clients.indptr, clients.X))
-    with pytest.raises(ValueError, match="too large"):
+    with pytest.raises(ValueError, match="must not be larger"):
         Factors.of(Clients(clients.ids, clients.indptr, clients.X * 1e100, clients.y))
     with pytest.raises(ValueError, match="cannot merge"):
         Factors.of(clients).merge(Factors.of(clients_of([3], d=4)))

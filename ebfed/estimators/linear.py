@@ -210,6 +210,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self, design: NDArray, X: Any, table: Table, population: Any, reset: bool
     ) -> NDArray:
         """Add the products of varying columns with covariates, whose coefficients do not vary."""
+        if population is None and (reset or not self.population_names_):
+            if reset:
+                self.population_names_ = []
+            return design
         ids, codes = np.arange(len(design)), np.arange(len(design))
         if table.labels is not None:
             ids, codes = number_labels(table.labels)
@@ -220,8 +224,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self._covariates = ids, covariates
         else:
             covariates = self._covariates_of(ids, X, table.labels, population)
-        if not covariates.shape[1]:
-            return design
         varying = self._varying(self._shape())
         products = design[:, varying][:, :, None] * covariates[codes][:, None, :]
         return np.column_stack([design, products.reshape(len(design), -1)])
@@ -232,9 +234,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """Covariates of groups: as given, as in `X`, or as in the fit."""
         names = self.population_names_
         if not names:
-            if population is not None:
-                raise ValueError("population= came, but the fit had no covariates.")
-            return np.empty((len(ids), 0))
+            raise ValueError("population= came, but the fit had no covariates.")
         if population is None and self._has_covariates(X):
             population = self._population_columns
         if population is None:

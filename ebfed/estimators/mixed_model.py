@@ -130,7 +130,8 @@ class _Problem:
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
-        self.white = np.empty_like(self.rows)
+        self.white = np.zeros_like(self.rows)
+        self.last: tuple[NDArray, _Profile] | None = None
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
@@ -149,6 +150,8 @@ class _Problem:
         """Whiten the rows, and solve for beta."""
         from ebfed.kernels import whiten
 
+        if self.last is not None and np.array_equal(root, self.last[0]):
+            return self.last[1]
         if root.any():
             log_det = whiten(self.rows, self.varying, root, self.white)
         else:
@@ -166,7 +169,9 @@ class _Problem:
         value = log_det
         if self.restricted:
             value += 2 * np.log(np.diag(chol)).sum()
-        return _Profile(value, products, half, beta, max(float(quadratic), 1e-300))
+        profile = _Profile(value, products, half, beta, max(float(quadratic), 1e-300))
+        self.last = root, profile
+        return profile
 
     def value(self, profile: _Profile) -> float:
         """The criterion."""
@@ -219,8 +224,8 @@ class _Problem:
             best = min(sizes, key=lambda size: self.value(self.whiten(np.diag(size * first))))
             first = best * first
 
-        # parameters to some 1e-5 of their standard errors; many clients make rounding larger
-        tolerance = min(1e-11 * self.n_clients, 1e-7)
+        # variances to some 1e-5 of themselves: their standard errors are 1 / sqrt(n_clients) of them
+        tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         free = first[:1] if self.covariance == "spherical" else first
         free = np.diag(first)[self.lower] if self.covariance == "full" else free
         free, path = descend(criterion, free, lambda: self.metric(first), LARGEST_ROOT, tolerance)
@@ -264,7 +269,10 @@ class _Problem:
         # near zero a root bends as its fourth power
         whole[np.diag_indices(len(root))] = np.maximum(np.diag(whole), np.sqrt(bend))
         if self.covariance != "full":
-            return np.linalg.inv(whole)
+            unit = np.sqrt(np.diag(whole))
+            values, vectors = np.linalg.eigh(whole / np.outer(unit, unit))
+            # where columns say the same, their variances are hard to tell apart
+            return (vectors / np.maximum(values, 1e-3)) @ vectors.T / np.outer(unit, unit)
         side = np.sqrt(bend)
         units = np.maximum(root**2 * side, 1.0) * side[:, None]
         np.fill_diagonal(units, np.diag(whole))
@@ -273,7 +281,7 @@ class _Problem:
     def conclude(self, free: NDArray, path: list[float]) -> Fit:
         """Put the optimum into the units of the data."""
         root = self.root(free)
-        profile = self.whiten(root)  # the last one may have been a trial
+        profile = self.whiten(root)
         units, unit = self.scale[:-1], self.scale[-1]
         spread = np.zeros((self.p, self.p))
         spread[np.ix_(self.varying, self.varying)] = root @ root.T

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ebfed.channels import Exact
 from ebfed.clients import LARGEST, Clients, number_labels
 from ebfed.estimators.base import Estimator
 from ebfed.priors import Posterior
@@ -118,15 +117,7 @@ class RegressionEstimator(Estimator):
 
     def releases(self, sent: dict, memory: dict, clients: Any) -> list[dict[str, Any]]:
         """List what clients send in a round: figures as they are."""
-        row = ledger.release(
-            "all clients",
-            Exact(),
-            clients=len(clients),
-            clipped=0,
-            bits=self._bits(sent, clients),
-            n_features=self.n_features_in_,
-        )
-        return [row | {"what": self.TOLD}]
+        return [ledger.disclosure(self.TOLD, len(clients), self._bits(sent, clients))]
 
     @abstractmethod
     def _bits(self, sent: dict, clients: Any) -> float:

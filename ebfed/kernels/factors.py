@@ -14,15 +14,14 @@ _LANES, _STEP = 8, 32  # clients and rows that `triangular_factors` works on tog
 
 @jit
 def triangular_factors(rows, indptr, size):
-    """Compress each client's rows A to at most `size` rows R with ``R'R = A'A``.
+    """Compress each client's rows A to an upper triangle R with ``R'R = A'A``.
 
-    A client with no more than `size` rows keeps them; others are turned by Householder reflections
-    until all but the first p rows are zero. Unused rows of the result are zero.
+    Rows are turned by Householder reflections until all below the diagonal is zero.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, p)
-        Client after client.
+        Client after client; of sizes whose squares are within the range of float64.
     indptr : int64 ndarray of shape (n_clients + 1,)
         Client i owns rows ``indptr[i]:indptr[i + 1]``.
     size : int
@@ -36,13 +35,10 @@ def triangular_factors(rows, indptr, size):
     n_clients = len(indptr) - 1
     out = np.zeros((n_clients, size, p))
     counts = indptr[1:] - indptr[:-1]
-    long = np.flatnonzero(counts > size)
-    long = long[np.argsort(counts[long])]  # clients of a batch are about as long
-    for client in np.flatnonzero(counts <= size):
-        out[client, : counts[client]] = rows[indptr[client] : indptr[client + 1]]
+    order = np.argsort(counts)  # clients of a batch are about as long
     A = np.empty((p + _STEP, p, _LANES))
-    for first in range(0, len(long), _LANES):
-        batch = long[first : first + _LANES]
+    for first in range(0, n_clients, _LANES):
+        batch = order[first : first + _LANES]
         A[:p] = 0.0
         for start in range(0, counts[batch[-1]], _STEP):  # the triangle so far, and more rows
             A[p:] = 0.0
@@ -54,7 +50,7 @@ def triangular_factors(rows, indptr, size):
             for j in range(p):
                 _reflect(A, j)
         for c in range(len(batch)):
-            for i in range(p):
+            for i in range(size):
                 for j in range(i, p):
                     out[batch[c], i, j] = A[i, j, c]
     return out
@@ -67,22 +63,14 @@ def _reflect(A, j):
     Rows j + 1 to p - 1 of that column are zero already.
     """
     n, p, _ = A.shape
-    largest, total = np.zeros(_LANES), np.zeros(_LANES)
     norm, shrink, product = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
     for c in range(_LANES):
-        largest[c] = abs(A[j, j, c])
+        product[c] = A[j, j, c] ** 2
     for i in range(p, n):
         for c in range(_LANES):
-            largest[c] = max(largest[c], abs(A[i, j, c]))
+            product[c] += A[i, j, c] ** 2
     for c in range(_LANES):
-        largest[c] = largest[c] if largest[c] > 0 else 1.0
-        total[c] = (A[j, j, c] / largest[c]) ** 2
-    for i in range(p, n):
-        for c in range(_LANES):
-            total[c] += (A[i, j, c] / largest[c]) ** 2
-    for c in range(_LANES):
-        norm[c] = largest[c] * np.sqrt(total[c])
-        norm[c] = -norm[c] if A[j, j, c] > 0 else norm[c]
+        norm[c] = -np.sqrt(product[c]) if A[j, j, c] > 0 else np.sqrt(product[c])
         # the reflection is I + v v' / (norm * v_j), v = column - norm * e_j
         A[j, j, c] -= norm[c]
         shrink[c] = norm[c] * A[j, j, c]
@@ -108,7 +96,9 @@ def _reflect(A, j):
 
 @jit
 def whiten(factors, columns, root, out):
-    """Divide each client's rows by the Cholesky factor of ``V = I + (Z root)(Z root)'``.
+    """Divide each client's rows by the factor U of ``V = I + (Z root)(Z root)' = U U'``.
+
+    The rows are an upper triangle, and with U upper triangular ``U^-1 rows`` is one too.
 
     Parameters
     ----------
@@ -118,7 +108,7 @@ def whiten(factors, columns, root, out):
         Which columns are Z.
     root : ndarray of shape (q, q)
     out : ndarray of shape (p, r, n_clients)
-        ``L^-1 factors`` with ``L L' = V``. Written to.
+        ``U^-1 factors``. Written to, above and on the diagonal.
 
     Returns
     -------
@@ -128,7 +118,12 @@ def whiten(factors, columns, root, out):
     p, r, n_clients = factors.shape
     q = len(columns)
     spread = np.empty((q, r, BATCH))
-    L = np.empty((r, r, BATCH))  # its diagonal holds reciprocals
+    last = np.full(q, -1)  # row of Z root beyond which column k is zero
+    for k in range(q):
+        for other in range(q):
+            if root[other, k] != 0.0:
+                last[k] = max(last[k], min(columns[other], r - 1))
+    U = np.empty((r, r, BATCH))  # its diagonal holds reciprocals
     value, size = np.empty(BATCH), np.empty(BATCH)
     total = 0.0
     for first in range(0, n_clients, BATCH):
@@ -137,39 +132,40 @@ def whiten(factors, columns, root, out):
             for other in range(q):
                 factor = root[other, k]
                 if factor != 0.0:
-                    for i in range(r):
+                    for i in range(min(columns[other], r - 1) + 1):
                         for c in range(BATCH):
                             spread[k, i, c] += factor * factors[columns[other], i, first + c]
         size[:] = 1.0
-        for i in range(r):
-            for j in range(i + 1):
+        for j in range(r - 1, -1, -1):
+            for i in range(j, -1, -1):
                 value[:] = 1.0 if i == j else 0.0
                 for k in range(q):
+                    if last[k] >= j:
+                        for c in range(BATCH):
+                            value[c] += spread[k, i, c] * spread[k, j, c]
+                for k in range(j + 1, r):
                     for c in range(BATCH):
-                        value[c] += spread[k, i, c] * spread[k, j, c]
-                for k in range(j):
-                    for c in range(BATCH):
-                        value[c] -= L[i, k, c] * L[j, k, c]
+                        value[c] -= U[i, k, c] * U[j, k, c]
                 if i == j:
                     for c in range(BATCH):
                         size[c] *= value[c]
-                        L[i, i, c] = 1.0 / np.sqrt(value[c])
+                        U[i, i, c] = 1.0 / np.sqrt(value[c])
                 else:
                     for c in range(BATCH):
-                        L[i, j, c] = value[c] * L[j, j, c]
-            if i % 8 == 7 or i == r - 1:  # before the product could overflow
+                        U[i, j, c] = value[c] * U[j, j, c]
+            if j % 8 == 0:  # before the product could overflow
                 for c in range(BATCH):
                     total += np.log(size[c])
                 size[:] = 1.0
         for a in range(p):
-            for i in range(r):
+            for i in range(min(a, r - 1), -1, -1):
                 for c in range(BATCH):
                     value[c] = factors[a, i, first + c]
-                for j in range(i):
+                for j in range(i + 1, min(a, r - 1) + 1):
                     for c in range(BATCH):
-                        value[c] -= L[i, j, c] * out[a, j, first + c]
+                        value[c] -= U[i, j, c] * out[a, j, first + c]
                 for c in range(BATCH):
-                    out[a, i, first + c] = value[c] * L[i, i, c]
+                    out[a, i, first + c] = value[c] * U[i, i, c]
     return total
 
 

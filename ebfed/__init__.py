@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebfed import channels, datasets, engines, likelihoods, priors, privacy, testing, theory
     from ebfed.clients import Clients, Summary
-    from ebfed.estimators import BernoulliEB, GaussianEB, OptOutMean, posterior_from
+    from ebfed.estimators import AdaMix, AdaMixClassifier, BernoulliEB, GaussianEB, LinearEB, LogisticEB, MixtureEB, MixtureLinearEB, OptOutMean, posterior_from
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "AdaMix": "ebfed.estimators",
+    "AdaMixClassifier": "ebfed.estimators",
     "BernoulliEB": "ebfed.estimators",
     "GaussianEB": "ebfed.estimators",
+    "LinearEB": "ebfed.estimators",
+    "LogisticEB": "ebfed.estimators",
+    "MixtureEB": "ebfed.estimators",
+    "MixtureLinearEB": "ebfed.estimators",
     "OptOutMean": "ebfed.estimators",
     "posterior_from": "ebfed.estimators",
     "Clients": "ebfed.clients",
@@ -39,11 +45,17 @@ _MODULES = (
 )
 
 __all__ = [
+    "AdaMix",
+    "AdaMixClassifier",
     "BernoulliEB",
     "Clients",
     "GaussianEB",
     "Guess",
     "IdentificationWarning",
+    "LinearEB",
+    "LogisticEB",
+    "MixtureEB",
+    "MixtureLinearEB",
     "OptOutMean",
     "Summary",
     "channels",

@@ -391,6 +391,7 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(X, groups=groups)
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
+        BernoulliEB().fit(X, groups=near, population=[0.0, 1.0, 3.0, 4.0])
     for groups in (near, frozen(near)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import LARGEST, SMALLEST, Clients, number_labels
+from ebfed.clients import LARGEST, SMALLEST, Clients, Summary, number_labels
 
 __all__ = ["Factors"]
 
@@ -70,6 +70,38 @@ class Factors:
                 "Rescale the data."
             )
         return cls(clients.ids, np.diff(clients.indptr), rows)
+
+    @classmethod
+    def from_moments(cls, summary: Summary, intercept: bool) -> Self:
+        """Make factors of means and scatters of ``[X_i y_i]``.
+
+        Parameters
+        ----------
+        summary : Summary
+            With `scatter` of shape (n_clients, d + 1, d + 1).
+        intercept : bool
+            Whether to put a column of ones first.
+
+        Examples
+        --------
+        >>> rows = np.array([[1.0, 3.0], [2.0, 1.0]])
+        >>> moments = Summary(np.array([7]), np.array([2]), rows.mean(0, keepdims=True),
+        ...                   np.cov(rows, rowvar=False, ddof=0)[None] * 2)
+        >>> R = Factors.from_moments(moments, intercept=True).rows[0]
+        >>> (R.T @ R).round(9)
+        array([[ 2.,  3.,  4.],
+               [ 3.,  5.,  5.],
+               [ 4.,  5., 10.]])
+        """
+        m, width = summary.mean.shape
+        values, vectors = np.linalg.eigh(summary.scatter)
+        root = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
+        size = np.sqrt(summary.n)[:, None]
+        rows = np.zeros((m, width + 1, intercept + width))
+        rows[:, 1:, intercept:] = root
+        rows[:, 0, :intercept], rows[:, 0, intercept:] = size, size * summary.mean
+        indptr = np.arange(0, m * (width + 1) + 1, width + 1)
+        return cls(summary.ids, summary.n, _compressed(rows.reshape(-1, rows.shape[2]), indptr))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -96,7 +96,7 @@ def column_names(X: Any) -> list[str]:
     return list(nw.from_native(X).collect_schema())
 
 
-def summarise(X: Any, groups: Any, consent: Any = None) -> Summarised:
+def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> Summarised:
     """Summarise the groups of a table by its own engine.
 
     Reports of such a fit are frames of polars if the table is, and of pandas if it is of an engine
@@ -109,6 +109,9 @@ def summarise(X: Any, groups: Any, consent: Any = None) -> Summarised:
         Column of labels. All others hold values, but for `consent`.
     consent : str, optional
         Column that says which class each group chose.
+    cross : bool
+        Whether products of different columns are wanted too: then `scatter` of the summary has
+        shape (n_groups, d, d).
 
     Raises
     ------
@@ -137,7 +140,7 @@ def summarise(X: Any, groups: Any, consent: Any = None) -> Summarised:
             )
     table = nw.from_native(X)
     columns = value_columns(table.collect_schema(), keys)
-    found = statistics(X, list(dict.fromkeys(keys.values())), columns)
+    found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross)
     labels = nw.from_native(found.keys, eager_only=True)
     place = read(labels.select(groups, rows=nw.lit(0.0)).to_native(), groups)
     ids, codes = number_labels(cast(NDArray, place.labels), groups)

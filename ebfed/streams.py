@@ -188,6 +188,21 @@ class Stream:
         )
         return out
 
+    def words(self, stride: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+        """Set words aside for a kernel that takes as many as it happens to need.
+
+        Parameters
+        ----------
+        stride : int
+            How many each client may use.
+
+        Returns
+        -------
+        key, tag, start : uint64
+            As kernels take them; client i of the block owns the words from ``start + i * stride``.
+        """
+        return self._next(stride)
+
     def _next(self, stride: int) -> tuple[np.uint64, np.uint64, np.uint64]:
         """Name the next sub-stream, and number the first draw of this block."""
         counter = np.array([0, 0, self.calls, self.round_], np.uint64)

@@ -9,7 +9,7 @@ back exactly as they went in.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, cast
@@ -19,7 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.clients import check_labels
 
-__all__ = ["Style", "Table", "frame", "read", "read_labels", "value_columns"]
+__all__ = [
+    "Style",
+    "Table",
+    "drop_columns",
+    "frame",
+    "is_frame",
+    "numeric_columns",
+    "read",
+    "read_labels",
+    "value_columns",
+]
 
 
 # Libraries of frames that do not come with the package, and the extras that bring them.
@@ -77,15 +87,18 @@ class Table:
     style : Style
     consent : ndarray of shape (n_rows,), dict or None
         Which class each row's client chose.
+    y : ndarray of shape (n_rows,) or None
+        The response.
     """
 
     X: Any
     labels: NDArray | None
     style: Style = field(default_factory=Style)
     consent: Any = None
+    y: Any = None
 
 
-def read(X: Any, groups: Any = None, consent: Any = None) -> Table:
+def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:
     """Separate group labels from values.
 
     Parameters
@@ -93,6 +106,7 @@ def read(X: Any, groups: Any = None, consent: Any = None) -> Table:
     X : array-like or data frame of shape (n_rows, d), or series
     groups : array-like or series of shape (n_rows,), or the name of a column of `X`, or None
     consent : as groups, or a dict from group to class
+    y : as groups
 
     Raises
     ------
@@ -118,31 +132,34 @@ def read(X: Any, groups: Any = None, consent: Any = None) -> Table:
         X = values.to_frame().to_native() if named else values.to_numpy()
     elif isinstance(values, nw.DataFrame):
         style = style.using(_backend(values))
-        keys = {"groups": groups, "consent": consent}
+        keys = {"groups": groups, "consent": consent, "y": y}
         keys = {key: name for key, name in keys.items() if isinstance(name, str)}
         columns = value_columns(values.schema, keys)
         groups = values[groups] if "groups" in keys else groups
         consent = values[consent] if "consent" in keys else consent
-        values = values.select(*columns)
-        X = values.to_native()
-    for key, name in (("groups", groups), ("consent", consent)):
+        y = values[y] if "y" in keys else y
+        if keys:
+            X = values.select(*columns).to_native()
+    for key, name in (("groups", groups), ("consent", consent), ("y", y)):
         if isinstance(name, str):
             raise ValueError(
                 f"{key}={name!r} names a column, but X is not a data frame; pass the labels."
             )
     if consent is not None and not isinstance(consent, Mapping):
         consent = read_labels(consent, "consent")
+    response = nw.from_native(y, series_only=True, pass_through=True)
+    y = response.to_numpy() if isinstance(response, nw.Series) else y
     if groups is None:
-        return Table(X, None, style, consent)
+        return Table(X, None, style, consent, y)
     labels = nw.from_native(groups, series_only=True, pass_through=True)
     if not isinstance(labels, nw.Series):
-        return Table(X, check_labels(labels), style, consent)
+        return Table(X, check_labels(labels), style, consent, y)
     name = labels.name if isinstance(labels.name, str) and labels.name else style.group
     if style.backend == "pandas":
         style = style.using(_backend(labels))
     native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
     style = replace(style, group=name, dtype=labels.dtype, native=native)
-    return Table(X, check_labels(_label_array(labels, name), name), style, consent)
+    return Table(X, check_labels(_label_array(labels, name), name), style, consent, y)
 
 
 def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:
@@ -185,6 +202,76 @@ def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[st
                 "estimate, or name the column of labels in groups=."
             )
     return columns
+
+
+def is_frame(X: Any) -> bool:
+    """Tell whether `X` is a data frame in memory.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame([1.0])
+    (True, False)
+    """
+    import narwhals as nw
+
+    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def drop_columns(X: Any, names: Iterable[str]) -> Any:
+    """Return the frame without these columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> list(drop_columns(pd.DataFrame({"x": [1.0], "y": [2.0]}), ["y"]).columns)
+    ['x']
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True).drop(*names).to_native()
+
+
+def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.float64]:
+    """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
+
+    Parameters
+    ----------
+    X : data frame
+    names : sequence of k str
+    argument : str
+        Where the names came from.
+
+    Raises
+    ------
+    ValueError
+        If a column is not there.
+    TypeError
+        If a column is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numeric_columns(pd.DataFrame({"x": [1, 2], "open": [True, False]}), ["open"], "population")
+    array([[1.],
+           [0.]])
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    columns = []
+    for name in names:
+        if name not in table.columns:
+            shown = ", ".join(map(repr, table.columns))
+            raise ValueError(f"{argument} names {name!r}, which is not among the columns {shown}.")
+        if not (table.schema[name].is_numeric() or table.schema[name] == nw.Boolean):
+            raise TypeError(
+                f"column {name!r} of {argument} is {table.schema[name]}, not numeric; code it in "
+                "columns of numbers."
+            )
+        column = table[name].cast(nw.Float64)
+        columns.append(column.fill_null(np.nan).to_numpy())
+    return np.column_stack(columns)
 
 
 def read_labels(labels: Any, name: str = "groups") -> NDArray:

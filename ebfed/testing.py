@@ -28,12 +28,19 @@ from ebfed.clients import Summary
 from ebfed.engines import Cohort, Local
 from ebfed.estimators.base import Estimator
 from ebfed.estimators.location import LocationEstimator
+from ebfed.estimators.regression import RegressionEstimator
 from ebfed.likelihoods import Binomial, Joined, Likelihood, Reported
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.privacy.calibration import PrivacyWarning
 from ebfed.streams import Stream, make_key
 
-__all__ = ["check_channel", "check_estimator_contract", "check_likelihood", "check_prior"]
+__all__ = [
+    "check_channel",
+    "check_estimator_contract",
+    "check_likelihood",
+    "check_prior",
+    "check_regression_contract",
+]
 
 SEED = 20230723
 
@@ -564,11 +571,11 @@ def _check_frequencies(
 class _Relay(Cohort):
     """Nodes that hold their own rows, and are spoken to in bytes."""
 
-    def __init__(self, estimator: Estimator, rows: list[tuple[NDArray, NDArray]], key: NDArray):
+    def __init__(self, estimator: Estimator, rows: list[dict[str, Any]], key: NDArray):
         self.nodes = []
-        for X, groups in rows:
+        for own in rows:
             node = clone(estimator)
-            self.nodes.append([node, *node.prepare(X, groups=groups)])
+            self.nodes.append([node, *node.prepare(**own)])
         self.facts = [_told(node.describe(*own)) for node, *own in self.nodes]
         self._key = key
 
@@ -589,11 +596,17 @@ def _told(content: dict) -> dict:
     return wire.unpack(wire.pack(content))
 
 
-def _federated(estimator: LocationEstimator, X: NDArray, groups: NDArray) -> NDArray:
-    """Predictions of two nodes, each with a half of the groups, after a fit over the wire."""
+def _federated(
+    estimator: Estimator, X: NDArray, groups: NDArray, y: NDArray | None = None
+) -> list[Estimator]:
+    """Two nodes, each with a half of the groups, after a fit over the wire."""
     half = groups <= np.median(np.unique(groups))
     key = make_key(estimator.random_state)
-    relay = _Relay(estimator, [(X[half], groups[half]), (X[~half], groups[~half])], key)
+    rows = [
+        {"X": X[mine], "y": None if y is None else y[mine], "groups": groups[mine]}
+        for mine in (half, ~half)
+    ]
+    relay = _Relay(estimator, rows, key)
     server = clone(estimator)
     state = server.converse(relay, key)
     sent = _told(server.broadcast(state))
@@ -601,7 +614,7 @@ def _federated(estimator: LocationEstimator, X: NDArray, groups: NDArray) -> NDA
         node.finish(sent, memory, clients)
     again = clone(estimator).conclude(_told(server.keep(state) | {"log_likelihood": 0.0}))
     assert str(again.summary()), "a server has a summary of what it fitted"
-    return np.concatenate([node.predict() for node, *_ in relay.nodes])
+    return [node for node, *_ in relay.nodes]
 
 
 def check_estimator_contract(
@@ -638,7 +651,8 @@ def check_estimator_contract(
     blocks = clone(estimator).set_params(engine=Local(13)).fit(X, groups=groups)
     np.testing.assert_array_equal(blocks.predict(), estimates, "blocks must not matter")
 
-    np.testing.assert_array_equal(_federated(estimator, X, groups), estimates, "nor must places")
+    apart = np.concatenate([node.predict() for node in _federated(estimator, X, groups)])
+    np.testing.assert_array_equal(apart, estimates, "nor must places")
 
     scale = tolerance * (1 + np.abs(estimates).max())
     order = np.random.default_rng(SEED).permutation(len(X))
@@ -669,3 +683,97 @@ def check_estimator_contract(
     assert type(estimator).__name__ in str(fitted.summary())
     copy = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copy.predict(), estimates)
+
+
+def check_regression_contract(
+    estimator: RegressionEstimator,
+    X: NDArray,
+    y: NDArray,
+    groups: NDArray,
+    tolerance: float = 1e-6,
+) -> None:
+    """Check a regression on rows of at least six groups.
+
+    Blocks do not matter to the last bit, nor whether rows lie in two places that exchange nothing
+    but packed bytes with a server; the order of rows and the names of groups move estimates by no
+    more than `tolerance`; `partial_fit` on pieces is `fit` on the whole; known, new and empty
+    groups all get finite answers; frames come back as they went in; reports come as frames; fitted
+    estimators pickle.
+
+    Parameters
+    ----------
+    estimator : RegressionEstimator, not fitted
+    X : ndarray of shape (n_rows, d)
+    y : ndarray of shape (n_rows,)
+    groups : int ndarray of shape (n_rows,)
+    tolerance : float
+        How far coefficients may move with the order of summation, relative to their size; infinite
+        where draws depend on the order of groups.
+
+    Examples
+    --------
+    >>> from ebfed.estimators import LinearEB
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(120, 2)), rng.normal(size=120)
+    >>> check_regression_contract(LinearEB(), X, y, np.arange(120) % 20)
+    """
+    import pandas as pd
+
+    fitted = clone(estimator).fit(X, y, groups=groups)
+    ids = np.unique(groups)
+    estimates = fitted.posterior().mean
+    assert estimates.shape == (len(ids), len(fitted.terms_)), "one row per group, one per term"
+    assert np.isfinite(estimates).all(), "estimates must be finite"
+
+    blocks = clone(estimator).set_params(engine=Local(13)).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(blocks.posterior().mean, estimates, "blocks must not matter")
+    threads = clone(estimator).set_params(engine=Local(5, threads=2)).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(threads.posterior().mean, estimates, "nor must threads")
+    nodes = _federated(estimator, X, groups, y)
+    apart = np.concatenate([node.posterior().mean for node in nodes])
+    np.testing.assert_array_equal(apart, estimates, "nor must places")
+
+    scale = tolerance * (1 + np.abs(estimates).max())
+    order = np.random.default_rng(SEED).permutation(len(X))
+    shuffled = clone(estimator).fit(X[order], y[order], groups=groups[order])
+    np.testing.assert_allclose(shuffled.posterior().mean, estimates, atol=scale, rtol=0)
+    named = clone(estimator).fit(X, y, groups=np.array([f"g{g:09d}" for g in groups]))
+    np.testing.assert_allclose(named.posterior().mean, estimates, atol=scale, rtol=0)
+    pieces = clone(estimator)
+    with warnings.catch_warnings():  # of what the first pieces cannot tell alone
+        warnings.simplefilter("ignore")
+        for part in np.array_split(np.arange(len(X)), 3):
+            pieces.partial_fit(X[part], y[part], groups=groups[part])
+    np.testing.assert_allclose(pieces.posterior().mean, estimates, atol=scale, rtol=0)
+
+    rows = fitted.predict(X, groups=groups)
+    assert rows.shape == (len(X),), "predict(X) has one entry per row"
+    strange = np.full(len(X), ids.max() + 7)
+    new, whole = fitted.predict(X, groups=strange), fitted.predict(X)
+    if new.dtype.kind == "f":
+        new, whole = new.round(9), whole.round(9)
+    assert np.mean(new == whole) > 0.99, "new groups get the population"
+    empty = fitted.posterior(groups=[ids.max() + 7])
+    np.testing.assert_allclose(empty.mean[0], fitted.mean_, rtol=1e-9, atol=1e-12)
+    again = fitted.posterior(X, y, groups=groups)
+    np.testing.assert_allclose(again.mean, estimates, atol=scale, rtol=0)
+    assert np.isfinite(fitted.score(X, y, groups=groups)), "score must be finite"
+    low, high = fitted.posterior().interval(0.9)
+    assert np.all((low <= estimates) & (estimates <= high)), "intervals hold the estimates"
+
+    names = [f"x{j}" for j in range(X.shape[1])]
+    table = pd.DataFrame(X, columns=names).assign(y=y, g=groups)
+    framed = clone(estimator).fit(table, "y", groups="g")
+    np.testing.assert_array_equal(framed.posterior().mean, estimates, "frames must not matter")
+    np.testing.assert_array_equal(framed.predict(table), rows)
+    shown = framed.posterior().to_frame()
+    assert list(shown.columns[:3]) == ["g", "term", "n"], "a frame leads with group and term"
+
+    assert len(fitted.tidy()) == len(fitted._parameters())
+    assert len(fitted.glance()) == 1
+    assert len(fitted.history_) >= 1
+    assert len(fitted.privacy_) >= 1
+    assert len(fitted.augment(X, y, groups=groups)) == len(X)
+    assert type(estimator).__name__ in str(fitted.summary())
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict(X, groups=groups), rows)

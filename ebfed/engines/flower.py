@@ -506,8 +506,8 @@ class Node:
         """Return the message of a round: what was sent before, or one that is entered first."""
         sent, turn = request["sent"], request["turn"]
         round_ = sent["round"]
-        if type(round_) is not int or not 0 <= round_ <= 127:
-            raise ValueError(f"a round is a number from 0 to 127; {type(round_).__name__} came.")
+        if type(round_) is not int or not 0 <= round_ < 2**31:
+            raise ValueError(f"a round is a number from 0 on; {type(round_).__name__} came.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
         kept = folder / f"round-{round_}.ebfed"
@@ -519,18 +519,21 @@ class Node:
         if self._seed is not None:
             rng = Stream(make_key(self._seed), round_, request["first"])
         message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
-        self._enter(run, round_, estimator.releases(sent, memory, clients))
+        rows = estimator.releases(sent, memory, clients)
+        self._enter(run, round_, rows, estimator.answers_every_round)
         _write(kept, wire.pack({"message": message, "memory": memory}))
         return message
 
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
         """Write the estimates of this node's groups; they are for its owner."""
-        fitted = estimator.set_output(transform="pandas").finish(sent, memory, clients)
-        table = fitted.posterior().to_frame().to_csv(index=False)
+        fitted = estimator.finish(sent, memory, clients)
+        table = fitted.posterior().using("pandas").to_frame().to_csv(index=False)
         _write(folder / "estimate.csv", table.encode())
         _write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
-    def _enter(self, run: int, round_: int, rows: list[dict[str, Any]]) -> None:
+    def _enter(
+        self, run: int, round_: int, rows: list[dict[str, Any]], every_round: bool
+    ) -> None:
         """Write in the ledger what is about to be sent, if the budget allows it.
 
         First the ledger, then the disk, then the wire: what was sent is in the ledger for sure.
@@ -538,11 +541,14 @@ class Node:
         assert self._directory is not None
         path = self._directory / "ledger.jsonl"
         before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        # within a run each group answers once: the largest epsilon is what it cost anyone
-        cost: dict[str, float] = {}
-        for row in [*map(json.loads, before), *({"run": str(run), **row} for row in rows)]:
+        # Where each group answers once in a run, the largest epsilon is what it cost anyone; where
+        # it answers in every round, rounds add up.
+        cost: dict[tuple, float] = {}
+        new = {"run": str(run), "round": round_, "every_round": every_round}
+        for row in [*map(json.loads, before), *(new | row for row in rows)]:
             if row["epsilon"] is not None and row["epsilon"] < math.inf:
-                cost[row["run"]] = max(cost.get(row["run"], 0.0), row["epsilon"])
+                answer = row["run"], row["round"] if row["every_round"] else None
+                cost[answer] = max(cost.get(answer, 0.0), row["epsilon"])
         if sum(cost.values()) > self._budget:
             raise ValueError(f"epsilon {sum(cost.values()):g} would exceed budget {self._budget:g}")
         for row in rows:
@@ -550,7 +556,7 @@ class Node:
                 name: None if isinstance(x, float) and not math.isfinite(x) else x
                 for name, x in row.items()
             }
-            entry = {"time": _now(), "run": str(run), "round": round_} | plain
+            entry = {"time": _now()} | new | plain
             self._append(path.name, json.dumps(entry) + "\n")
 
     def _append(self, name: str, text: str) -> None:

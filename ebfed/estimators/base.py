@@ -12,7 +12,7 @@ of one round.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
@@ -28,6 +28,9 @@ class Estimator(BaseEstimator, ABC):
 
     engine: Engine | None
     random_state: Any
+
+    # Whether a client answers in every round, rather than in one.
+    answers_every_round: ClassVar[bool] = False
 
     # Clients ----------------------------------------------------------------------------------
 

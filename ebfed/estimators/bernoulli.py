@@ -34,6 +34,11 @@ class BernoulliEB(LocationEstimator):
     with alpha and beta by maximum likelihood of the beta-binomial. Columns of `X` are treated one
     by one. A table of counts is fitted through `Summary.from_counts`.
 
+    With covariates w_i of the groups, ``fit(X, groups=…, population=…)``, group i has a mean of its
+    own, ``logit mu_i = w_i' beta``, and alpha + beta is one for all: beta-binomial regression, by
+    maximum likelihood. Where groups differ no more than that explains, it is logistic regression.
+    Covariates are public: clients state them as they are; it takes `channels.Exact`.
+
     Parameters
     ----------
     method : {"ml", "moments", "paper"}
@@ -80,6 +85,16 @@ class BernoulliEB(LocationEstimator):
     (array([0.5]), array([0.03]))
     >>> est.predict(groups=[0, 1, 999_999]).round(2)
     array([0.64, 0.36, 0.5 ])
+
+    Rates that depend on what is known of the groups:
+
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.uniform(20, 80, 300)
+    >>> rate = rng.beta(*(8 / (1 + np.exp(s * (3 - 0.06 * age))) for s in (1, -1)))
+    >>> counts = eb.Summary.from_counts(rng.binomial(12, rate), np.full(300, 12))
+    >>> est = eb.BernoulliEB().fit(counts, population=age)
+    >>> est.coef_.round(2), est.posterior(groups=[999], population=[50]).mean.round(1)
+    (array([0.06]), array([[0.5]]))
     """
 
     def __init__(
@@ -160,11 +175,11 @@ class BernoulliEB(LocationEstimator):
         ]
         return prior.fit_raw_reports(np.concatenate(reports))
 
-    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
         """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
         raw = getattr(self.prior_, "raw_", None)
         if raw is None or raw["count"] < 3:
-            return super()._posterior(summary, likelihood)
+            return super()._posterior(summary, likelihood, prior)
         mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
         concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
         place = self._places(summary.ids)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,11 +28,13 @@ from ebfed.channels.report import Report
 from ebfed.clients import Clients, Summary, number_labels
 from ebfed.estimators.base import Estimator
 from ebfed.estimators.consent import classes_of
+from ebfed.estimators.population import named_columns, read_population
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import IdentificationWarning, Posterior, Prior
+from ebfed.priors.regression import check_covariates
 from ebfed.privacy import PrivacyWarning, ledger
 from ebfed.pushdown import Summarised, column_names, is_lazy, summarise
-from ebfed.tabular import Style, frame, read, read_labels
+from ebfed.tabular import Style, drop_columns, frame, is_frame, read, read_labels
 
 __all__ = ["LocationEstimator"]
 
@@ -52,6 +54,35 @@ def _has_one_channel(estimator: Any) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What was read.
+
+    Attributes
+    ----------
+    summary : Summary
+        Of the groups, sorted by label; of each row, if these have none.
+    labels : ndarray of shape (n_rows,) or None
+    style : Style
+    consent : what was given, read
+    population : ndarray of shape (n_groups, k)
+        Covariates that were given.
+    """
+
+    summary: Summary
+    labels: NDArray | None
+    style: Style
+    consent: Any
+    population: NDArray
+
+    @property
+    def clients(self) -> Summary:
+        """The summary; rows without labels are none of the groups of the fit."""
+        if self.labels is not None:
+            return self.summary
+        return replace(self.summary, ids=np.full(len(self.summary), None))
+
+
 class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     """One round: summaries through a channel, a prior fitted to them, posteriors at home.
 
@@ -69,6 +100,10 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         Labels, sorted.
     notes_ : list of str
         What a reader should know of the fit: what was not identified, or is at a boundary.
+    population_names_ : list of k str
+        The covariates, none if the population was fitted without.
+    coef_, intercept_ : ndarray of shape (k,) or (d, k), and float or (d,)
+        How the mean of the population (of rates: its logit) depends on them.
     n_features_in_ : int
     """
 
@@ -81,6 +116,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     summaries_: Summary
     _reported: float | None
     _consent_name: str | None = None
+    _population_columns: Sequence[str] = ()
 
     @abstractmethod
     def model(self, message: Message) -> Likelihood:
@@ -101,11 +137,20 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     # Clients ----------------------------------------------------------------------------------
 
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        population: Any = None,
     ) -> tuple[Summary, dict[str, NDArray]]:
-        """Summarise rows, and note which class each client chose."""
+        """Summarise rows, and note covariates and which class each client chose."""
         self._channels()
-        summary, labels, _, chosen = self._read(X, y, groups, True, consent)
+        if population is not None:
+            self._check_covariates()
+        rows = self._read(X, y, groups, True, consent, population)
+        summary, labels, chosen = rows.summary, rows.labels, rows.consent
         classes = list(self.channel) if isinstance(self.channel, Mapping) else []
         if chosen is None:
             chosen = self._default_consent(summary)
@@ -116,7 +161,25 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             )
         else:
             chosen = classes_of(chosen, classes, summary.ids, labels)
-        return summary, _blank(summary) | {"consent": chosen}
+        return summary, _blank(summary) | {"consent": chosen, "population": rows.population}
+
+    def _check_covariates(self) -> None:
+        """Refuse covariates that the prior or the channels cannot take, before anything is sent."""
+        prior = self._make_prior()
+        if not prior.takes_covariates:
+            raise TypeError(
+                f"prior={self.prior!r} is one population for all clients; population= is for "
+                "priors.Normal ('normal') and priors.Beta ('beta')."
+            )
+        if not self._is_linear():
+            raise ValueError(
+                "population= needs messages that keep the model linear: channels.Exact, and for "
+                f"means channels.AddNoise too; {self.channel!r} came."
+            )
+
+    def _is_linear(self) -> bool:
+        """Whether messages are such that a mean with covariates can be fitted to them."""
+        return self._all_exact()
 
     def _default_consent(self, summary: Summary) -> NDArray[np.int8]:
         """Number of everybody's class where nobody said."""
@@ -128,13 +191,15 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return np.zeros(len(summary), np.int8)
 
     def describe(self, clients: Summary, memory: dict) -> dict[str, NDArray]:
-        """State numbers of rows, classes of consent, and columns."""
+        """State numbers of rows, classes of consent, columns, and covariates as they are."""
         names = getattr(self, "feature_names_in_", np.empty(0, str))
         return {
             "n": clients.n,
             "consent": memory["consent"],
             "n_features": np.array([clients.n_features]),
             "columns": np.array(["\n".join(names)]),
+            "population": memory["population"].ravel(),
+            "covariates": np.array(["\n".join(self.population_names_)]),
         }
 
     def local(
@@ -153,6 +218,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                     message[name] = {part: x[asked] for part, x in message[name].items()}
             clipped |= channel.clipped(clients) & asked
             report[asked] = channel.decode(message[name])
+            if memory["population"].size:  # not all clients that stated theirs will answer
+                message[name]["population"] = memory["population"][asked]
         return message, memory | {"clipped": clipped, "report": report}
 
     def releases(self, sent: dict, memory: dict, clients: Summary) -> list[dict[str, Any]]:
@@ -175,6 +242,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                     n_features=clients.n_features,
                 )
             )
+        if sent["round"] == 0 and memory["population"].size:
+            rows.append(ledger.covariates(self.population_names_, len(clients)))
         return rows
 
     def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
@@ -191,6 +260,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def check_facts(self, facts: dict) -> None:
         """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "consent": "i", "n_features": "i", "columns": "U"}
+        kinds |= {"population": "f", "covariates": "U"}
         sound = facts.keys() == kinds.keys() and all(
             isinstance(x, np.ndarray) and x.dtype.kind == kinds[name] and x.ndim == 1
             for name, x in facts.items()
@@ -198,23 +268,31 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         sound = (
             sound
             and len(facts["n"]) == len(facts["consent"]) > 0
-            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and len(facts["n_features"]) == len(facts["columns"]) == len(facts["covariates"]) == 1
+            and len(facts["population"]) == len(facts["n"]) * len(_lines(facts["covariates"][0]))
+            and np.isfinite(facts["population"]).all()
             and facts["n"].min() >= 0
             and 0 <= facts["consent"].min() <= facts["consent"].max() < len(self._channels())
             and facts["n_features"][0] > 0
         )
         if not sound:
-            raise ValueError("facts must be numbers of rows, classes of consent, and columns.")
+            raise ValueError(
+                "facts must be numbers of rows, classes of consent, columns, and covariates."
+            )
 
     def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
         """Raise a ValueError if that is no answer of the clients that stated these facts."""
         channels = self._channels(sent["settings"])
         if message.keys() != channels.keys():
             raise ValueError(f"a message must have the parts {', '.join(channels)}.")
+        covariates = facts["population"].reshape(len(facts["n"]), -1)
         for index, (name, channel) in enumerate(channels.items()):
-            n = facts["n"][(turn == sent["round"]) & (facts["consent"] == index)]
+            asked = (turn == sent["round"]) & (facts["consent"] == index)
+            n = facts["n"][asked]
             nothing = np.zeros((len(n), int(facts["n_features"][0])))
             pattern = channel.encode(Summary(np.arange(len(n)), n, nothing, nothing), 0)
+            if covariates.size:
+                pattern["population"] = covariates[asked]
             part = message[name]
             if part.keys() != pattern.keys():
                 raise ValueError(f"{name} must have the parts {', '.join(pattern)}.")
@@ -226,6 +304,8 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                     raise ValueError(f"{each} of {name} must be finite, of type {like.dtype}.")
             if not np.array_equal(part["n"], n) or np.any(part.get("scatter", np.zeros(1)) < 0):
                 raise ValueError(f"{name} must have the rows that were stated.")
+            if covariates.size and not np.array_equal(part["population"], covariates[asked]):
+                raise ValueError(f"{name} must have the covariates that were stated.")
             channel.decode(part)
 
     def start(self, facts: dict, key: NDArray) -> dict:
@@ -238,7 +318,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             client then.
         """
         channels, prior = self._channels(), self._make_prior()
-        for name in ("n_features", "columns"):
+        for name in ("n_features", "columns", "covariates"):
             if len(np.unique(facts[name])) > 1:
                 different = np.unique(facts[name]).tolist()
                 raise ValueError(f"clients have different columns: {different}.")
@@ -259,12 +339,18 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             "key": key,
             "n_features": int(facts["n_features"][0]),
             "columns": str(facts["columns"][0]),
+            "covariates": str(facts["covariates"][0]),
+            "population": facts["population"].reshape(len(facts["n"]), -1),
             "n": facts["n"],
             "consent": facts["consent"],
             "heard": [],
             "settings": [],
         }
-        return self._settle(state | {"turn": self._turns(state)}, self.guess)
+        state["turn"] = self._turns(state)
+        if state["population"].size:
+            told = (state["n"] > 0) & (state["turn"] >= 0)
+            check_covariates(state["population"][told], _lines(state["covariates"]))
+        return self._settle(state, self.guess)
 
     def _settle(self, state: dict, guess: Guess | None) -> dict:
         """Choose what channels leave open for the next round."""
@@ -355,6 +441,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.n_features_in_ = state["n_features"]
         if state["columns"]:
             self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
+        self.population_names_ = _lines(state["covariates"])
         self._remember(Style(), True)
         n = state["n"]
         nothing = np.zeros((len(n), state["n_features"]))
@@ -363,15 +450,29 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             told = [message for heard in state["heard"] for message in heard.values()]
             figures = (np.concatenate([x[name] for x in told]) for name in ("n", "mean", "scatter"))
             shown = Summary(np.arange(sum(len(x["n"]) for x in told)), *figures)
-            self._reported = float(self._log_evidence(shown).sum())
+            self._reported = float(self._log_evidence(shown, self._stated(state)).sum())
         self._memory = _blank(self.summaries_)
-        self._memory |= {"turn": state["turn"], "consent": state["consent"]}
+        self._memory |= {name: state[name] for name in ("turn", "consent", "population")}
         del self._memory["clipped"]  # which clients count at home
         self._ledger = self._write_ledger()
         return self
 
     def _fit_prior(self, state: dict) -> Prior:
-        return self._make_prior().fit(self._heard(state))
+        covariates = self._stated(state)
+        return self._make_prior().fit(
+            self._heard(state), covariates if covariates.shape[1] else None
+        )
+
+    def _stated(self, state: dict) -> NDArray:
+        """Covariates of the clients that were heard, in the order of `_heard`, shape (n, k)."""
+        told = [
+            part["population"]
+            for message in state["heard"]
+            for part in message.values()
+            if "population" in part
+        ]
+        nothing = sum(len(part["n"]) for message in state["heard"] for part in message.values())
+        return np.concatenate(told) if told else np.empty((nothing, 0))
 
     def _heard(self, state: dict) -> Likelihood:
         """Likelihood of all messages so far."""
@@ -442,7 +543,15 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     # Learning ---------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        population: Any = None,
+    ) -> Self:
         """Learn the population from rows.
 
         Parameters
@@ -455,6 +564,12 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         consent : array-like of shape (n_rows,), str or dict, optional
             Which of the channels in `channel` each row's group chose: labels, the column of the
             frame `X` that holds them, or a dict from group to class.
+        population : list of str, data frame or array-like, optional
+            Covariates of the groups, on which the mean of the population depends, besides an
+            intercept: columns of the frame `X` that are constant within groups; a frame with a row
+            for each group and the column of labels (called as in `groups`, else ``"group"``), in
+            any order; or numbers of shape (n_groups, k), in the order of sorted labels. In a
+            federation they are public: clients state them as they are.
 
         Returns
         -------
@@ -463,37 +578,47 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         Raises
         ------
         ValueError, TypeError
-            If rows are missing, infinite or of the wrong type, or labels do not fit them.
+            If rows are missing, infinite or of the wrong type, or labels do not fit them; if
+            covariates are not numbers, missing, vary within a group, are constant or collinear, or
+            are too many for so few groups.
         """
-        return self._fit(*self.prepare(X, y, groups=groups, consent=consent))
+        return self._fit(*self.prepare(X, y, **_given(groups, consent, population)))
 
     def _fit(self, clients: Summary, memory: dict) -> Self:
         state, memory = self._converse_here(clients, memory)
         return self.finish(self.broadcast(state), memory, clients)
 
     @available_if(_has_one_channel)
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, population: Any = None
+    ) -> Self:
         """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, numbered on from those seen.
         """
         if not hasattr(self, "summaries_"):
-            return self.fit(X, y, groups=groups)
+            return self.fit(X, y, **_given(groups, population=population))
         (channel,) = self._channels().values()
         if channel.guarantee()[0] < np.inf:
             raise ValueError(
                 f"partial_fit would ask every client for a second report through {channel!r}, at "
                 "twice the privacy; fit all rows at once."
             )
-        summary = self._read(X, y, groups, reset=False)[0]
+        rows = self._read(X, y, groups, False, population=population)
+        summary = rows.summary
         if groups is None and not isinstance(X, Clients | Summary):
             if self.groups_.dtype.kind != "i":
                 raise ValueError("groups must label the rows, as they did before.")
             start = self.groups_[-1] + 1
             summary = Summary(summary.ids + start, summary.n, summary.mean, summary.scatter)
         merged = self.summaries_.merge(summary)
-        return self._fit(merged, _blank(merged))
+        covariates = self._covariates(summary.ids, rows.population)
+        if covariates.shape[1]:
+            both = number_labels(np.concatenate([self.groups_, summary.ids]))[1]
+            _, first = np.unique(both, return_index=True)
+            covariates = np.concatenate([self._memory["population"], covariates])[first]
+        return self._fit(merged, _blank(merged) | {"population": covariates})
 
     def _learn(self, sent: dict) -> None:
         """Take over the fitted population from the last broadcast."""
@@ -542,7 +667,19 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     # Estimates --------------------------------------------------------------------------------
 
-    def posterior(self, X: Any = None, *, groups: Any = None) -> Posterior:
+    @property
+    def coef_(self) -> NDArray:
+        """Coefficients of the covariates, shape (k,), or (d, k) if X has several columns."""
+        coefficients = self.prior_.coefficients_[1:].T
+        return coefficients[0] if len(coefficients) == 1 else coefficients
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept of the population's mean, a number, or shape (d,)."""
+        intercept = self.prior_.coefficients_[0]
+        return float(intercept[0]) if len(intercept) == 1 else intercept
+
+    def posterior(self, X: Any = None, *, groups: Any = None, population: Any = None) -> Posterior:
         """Posterior of each group's parameter.
 
         Parameters
@@ -553,6 +690,9 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         groups : as in `fit`, optional
             Without `X`: the groups asked for, each with its rows of the fit; a group that was not
             in the fit has none and gets the population.
+        population : as in `fit`, optional
+            Covariates of the groups of `X` or `groups`, needed where the fit had some and a group
+            was not in it; the groups of the fit keep theirs.
 
         Returns
         -------
@@ -562,19 +702,20 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         check_is_fitted(self, "prior_")
         if X is None:
             self._check_rows()
-            summary = (
-                self.summaries_
-                if groups is None
-                else self._known(number_labels(read_labels(groups))[0])
-            )
-            ids, style = summary.ids, self._style_
+            style, summary = self._style_, self.summaries_
+            if groups is not None:
+                summary = self._known(number_labels(read_labels(groups))[0])
+            ids, clients = summary.ids, summary
+            given = self._read_population(population, None, None, ids, style, False)
         else:
-            summary, labels, style, _ = self._read(X, None, groups, reset=False)
-            ids, summary = summary.ids, summary if labels is not None else _strangers(summary)
+            rows = self._read(X, None, groups, False, population=population)
+            style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.population
+            ids = summary.ids
+        covariates = self._covariates(clients.ids, given)
         likelihood = self._likelihood(summary)
         columns = {"n": summary.n, "local": likelihood.local}
         terms = getattr(self, "feature_names_in_", None)
-        return self._posterior(summary, likelihood).labelled(
+        return self._posterior(clients, likelihood, self._population(covariates)).labelled(
             ids, columns, self._output(style), None if terms is None else tuple(terms)
         )
 
@@ -587,59 +728,94 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _posterior_of_all(self) -> Posterior:
         """Posterior of the groups of the fit; its means are void if those are elsewhere."""
-        return self._posterior(self.summaries_, self._likelihood(self.summaries_))
+        population = self._population(self._memory["population"])
+        return self._posterior(self.summaries_, self._likelihood(self.summaries_), population)
 
-    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
-        return self.prior_.posterior(likelihood)
+    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
+        """Posterior of clients, from what they know and the population they come from."""
+        return prior.posterior(likelihood)
 
-    def predict(self, X: Any = None, *, groups: Any = None) -> NDArray:
+    def _population(self, covariates: NDArray) -> Prior:
+        """Return the fitted population, of clients with these covariates if it has some."""
+        return self.prior_.at(covariates) if covariates.shape[1] else self.prior_
+
+    def _covariates(self, ids: NDArray, given: NDArray) -> NDArray:
+        """Covariates of these groups: those of the fit or, for others, the given ones."""
+        fitted = self._memory["population"]
+        if not fitted.shape[1]:
+            return np.empty((len(ids), 0))
+        place = self._places(ids)
+        strange = place < 0
+        if not strange.any():
+            return fitted[place]
+        if not given.shape[1]:
+            raise ValueError(
+                f"population= must give the covariates {', '.join(self.population_names_)} of "
+                f"{int(strange.sum())} groups that were not in the fit."
+            )
+        return np.where(strange[:, None], given, fitted[np.maximum(place, 0)])
+
+    def predict(self, X: Any = None, *, groups: Any = None, population: Any = None) -> NDArray:
         """Personalised estimate of each row's group.
 
         Parameters
         ----------
-        X, groups : as in `posterior`
+        X, groups, population : as in `posterior`
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, d)
             Without `X`, one entry for each label in `groups`, or each group of the fit.
         """
-        mean = self._predict(X, groups)
+        mean = self._predict(X, groups, population)
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
-    def _predict(self, X: Any, groups: Any) -> NDArray:
+    def _predict(self, X: Any, groups: Any, population: Any) -> NDArray:
         check_is_fitted(self, "prior_")
         if X is None:
             codes = slice(None) if groups is None else number_labels(read_labels(groups))[1]
-            return self.posterior(groups=groups).mean[codes]
+            return self.posterior(groups=groups, population=population).mean[codes]
         if is_lazy(X):
             raise ValueError(
                 "estimates row by row need the rows in memory; posterior(X, groups=...) estimates "
                 "the groups of X."
             )
-        summary, labels, *_ = self._read(X, None, groups, reset=False)
-        if labels is None:
-            summary = _strangers(summary)
-        mean = self._posterior(summary, self._likelihood(summary)).mean
-        return mean if labels is None else mean[number_labels(labels)[1]]
+        rows = self._read(X, None, groups, False, population=population)
+        prior = self._population(self._covariates(rows.clients.ids, rows.population))
+        mean = self._posterior(rows.clients, self._likelihood(rows.summary), prior).mean
+        return mean if rows.labels is None else mean[number_labels(rows.labels)[1]]
 
     def fit_predict(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        population: Any = None,
     ) -> NDArray:
         """Fit, and estimate the group of each row; see `fit` and `predict`."""
-        return self.fit(X, y, groups=groups, consent=consent).predict(X, groups=groups)
+        self.fit(X, y, **_given(groups, consent, population))
+        return self.predict(X, **_given(groups, population=population))
 
-    def transform(self, X: Any, *, groups: Any = None) -> NDArray:
+    def transform(self, X: Any, *, groups: Any = None, population: Any = None) -> NDArray:
         """Replace each row by the estimate of its group, shape (n_rows, d)."""
-        return self._predict(X, groups)
+        return self._predict(X, groups, population)
 
     def fit_transform(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        population: Any = None,
     ) -> NDArray:
         """Fit, and replace each row by the estimate of its group."""
-        return self.fit(X, y, groups=groups, consent=consent).transform(X, groups=groups)
+        self.fit(X, y, **_given(groups, consent, population))
+        return self.transform(X, **_given(groups, population=population))
 
-    def score(self, X: Any, y: Any = None, *, groups: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, groups: Any = None, population: Any = None) -> float:
         """Held-out log predictive density, per row.
 
         The density of the rows of each group given the rows of that group in the fit (none, if it
@@ -650,17 +826,19 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         float
         """
         check_is_fitted(self, "prior_")
-        summary, *_ = self._read(X, y, groups, reset=False)
-        anonymous = groups is None and not isinstance(X, Clients | Summary)
-        if anonymous:
-            return float(self._log_evidence(summary).sum() / summary.n.sum())
+        rows = self._read(X, y, groups, False, population=population)
+        summary, covariates = rows.summary, self._covariates(rows.clients.ids, rows.population)
+        if rows.labels is None:
+            return float(self._log_evidence(summary, covariates).sum() / summary.n.sum())
         seen = self._known(summary.ids)
-        gain = self._log_evidence(seen.merge(summary)) - self._log_evidence(seen)
+        gain = self._log_evidence(seen.merge(summary), covariates)
+        gain -= self._log_evidence(seen, covariates)
         return float(gain.sum() / summary.n.sum())
 
-    def _log_evidence(self, summary: Summary) -> NDArray:
+    def _log_evidence(self, summary: Summary, covariates: NDArray) -> NDArray:
         """Log marginal density of each group's rows."""
-        return self.prior_.log_marginal(self._likelihood(summary)) + self._log_rows(summary)
+        population = self._population(covariates)
+        return population.log_marginal(self._likelihood(summary)) + self._log_rows(summary)
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -685,12 +863,12 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         check_is_fitted(self, "prior_")
         return frame(glance(self), self._output(self._style_))
 
-    def augment(self, X: Any, *, groups: Any = None) -> Any:
+    def augment(self, X: Any, *, groups: Any = None, population: Any = None) -> Any:
         """Return the rows with the estimate of their group and what it leaves over.
 
         Parameters
         ----------
-        X, groups : as in `predict`
+        X, groups, population : as in `predict`
 
         Returns
         -------
@@ -698,10 +876,9 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             Group label, the columns of `X`, then ``fitted`` and ``residual`` (of each column).
         """
         check_is_fitted(self, "prior_")
-        summary, labels, style, _ = self._read(X, None, groups, reset=False)
-        if labels is None:
-            labels = summary.ids
-        fitted = self._predict(X, groups)
+        rows = self._read(X, None, groups, False, population=population)
+        labels = rows.summary.ids if rows.labels is None else rows.labels
+        fitted = self._predict(X, groups, population)
         values = self._values(X, groups)
         names = getattr(self, "feature_names_in_", None)
         if names is None:
@@ -712,7 +889,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             suffix = "" if plain else f"_{name}"
             columns["fitted" + suffix] = fitted[:, j]
             columns["residual" + suffix] = values[:, j] - fitted[:, j]
-        style = self._output(style).avoiding(columns)
+        style = self._output(rows.style).avoiding(columns)
         return frame({style.group: labels} | columns, style)
 
     @property
@@ -724,7 +901,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                 return self._reported
         else:  # a node's own: the likelihood is that of all nodes together
             return np.nan
-        return float(self._log_evidence(self.summaries_).sum())
+        return float(self._log_evidence(self.summaries_, self._memory["population"]).sum())
 
     @property
     def n_parameters_(self) -> int:
@@ -735,31 +912,76 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     # Reading ----------------------------------------------------------------------------------
 
     def _read(
-        self, X: Any, y: Any, groups: Any, reset: bool, consent: Any = None
-    ) -> tuple[Summary, NDArray | None, Style, Any]:
-        """Return summaries of the rows, labels (None: row by row), style, and choices."""
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        reset: bool,
+        consent: Any = None,
+        population: Any = None,
+    ) -> _Rows:
+        """Summarise rows by group, and read what goes with them."""
         if isinstance(X, Clients | Summary):
             if consent is not None and not isinstance(consent, Mapping):
                 consent = read_labels(consent, "consent")
-            return *self._read_summary(X, groups, reset), consent
+            summary, labels, style = self._read_summary(X, groups, reset)
+            covariates = self._read_population(population, None, None, summary.ids, style, reset)
+            return _Rows(summary, labels, style, consent, covariates)
         if isinstance(X, Summarised) or is_lazy(X):
-            return self._read_table(X, groups, reset, consent)
+            return self._read_table(X, groups, reset, consent, population)
         if y is not None and _ndim(X) == 1:
             raise ValueError(
                 "X is one-dimensional and y was given. Observations go in X; if y holds the "
                 "labels of the groups, pass them as groups=."
             )
+        whole, X, population = X, *self._without_covariates(X, population, reset)
         table = read(X, groups, self._consent_column(X, consent, reset))
         values = self._validate(table.X, reset)
+        style = self._remember(table.style, reset)
         if table.labels is None:
-            style = self._remember(table.style, reset)
-            return Summary.each_row(values), None, style, table.consent
-        summary = self._summarise(values, table.labels)
-        return summary, table.labels, self._remember(table.style, reset), table.consent
+            summary = Summary.each_row(values)
+        else:
+            summary = self._summarise(values, table.labels)
+        covariates = self._read_population(
+            population, whole, table.labels, summary.ids, style, reset
+        )
+        return _Rows(summary, table.labels, style, table.consent, covariates)
 
-    def _read_table(
-        self, X: Any, groups: Any, reset: bool, consent: Any
-    ) -> tuple[Summary, NDArray, Style, Any]:
+    def _without_covariates(self, X: Any, population: Any, reset: bool) -> tuple[Any, Any]:
+        """Return X without columns of covariates, and which covariates to read.
+
+        Later frames may have the columns of the fit too.
+        """
+        named = named_columns(population)
+        if reset:
+            self._population_columns = named
+        there = column_names(X) if self._population_columns and is_frame(X) else []
+        mine = [name for name in self._population_columns if name in there]
+        if population is None and len(mine) == len(self._population_columns) > 0:
+            population = mine
+        return (drop_columns(X, mine) if mine else X), population
+
+    def _read_population(
+        self,
+        population: Any,
+        X: Any,
+        labels: NDArray | None,
+        ids: NDArray,
+        style: Style,
+        reset: bool,
+    ) -> NDArray:
+        """Covariates that were given, shape (n_groups, k)."""
+        if reset:
+            covariates, self.population_names_ = read_population(
+                population, X, labels, ids, style.group
+            )
+            return covariates
+        if population is not None and not self.population_names_:
+            raise ValueError("population= was given, but the fit had no covariates.")
+        names = self.population_names_
+        return read_population(population, X, labels, ids, style.group, names)[0]
+
+    def _read_table(self, X: Any, groups: Any, reset: bool, consent: Any, population: Any) -> _Rows:
         """Read a table whose rows are not in memory."""
         import pandas as pd
 
@@ -772,10 +994,17 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             header = pd.DataFrame(columns=column_names(X))
             consent = self._consent_column(header, consent, reset)
             X = summarise(X, groups, None if isinstance(consent, Mapping) else consent)
+        if named_columns(population):
+            raise ValueError(
+                "population= must be a frame or an array with a row for each group, where the rows "
+                "of X are not in memory; leave its columns out of X."
+            )
         validate_data(self, pd.DataFrame(columns=X.columns), skip_check_array=True, reset=reset)
         summary, labels, _ = self._read_summary(X.summary, None, reset)
         chosen = consent if X.consent is None else X.consent
-        return summary, labels, self._remember(X.style, reset), chosen
+        style = self._remember(X.style, reset)
+        covariates = self._read_population(population, None, None, summary.ids, style, reset)
+        return _Rows(summary, labels, style, chosen, covariates)
 
     def _consent_column(self, X: Any, consent: Any, reset: bool) -> Any:
         """Remember the column that holds the choices, so that later frames may have it too."""
@@ -798,6 +1027,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def _values(self, X: Any, groups: Any) -> NDArray:
         if isinstance(X, Clients | Summary):
             raise TypeError("augment needs the rows themselves; a summary came.")
+        X, _ = self._without_covariates(X, None, False)
         return self._validate(read(X, groups, self._consent_column(X, None, False)).X, reset=False)
 
     def _summarise(self, values: NDArray, labels: NDArray) -> Summary:
@@ -879,7 +1109,19 @@ def _blank(clients: Summary) -> dict[str, NDArray]:
         "consent": np.zeros(len(clients), np.int8),
         "clipped": np.zeros(len(clients), bool),
         "report": np.full(clients.mean.shape, np.nan),
+        "population": np.empty((len(clients), 0)),
     }
+
+
+def _given(groups: Any, consent: Any = None, population: Any = None) -> dict[str, Any]:
+    """Arguments of `fit` that were given: subclasses need not know them all."""
+    every = {"groups": groups, "consent": consent, "population": population}
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def _lines(text: str) -> list[str]:
+    """Names that came in one string."""
+    return str(text).split("\n") if text else []
 
 
 def _in_waves(channel: Channel) -> bool:
@@ -899,8 +1141,3 @@ def _settled(channel: Channel, arguments: Mapping[str, Any]) -> Channel:
     if fixed:
         raise ValueError(f"{min(fixed)} of {channel!r} is not the server's to choose.")
     return clone(channel).set_params(**arguments)
-
-
-def _strangers(summary: Summary) -> Summary:
-    """Rows without labels are none of the groups of the fit, whatever their number."""
-    return replace(summary, ids=np.full(len(summary), None))

@@ -109,7 +109,7 @@ class _Problem:
     def __init__(
         self, rows: NDArray, n_rows: int, varying: NDArray, covariance: Covariance, method: str
     ):
-        from ebfed.kernels import BATCH
+        from ebfed.kernels.factors import BATCH
 
         self.n_clients, r, width = rows.shape
         self.rows = np.zeros((width, r, -(-self.n_clients // BATCH) * BATCH))
@@ -224,7 +224,7 @@ class _Problem:
             best = min(sizes, key=lambda size: self.value(self.whiten(np.diag(size * first))))
             first = best * first
 
-        # variances to some 1e-5 of themselves: their standard errors are 1 / sqrt(n_clients) of them
+        # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         free = first[:1] if self.covariance == "spherical" else first
         free = np.diag(first)[self.lower] if self.covariance == "full" else free

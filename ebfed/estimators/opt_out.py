@@ -197,6 +197,9 @@ class OptOutMean(GaussianEB):
     def _sends_gaussians(self) -> bool:
         return True
 
+    def _check_covariates(self) -> None:
+        raise ValueError("OptOutMean is about one global mean; GaussianEB takes population=.")
+
     # Server -----------------------------------------------------------------------------------
 
     def start(self, facts: dict, key: NDArray) -> dict:
@@ -373,7 +376,7 @@ class OptOutMean(GaussianEB):
         share[np.isinf(own)] = 0.0
         return share / self._theta["total"]
 
-    def _posterior(self, summary: Summary, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
         """Combine each client's own mean with theta."""
         assert isinstance(likelihood, GaussianLikelihood)
         own, noise = self._own(summary)

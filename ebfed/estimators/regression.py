@@ -50,6 +50,7 @@ class RegressionEstimator(Estimator):
     n_features_in_ : int
     """
 
+    answers_every_round: ClassVar[bool] = True
     # What a state holds in the end that clients are told.
     RESULTS: ClassVar[tuple[str, ...]] = ()
     # What the ledger says clients send.

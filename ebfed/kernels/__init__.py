@@ -6,16 +6,43 @@ docstring; each has a NumPy reference of a few lines in ``tests/kernels``. Kerne
 first call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
+from ebfed.kernels.factors import square_products, triangular_factors, whiten
 from ebfed.kernels.groups import add_rows, number_integers, number_more, summarise_rows
+from ebfed.kernels.logistic import (
+    expectation_propagation,
+    importance,
+    laplace,
+    log_logistic_normal,
+)
+from ebfed.kernels.polya_gamma import fill_polya_gamma, gibbs_logistic
+from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
+from ebfed.kernels.rising import rising_sums
+from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
+from ebfed.kernels.tallies import gaussian_tally
 
 __all__ = [
     "add_normals",
     "add_rows",
+    "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
+    "fill_polya_gamma",
     "fill_uniforms",
+    "gaussian_tally",
+    "gibbs_logistic",
+    "importance",
+    "laplace",
+    "laplace_slab",
+    "log_logistic_normal",
+    "mixture_below",
+    "mixture_quantiles",
+    "normal_slab",
     "number_integers",
     "number_more",
+    "rising_sums",
+    "square_products",
     "summarise_rows",
+    "triangular_factors",
+    "whiten",
 ]

@@ -113,8 +113,7 @@ class Likelihood(ABC):
         ndarray of shape (k, d)
         """
         if self.n_features > 1:
-            columns = [self.column(j).combine(weights) for j in range(self.n_features)]
-            return np.hstack(columns)
+            return np.hstack([column.combine(weights) for column in self._columns])
         nodes, values = self._at_nodes
         low, high = nodes[0], nodes[-1]
         best = nodes[np.argmax(weights.T @ values, axis=1)]
@@ -131,6 +130,11 @@ class Likelihood(ABC):
         return best[:, None]
 
     @cached_property
+    def _columns(self) -> list[Self]:
+        """Each coordinate: what repeated calls of `combine` share."""
+        return [self.column(j) for j in range(self.n_features)]
+
+    @cached_property
     def _at_nodes(self) -> tuple[NDArray, NDArray]:
         """Nodes, and the log-likelihoods there: what repeated calls of `combine` share."""
         nodes = self.nodes(400)
@@ -142,6 +146,37 @@ class Likelihood(ABC):
 
         Clients whose message says nothing, or gives theta away exactly, are left out.
         """
+
+    def distinct(self) -> tuple[Self, NDArray]:
+        """As `compress`, merging only messages that are equal."""
+        return self.compress()
+
+    def relative(self, theta: NDArray) -> NDArray:
+        """Likelihood of each client at theta of shape (k, d), over that at its peak, (n, k)."""
+        return np.exp(self.logpdf(theta) - self.log_peak()[:, None])
+
+    def tally(self, masses: NDArray, nodes: NDArray) -> NDArray:
+        """``sum_i masses_i L_i(node) / L_i(peak)`` at increasing values of a scalar theta.
+
+        Parameters
+        ----------
+        masses : ndarray of shape (n,)
+            Positive.
+        nodes : ndarray of shape (k,)
+
+        Returns
+        -------
+        ndarray of shape (k,)
+        """
+        n_blocks = 1 + len(self) * len(nodes) // 4_000_000
+        edges = np.linspace(0, len(self), n_blocks + 1).astype(int)
+        return np.sum(
+            [
+                masses[slice(*edge)] @ self.take(slice(*edge)).relative(nodes[:, None])
+                for edge in pairwise(edges)
+            ],
+            axis=0,
+        )
 
     @abstractmethod
     def column(self, j: int) -> Self:

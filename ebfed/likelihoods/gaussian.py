@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers
+from ebfed.kernels import gaussian_tally, number_integers
 from ebfed.likelihoods.base import Likelihood
 
 if TYPE_CHECKING:
@@ -158,6 +159,39 @@ class Gaussian(Likelihood):
         counts = np.bincount(codes).astype(float)
         centre, level = (np.bincount(codes, x[:, 0]) / counts for x in (values, variances))
         return Gaussian(centre[:, None], level[:, None]), counts
+
+    def distinct(self) -> tuple[Gaussian, NDArray]:
+        """As `compress`, merging only messages that are equal."""
+        if self.n_features > 1:
+            return self.compress()
+        told = np.isfinite(self.variances[:, 0]) & (self.variances[:, 0] > 0)
+        rows = self if told.all() else self.take(told)
+        bits = [
+            number_integers(np.ascontiguousarray(each[:, 0]).view(np.int64))[0]
+            for each in (rows.values, rows.variances)
+        ]
+        codes, first = number_integers(bits[0] * (bits[1].max(initial=0) + 1) + bits[1])
+        return rows.take(first), np.bincount(codes).astype(float)
+
+    def relative(self, theta: NDArray) -> NDArray:
+        """Likelihood of each client at theta of shape (k, d), over that at its value, (n, k)."""
+        if self.n_features > 1 or not self._all_told:
+            return super().relative(theta)
+        z = self.values - theta[:, 0]
+        z *= np.sqrt(0.5 / self.variances)
+        z *= z
+        # products of what is below 1e-130 may be subnormal, which is slow
+        return np.exp(np.maximum(np.negative(z, out=z), -300.0, out=z), out=z)
+
+    def tally(self, masses: NDArray, nodes: NDArray) -> NDArray:
+        """``sum_i masses_i exp(-(values_i - node)**2 / (2 variances_i))`` at increasing nodes."""
+        if not self._all_told:
+            return super().tally(masses, nodes)
+        return gaussian_tally(masses, self.values[:, 0], np.sqrt(self.variances[:, 0]), nodes)
+
+    @cached_property
+    def _all_told(self) -> bool:
+        return bool((np.isfinite(self.variances) & (self.variances > 0)).all())
 
     def column(self, j: int) -> Self:
         """One coordinate."""

@@ -3,7 +3,24 @@
 from ebfed.priors.base import IdentificationWarning, Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete import Discrete
+from ebfed.priors.gaussian_mixture import GaussianMixture
+from ebfed.priors.laplace import Laplace
 from ebfed.priors.normal import Normal
+from ebfed.priors.point_laplace import PointLaplace
+from ebfed.priors.point_normal import PointNormal
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.scale_mixture import ScaleMixture
 
-__all__ = ["Beta", "Discrete", "IdentificationWarning", "Normal", "Posterior", "Prior"]
+__all__ = [
+    "Beta",
+    "Discrete",
+    "GaussianMixture",
+    "IdentificationWarning",
+    "Laplace",
+    "Normal",
+    "PointLaplace",
+    "PointNormal",
+    "Posterior",
+    "Prior",
+    "ScaleMixture",
+]

@@ -14,6 +14,9 @@ sees nothing but the likelihood, it serves messages of every channel. A subclass
 - overrides `_fit`, `posterior` and `log_marginal` where a closed form exists. The contract in
   `ebfed.testing` holds the two equal.
 
+A prior that `takes_covariates` lets the mean depend on what is known of each client: then `at`
+gives the population of clients with given covariates, and that is what serves their likelihoods.
+
 Constructor arguments that are None are estimated; learned attributes end in ``_``. A fitted prior
 has `mean_` and `variance_` of the population, shape (d,), `n_parameters_`, and a list `notes_` of
 sentences about what could not be identified. Where a Gaussian likelihood leaves its noise variance
@@ -54,12 +57,14 @@ class Prior(BaseEstimator, ABC):
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
+    takes_covariates: ClassVar[bool] = False
 
     mean_: NDArray
     variance_: NDArray
     n_parameters_: int
     notes_: list[str]
     noise_variance_: NDArray | None
+    slopes_: NDArray | None = None
 
     @property
     def estimates_spread(self) -> bool:
@@ -72,17 +77,22 @@ class Prior(BaseEstimator, ABC):
         inside = low <= self.support[0] and self.support[1] <= high
         return inside and likelihood.n_features <= self.max_features
 
-    def fit(self, likelihood: Likelihood) -> Self:
+    def fit(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
         """Estimate the population by maximum marginal likelihood.
 
         Parameters
         ----------
         likelihood : Likelihood of n clients
+        covariates : ndarray of shape (n, k), optional
+            On which the mean depends, besides an intercept; `at` then gives the population of
+            clients with given ones. `mean_` and `variance_` are those at average covariates.
 
         Raises
         ------
         TypeError
-            If this prior does not fit this likelihood's parameter.
+            If this prior does not fit this likelihood's parameter, or has no covariates.
+        ValueError
+            If covariates are constant or collinear, or too many for so few clients.
         """
         if not self.accepts(likelihood):
             raise TypeError(
@@ -92,9 +102,26 @@ class Prior(BaseEstimator, ABC):
                 "fit fewer columns."
             )
         self.notes_ = []
-        self.noise_variance_ = None
-        self._fit(likelihood)
+        self.noise_variance_ = self.slopes_ = None
+        if covariates is None:
+            self._fit(likelihood)
+        else:
+            self._fit_with_covariates(likelihood, covariates)
         return self
+
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        raise TypeError(
+            f"{type(self).__name__} is one population for all clients, without covariates; those "
+            "with are priors.Normal for means and priors.Beta for rates."
+        )
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of clients with these covariates, shape (n, k).
+
+        Its `mean_` and `mean_variance_` have shape (n, d), a row for each client; it serves
+        likelihoods of those n clients, in that order.
+        """
+        raise TypeError(f"{type(self).__name__} is one population for all clients.")
 
     def _fit(self, likelihood: Likelihood) -> None:
         """Run EM over a grid of theta."""

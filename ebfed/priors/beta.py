@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -9,10 +10,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
-from ebfed.priors import beta_binomial, robust
+from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
@@ -24,7 +26,7 @@ FITS = {
 }
 
 
-class Beta(Prior):
+class Beta(WithCovariates, Prior):
     """Population ``p ~ Beta(alpha, beta)``.
 
     Its density is ``p**(alpha-1) (1-p)**(beta-1) / B(alpha, beta)``; several columns of rates have
@@ -35,6 +37,9 @@ class Beta(Prior):
                - sum_{j<n_i} log(1 + j phi)],
 
     a form that is exact down to ``phi = 0``, where all groups have one rate.
+
+    With covariates, client i comes from ``Beta(mu_i / phi, (1 - mu_i) / phi)`` with ``logit mu_i =
+    w_i' beta``: beta-binomial regression, which at ``phi = 0`` is logistic.
 
     Parameters
     ----------
@@ -56,6 +61,9 @@ class Beta(Prior):
         ``alpha + beta``, capped at 1e14.
     second_moment_, fourth_moment_ : ndarray of shape (d,)
         Central moments of the population, for robust intervals.
+    coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
+        With covariates: intercept and coefficients on the scale of logits, and their standard
+        errors. `mean_`, `variance_`, `alpha_` and `beta_` are then those at average covariates.
     raw_ : dict
         With ``method="paper"``: what `beta_binomial.leave_one_out` needs of the proportions.
 
@@ -145,6 +153,65 @@ class Beta(Prior):
             self._fit_reports(likelihood)
         else:
             super()._fit(likelihood)
+
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        """Fit a beta-binomial regression to each column of counts."""
+        if self.method != "ml" or self.alpha is not None or self.beta is not None:
+            raise ValueError("with covariates, method must be 'ml', and alpha and beta None.")
+        if not isinstance(likelihood, Binomial):
+            raise TypeError("covariates are for counts as they are, not for reports of rates.")
+        told = likelihood.trials > 0
+        beta_binomial.check_size(likelihood)
+        design = Design.of(covariates, told)
+        counts = likelihood.take(told)
+        fits = [
+            beta_regression.maximise(z, counts.trials, design.matrix[told])
+            for z in counts.successes.T
+        ]
+        self._learn_coefficients(design, fits, np.ones(len(fits)))
+        overdispersion = np.array([fit.overdispersion for fit in fits])
+        self._set(beta_regression.logistic(self.predictor_), overdispersion)
+        self.n_parameters_ = len(fits) * (2 + covariates.shape[1])
+        spread = self.mean_ * (1 - self.mean_)
+        self.mean_variance_ = spread**2 * self.coefficients_covariance_[:, 0, 0]
+        # how the variances of proportions move with the correlation within groups, per unit
+        growth = (counts.trials[:, None] - 1) / (
+            1 + (counts.trials[:, None] - 1) * overdispersion / (1 + overdispersion)
+        )
+        if growth.any():
+            self.variance_variance_ = 2 * spread**2 / (growth**2).sum(axis=0)
+        if any(fit.separated for fit in fits):
+            self._say(
+                "Covariates separate successes from failures: some coefficients would grow without "
+                "bound, and are stopped at odds of 1e13.",
+                True,
+            )
+        elif counts.trials.max() == 1:
+            self._say(
+                "No group has two rows: the spread of the population is not identified and taken "
+                "to be zero, so every estimate is that of a logistic regression.",
+                True,
+            )
+        elif np.isinf(self.alpha_).any():
+            self._say(
+                "Estimated overdispersion is zero: groups differ no more than covariates and "
+                "binomial noise explain, and every estimate is that of a logistic regression."
+            )
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of clients with these covariates."""
+        there = copy(self)
+        predictor, variance = self._predict(covariates)
+        there.mean_ = beta_regression.logistic(predictor)
+        spread, average = there.mean_ * (1 - there.mean_), self.mean_ * (1 - self.mean_)
+        there.mean_variance_ = spread**2 * variance
+        there.variance_ = self.variance_ * spread / average
+        there.variance_variance_ = self.variance_variance_ * (spread / average) ** 2
+        there.alpha_ = np.where(np.isinf(self.alpha_), np.inf, there.mean_ * self.concentration_)
+        there.beta_ = np.where(
+            np.isinf(self.beta_), np.inf, (1 - there.mean_) * self.concentration_
+        )
+        return there
 
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and spread."""
@@ -289,6 +356,7 @@ class Beta(Prior):
         """Conjugate posterior for counts, quadrature for others."""
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Binomial):
+            self._check_clients()
             return super().posterior(likelihood)
         return BetaPosterior(
             likelihood,
@@ -296,20 +364,21 @@ class Beta(Prior):
             self.concentration_,
             self.mean_variance_,
             self.variance_variance_,
-            (self.second_moment_, self.fourth_moment_),
+            (self.second_moment_, self.fourth_moment_) if self.slopes_ is None else None,
         )
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Beta-binomial log-probability of each client's counts, shape (n,)."""
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Binomial):
+            self._check_clients()
             if likelihood.support == self.support:
                 return likelihood.marginal(self.mean_, self.variance_)
             return super().log_marginal(likelihood)
         ordered = sum(
             beta_binomial.ordered_log_marginal(likelihood.column(j), mean, 1 / concentration)
             for j, (mean, concentration) in enumerate(
-                zip(self.mean_, self.concentration_, strict=True)
+                zip(self.mean_.T, self.concentration_, strict=True)
             )
         )
         return ordered + likelihood.log_coefficient()
@@ -407,7 +476,10 @@ class BetaPosterior(Posterior):
 
     def _robust_half_width(self, level: float) -> NDArray:
         if self._moments is None or self.weight is None:
-            return super()._robust_half_width(level)
+            raise ValueError(
+                "robust intervals are built around linear shrinkage to one population of rates; "
+                "fit prior='beta' without covariates, by method 'ml' or 'moments', to get one."
+            )
         if not self.sd.any():
             return np.zeros_like(self.sd)
         weights = np.broadcast_to(self.weight, self.mean.shape)

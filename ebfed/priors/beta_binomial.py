@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels import rising_sums
 from ebfed.likelihoods import Binomial
 from ebfed.priors.search import minimise
 
 __all__ = [
     "POINT_MASS",
+    "check_size",
     "leave_one_out",
     "maximise",
     "moments",
@@ -26,9 +28,19 @@ POINT_MASS = 1e14
 MOST_TRIALS = 10_000_000
 
 
-def ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> NDArray:
-    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums."""
-    _check_size(rows)
+def ordered_log_marginal(rows: Binomial, mean: float | NDArray, overdispersion: float) -> NDArray:
+    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums.
+
+    The mean is one for all clients, or each client's own, shape (n,).
+    """
+    check_size(rows)
+    if isinstance(mean, np.ndarray):
+        z, trials = np.ascontiguousarray(rows.successes[:, 0]), rows.trials
+        mean = np.ascontiguousarray(mean)
+        sums = rising_sums(mean, z, overdispersion) - rising_sums(
+            np.ones_like(mean), trials, overdispersion
+        )
+        return (sums + rising_sums(1 - mean, trials - z, overdispersion))[:, 0]
     steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
     with np.errstate(divide="ignore"):
         up, down, all_ = (
@@ -39,7 +51,8 @@ def ordered_log_marginal(rows: Binomial, mean: float, overdispersion: float) -> 
     return up[successes] + down[rows.trials - successes] - all_[rows.trials]
 
 
-def _check_size(rows: Binomial) -> None:
+def check_size(rows: Binomial) -> None:
+    """Refuse groups too large for sums over their trials."""
     if np.max(rows.trials, initial=0) > MOST_TRIALS:
         raise ValueError(
             f"the beta-binomial likelihood is computed up to {MOST_TRIALS:,} trials of a group; "
@@ -64,7 +77,7 @@ def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
     pooled = float(counts @ successes / (counts @ trials))
     if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
         return pooled, 0.0
-    _check_size(rows)
+    check_size(rows)
     size = int(trials.max())
     steps = np.arange(size)
     up, down, both = (

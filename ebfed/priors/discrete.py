@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import Prior, relative_likelihoods
+from ebfed.priors.posterior import DiscretePosterior
+from ebfed.priors.search import least_bic
+from ebfed.priors.weights import fit_weights, newton
 
 __all__ = ["Discrete"]
+
+MANY = 20_000  # clients beyond which a tenth of them is looked at first
 
 
 class Discrete(Prior):
@@ -26,7 +31,7 @@ class Discrete(Prior):
         D(theta) = sum_i L_i(theta) / f_i - n,   f_i = sum_j weight_j L_i(atom_j),
 
     peaks, solves for the weights and drops atoms of weight zero. ``max D`` bounds how far the
-    log-likelihood is below its maximum; it is driven to `tol` and kept as `duality_gap_`.
+    log-likelihood is below its maximum; it is driven to `tol` times n, and `duality_gap_` keeps it.
 
     Point estimates are excellent for any population. Intervals hold only the atoms: where the true
     population is continuous they are too short, and a normal or beta prior with robust intervals is
@@ -34,14 +39,17 @@ class Discrete(Prior):
 
     Parameters
     ----------
-    atoms : "npmle", int, or array-like of shape (k, d)
-        A number: that many atoms, placed by EM. An array: known places.
+    atoms : "npmle", "bic", int, or array-like of shape (k, d)
+        A number: that many atoms, placed by EM. ``"bic"``: as many as have the least BIC,
+        ``p log(n) - 2 log L`` with p parameters and n clients, of up to `max_atoms`. An array:
+        known places.
     weights : array-like of shape (k,), optional
         Known weights, only with known atoms; estimated if None.
+    max_atoms : int
     n_init : int
         Starts of EM (k-means++), of which the likeliest is kept.
     tol : float
-        Largest duality gap, in units of log-likelihood.
+        Largest duality gap, in units of log-likelihood per client.
     random_state : int, Generator or None
         Of the starts of EM.
 
@@ -51,6 +59,10 @@ class Discrete(Prior):
     weights_ : ndarray of shape (k,)
     duality_gap_ : float or None
         None where the atoms were placed by EM or weights were given.
+    path_ : ndarray
+        Where the atoms were placed by EM: log-likelihood before each step, which never falls.
+    bic_ : ndarray
+        There too: BIC of each number of atoms that was tried.
 
     References
     ----------
@@ -67,23 +79,33 @@ class Discrete(Prior):
 
     def __init__(
         self,
-        atoms: Literal["npmle"] | int | ArrayLike = "npmle",
+        atoms: Literal["npmle", "bic"] | int | ArrayLike = "npmle",
         weights: ArrayLike | None = None,
         *,
+        max_atoms: int = 10,
         n_init: int = 8,
-        tol: float = 1e-6,
+        tol: float = 1e-8,
         random_state: Any = None,
     ):
         self.atoms = atoms
         self.weights = weights
+        self.max_atoms = max_atoms
         self.n_init = n_init
         self.tol = tol
         self.random_state = random_state
 
+    @classmethod
+    def known(cls, atoms: NDArray, weights: NDArray) -> Self:
+        """Return a fitted population whose atoms (k, d) and weights (k,) are not estimates."""
+        prior = cls(atoms, weights)
+        prior.notes_, prior.noise_variance_, prior.duality_gap_ = [], None, None
+        prior._set(atoms, weights, free=0)
+        return prior
+
     @property
     def max_features(self) -> float:  # type: ignore[override]
         """The npmle is found on the line only."""
-        return 1 if isinstance(self.atoms, str) else np.inf
+        return 1 if isinstance(self.atoms, str) and self.atoms == "npmle" else np.inf
 
     @property
     def estimates_spread(self) -> bool:
@@ -116,15 +138,16 @@ class Discrete(Prior):
             "the true population is continuous they are too short."
         )
         if isinstance(self.atoms, str):
-            if self.atoms != "npmle":
+            if self.atoms not in ("npmle", "bic"):
                 raise ValueError(
-                    f"atoms must be 'npmle', a number or an array; {self.atoms!r} came."
+                    f"atoms must be 'npmle', 'bic', a number or an array; {self.atoms!r} came."
                 )
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
+        npmle = isinstance(self.atoms, str) and self.atoms == "npmle"
         placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
         seen = _seen(likelihood)
-        if isinstance(self.atoms, str) and seen is not None:
+        if npmle and seen is not None:
             atoms, counts = np.unique(seen, axis=0, return_counts=True)
             self.duality_gap_ = 0.0
             self._set(atoms, counts.astype(float), free=2 * len(atoms) - 1)
@@ -133,8 +156,8 @@ class Discrete(Prior):
         elif not len(rows):
             self._say("No client has data: the population is unknown.", True)
             self._set(np.full((1, likelihood.n_features), self._middle(likelihood)), np.ones(1), 0)
-        elif isinstance(self.atoms, str):
-            self._npmle(rows, counts)
+        elif npmle:
+            self._npmle(*self._settled(likelihood).distinct())
         else:
             self._em(rows, counts)
 
@@ -172,13 +195,9 @@ class Discrete(Prior):
             return
         self._explains(rows, atoms)
         relative, _ = relative_likelihoods(rows.logpdf(atoms))
-        weights = np.full(len(atoms), 1 / len(atoms))
-        for _ in range(200):
-            weights = _newton(relative, counts, weights)
-            gradient = _gradient(relative, counts, relative @ weights)
-            self.duality_gap_ = gap = float(gradient.max())
-            if gap <= self.tol:
-                break
+        start = np.full(len(atoms), 1 / len(atoms))
+        tol = self.tol * counts.sum()
+        weights, self.duality_gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
 
     @staticmethod
@@ -188,91 +207,63 @@ class Discrete(Prior):
             raise ValueError(f"no atom makes the messages of {lost.sum()} clients possible.")
 
     def _npmle(self, rows: Likelihood, counts: NDArray) -> None:
-        nodes = rows.nodes(self.n_nodes)
-        scale = rows.log_peak()[:, None]
-        spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
-
-        def at(atoms: NDArray) -> NDArray:
-            return np.exp(rows.logpdf(atoms[:, None]) - scale)
-
-        on_grid = at(nodes)
-
-        def solve(atoms: NDArray, weights: NDArray, steps: int) -> tuple[NDArray, NDArray, float]:
-            """Constrained Newton steps until nothing rises, or steps run out."""
-            at_atoms = at(atoms)
-            for _ in range(steps):
-                weights = _newton(at_atoms, counts, weights)
-                kept = weights > 0
-                atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
-                mixture = at_atoms @ weights
-                top = _peaks(_gradient(on_grid, counts, mixture))
-                peaks, width = nodes[top], spacing[top]
-                for _ in range(6):
-                    sides = [_gradient(at(peaks + s * width), counts, mixture) for s in (-1, 0, 1)]
-                    peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-                    width = width / 3
-                at_peaks = at(peaks)
-                gradient = _gradient(at_peaks, counts, mixture)
-                gap = float(max(gradient.max(), 0.0))
-                if gap <= self.tol:
-                    break
-                rising = (gradient > 0) & ~np.isin(peaks, atoms)
-                atoms = np.concatenate((atoms, peaks[rising]))
-                at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
-                weights = np.concatenate((weights, np.zeros(rising.sum())))
-            kept = weights > 0
-            return atoms[kept], weights[kept], gap
-
-        start = nodes[self._first_atoms(on_grid)]
-        atoms, weights, gap = solve(start, np.full(len(start), 1 / len(start)), 300)
-        if gap > self.tol:
+        tol = self.tol * counts.sum()
+        atoms, weights, gap = _likeliest(rows, counts, self.n_nodes, tol)
+        if gap > tol:
             warnings.warn(
-                f"the NPMLE stopped with a duality gap of {gap:.2g}, above tol={self.tol:g}.",
+                f"the NPMLE stopped with a duality gap of {gap:.2g}, above {tol:.2g}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
-        merged = _merged(atoms, weights, nodes)
-        if len(merged[0]) < len(atoms) and (at(merged[0]) @ merged[1] > 0).all():
-            fewer = solve(*merged, 20)
-            if fewer[2] <= self.tol and len(fewer[0]) < len(atoms):
-                atoms, weights, gap = fewer
-        self.duality_gap_ = gap
+        self.duality_gap_ = float(gap)
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
-
-    @staticmethod
-    def _first_atoms(on_grid: NDArray) -> NDArray:
-        """Some nodes, spread so that every client finds one of them not impossible."""
-        favourite = np.argmax(on_grid, axis=1)
-        start = np.unique(np.quantile(favourite, np.linspace(0, 1, 10), method="nearest"))
-        lost = on_grid[:, start].max(axis=1) < 1e-30
-        return np.union1d(start, favourite[lost])
 
     def _em(self, rows: Likelihood, counts: NDArray) -> None:
         from sklearn.cluster import kmeans_plusplus
 
-        k = self.atoms
-        if not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"atoms must be 'npmle', a number >= 1 or an array; {k!r} came.")
         if self.weights is not None:
             raise ValueError("weights can be given only with the atoms they belong to.")
-        local = rows.local
-        k = min(k, len(np.unique(local, axis=0)))
+        local, d = rows.local, rows.n_features
         rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
-        starts = []
-        for _ in range(self.n_init if k > 1 else 1):
-            atoms, _ = kmeans_plusplus(local, k, sample_weight=counts, random_state=rng)
-            starts.append(_em(rows, counts, atoms, np.full(k, 1 / k), steps=30))
-        best = max(starts, key=lambda run: run[2][-1])
-        atoms, weights, path = _em(rows, counts, *best[:2], steps=5000)
-        self.path_ = path
-        if len(path) == 5000:
+
+        def fit(k: int) -> tuple[tuple[NDArray, NDArray], NDArray]:
+            """Keep the likeliest of several short runs of EM, and go on until it hardly climbs."""
+            starts = []
+            for _ in range(self.n_init if k > 1 else 1):
+                atoms, _ = kmeans_plusplus(local, k, sample_weight=counts, random_state=rng)
+                starts.append(_em(rows, counts, atoms, np.full(k, 1 / k), 1e-10, steps=30))
+            best, _ = max(starts, key=lambda run: run[1][-1])
+            return _em(rows, counts, *best, 1e-7, steps=5000)
+
+        numbers = self._numbers(len({row.tobytes() for row in local}))
+        best, _, self.bic_ = least_bic(fit, numbers, lambda k: k * (1 + d) - 1, counts.sum())
+        (atoms, weights), self.path_ = _em(rows, counts, *best, 1e-10, steps=5000)
+        if len(self.path_) == 5000:
             warnings.warn(
                 "EM for Discrete stopped after 5000 steps, still gaining.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        self._set(atoms, weights, free=len(atoms) * (1 + rows.n_features) - 1)
+        self._set(atoms, weights, free=len(atoms) * (1 + d) - 1)
+
+    def _numbers(self, n_distinct: int) -> range:
+        """Numbers of atoms to try, no more than there are different messages."""
+        k = self.max_atoms if isinstance(self.atoms, str) else self.atoms
+        if not isinstance(k, int | np.integer) or k < 1:
+            if isinstance(self.atoms, str):
+                raise ValueError(f"max_atoms must be a number >= 1; {k!r} came.")
+            raise ValueError(
+                f"atoms must be 'npmle', 'bic', a number >= 1 or an array; {k!r} came."
+            )
+        k = min(int(k), n_distinct)
+        return range(1 if isinstance(self.atoms, str) else k, k + 1)
+
+    def responsibilities(self, likelihood: Likelihood) -> NDArray:
+        """Probability that each client's parameter is each atom, shape (n, k)."""
+        result = np.zeros((len(likelihood), len(self.atoms_)))
+        posterior = DiscretePosterior(*self._grid(likelihood), likelihood)
+        result[:, self.weights_ > 0] = np.concatenate(list(posterior.weights()))
+        return result
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         raise TypeError("Discrete is fitted by its own methods.")
@@ -289,37 +280,83 @@ def _seen(likelihood: Likelihood) -> NDArray | None:
     return exact[told]
 
 
-def _gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:
-    """``D`` at each column: the gain in log-likelihood per unit of mass moved there."""
-    return (counts / mixture) @ likelihoods - counts.sum()
+def _likeliest(
+    rows: Likelihood, counts: NDArray, n_nodes: int, tol: float
+) -> tuple[NDArray, NDArray, float]:
+    """Atoms and weights of the NPMLE, and its duality gap.
 
-
-def _newton(likelihoods: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
-    """One constrained Newton step for the weights, with a line search.
-
-    With S = L / f the quadratic model of the log-likelihood over the simplex is
-    ``-|S w - 2|**2 / 2`` (Wang 2007, eq. 5), a nonnegative least squares problem.
+    From the answer for a tenth of the clients where there are many, so that all of them are seen in
+    a few steps only.
     """
-    from scipy.optimize import nnls
+    nodes = rows.nodes(n_nodes)
+    favourites = np.clip(np.searchsorted(nodes, rows.local[:, 0]), 0, len(nodes) - 1)
+    if len(rows) > MANY:
+        few = np.argsort(rows.local[:, 0], kind="stable")[5::10]
+        atoms, weights, _ = _likeliest(rows.take(few), counts[few], n_nodes, tol / 10)
+    else:
+        atoms = nodes[np.unique(np.quantile(favourites, np.linspace(0, 1, 10), method="nearest"))]
+        weights = np.full(len(atoms), 1 / len(atoms))
+    # every client has to find one of the atoms not too unlikely
+    lost = rows.relative(atoms[:, None]) @ weights < 1e-3
+    if lost.any():
+        found = np.setdiff1d(nodes[favourites[lost]], atoms)
+        atoms = np.append(atoms, found)
+        share = lost.mean()
+        weights = np.append((1 - share) * weights, np.full(len(found), share / len(found)))
+    atoms, weights, gap = _climb(rows, counts, nodes, atoms, weights, tol, 300)
+    # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
+    merged = _merged(atoms, weights, nodes)
+    if len(merged[0]) < len(atoms) and (rows.relative(merged[0][:, None]) @ merged[1] > 0).all():
+        fewer = _climb(rows, counts, nodes, *merged, tol, 20)
+        if fewer[2] <= tol and len(fewer[0]) < len(atoms):
+            return fewer
+    return atoms, weights, gap
 
-    mixture = likelihoods @ weights
-    root = np.sqrt(counts)[:, None]
-    scaled = root * (likelihoods / mixture[:, None] - 2.0)
-    # |scaled w|**2 on the simplex: its triangular factor has at most k rows
-    triangle = np.linalg.qr(scaled, mode="r") / np.sqrt(counts.sum())
-    system = np.vstack((triangle, np.ones(len(weights))))
-    proposal, _ = nnls(system, np.append(np.zeros(len(triangle)), 1.0), maxiter=50 * len(weights))
-    proposal /= proposal.sum()
-    before, step = counts @ np.log(mixture), 1.0
-    slope = (counts / mixture) @ (likelihoods @ (proposal - weights))
-    while step > 1e-10:
-        candidate = (1 - step) * weights + step * proposal
-        with np.errstate(divide="ignore"):  # a full step may make a client impossible
-            after = counts @ np.log(likelihoods @ candidate)
-        if after >= before + 1e-4 * step * slope:
-            return candidate
-        step /= 2
-    return weights
+
+def _climb(
+    rows: Likelihood,
+    counts: NDArray,
+    nodes: NDArray,
+    atoms: NDArray,
+    weights: NDArray,
+    tol: float,
+    steps: int,
+) -> tuple[NDArray, NDArray, float]:
+    """Constrained Newton steps until nothing rises, or steps run out."""
+    spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
+    at_atoms = rows.relative(atoms[:, None])
+    for _ in range(3):  # EM, for atoms of a few clients only, to which quadratic models are blind
+        weights = weights * ((counts / (at_atoms @ weights)) @ at_atoms) / counts.sum()
+    for _ in range(steps):
+        weights = newton(at_atoms, counts, weights)
+        kept = weights > 0
+        atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
+        masses = counts / (at_atoms @ weights)
+        rises = rows.tally(masses, nodes)
+        top = _peaks(rises)
+        top = top[rises[top] > 0.99 * counts.sum()]
+        peaks, width = nodes[top], spacing[top]
+        sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
+        for _ in range(2):
+            peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+            width = width / 8
+            points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
+            order = np.argsort(points)  # all in one pass over the clients
+            around = np.empty(len(points))
+            around[order] = rows.tally(masses, points[order])
+            sides = np.split(around, 3)
+        peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+        at_peaks = rows.relative(peaks[:, None])
+        gradient = masses @ at_peaks - counts.sum()
+        gap = float(max(gradient.max(), 0.0))
+        if gap <= tol:
+            break
+        rising = (gradient > 0) & ~np.isin(peaks, atoms)
+        atoms = np.concatenate((atoms, peaks[rising]))
+        at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
+        weights = np.concatenate((weights, np.zeros(rising.sum())))
+    kept = weights > 0
+    return atoms[kept], weights[kept], gap
 
 
 def _peaks(values: NDArray) -> NDArray:
@@ -346,9 +383,12 @@ def _merged(atoms: NDArray, weights: NDArray, nodes: NDArray) -> tuple[NDArray, 
 
 
 def _em(
-    rows: Likelihood, counts: NDArray, atoms: NDArray, weights: NDArray, steps: int
-) -> tuple[NDArray, NDArray, NDArray]:
-    """EM for places and weights of atoms; returns them and the log-likelihood path."""
+    rows: Likelihood, counts: NDArray, atoms: NDArray, weights: NDArray, tol: float, steps: int
+) -> tuple[tuple[NDArray, NDArray], NDArray]:
+    """EM for places and weights of atoms; returns them and the log-likelihood path.
+
+    It ends when a step gains less than `tol` of the log-likelihood.
+    """
     from scipy.special import logsumexp
 
     path: list[float] = []
@@ -360,10 +400,10 @@ def _em(
             joint = rows.logpdf(atoms) + np.log(weights)
         evidence = logsumexp(joint, axis=1, keepdims=True)
         path.append(float(counts @ evidence[:, 0]))
-        if len(path) > 1 and path[-1] - path[-2] < 1e-10 * (1 + abs(path[-1])):
+        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + abs(path[-1])):
             break
         expected = counts[:, None] * np.exp(joint - evidence)
         total = expected.sum(axis=0)
         weights = total / total.sum()
         atoms = np.where(total[:, None] > 0, rows.combine(expected), atoms)
-    return atoms, weights, np.array(path)
+    return (atoms, weights), np.array(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,13 +13,14 @@ from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import UNKNOWN_NOISE, Prior
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
-from ebfed.priors.variance_components import Table, fit_components
+from ebfed.priors.variance_components import Table, fit_components, informative
 
 __all__ = ["Normal"]
 
 
-class Normal(Prior):
+class Normal(WithCovariates, Prior):
     """Population ``theta ~ N(mean, diag(variance))``.
 
     Fitted to Gaussian messages ``x_i ~ N(theta_i, s_i**2)`` by restricted maximum likelihood, with
@@ -31,6 +33,11 @@ class Normal(Prior):
     is the global optimum; a variance of zero is a normal answer. Fitted to reports of a channel
     that clips, rounds or randomises, mean and variance maximise the reports' exact marginal
     likelihood, whatever the `method`.
+
+    With covariates, client i comes from ``N(w_i' beta, variance)``: beta takes the place of the
+    mean, by weighted least squares, and ``log |sum_i w_i w_i' / v_i|`` that of the last term. This
+    is the model of Fay and Herriot where the noise is known, and lme4's ``y ~ w + (1 | group)``
+    where it is not.
 
     Parameters
     ----------
@@ -51,10 +58,14 @@ class Normal(Prior):
     noise_variance_ : ndarray of shape (d,) or None
     kurtosis_, second_moment_ : ndarray of shape (d,)
         Moments of the population for robust intervals.
+    coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
+        With covariates: intercept and coefficients, and their standard errors; `mean_` is then the
+        mean at average covariates, and `variance_` the variance around ``w_i' beta``.
 
     References
     ----------
-    Patterson and Thompson (1971); Ozkara, Girgis, Data, Diggavi (2023), Theorem 1.
+    Patterson and Thompson (1971); Fay and Herriot (1979), Estimates of income for small places;
+    Ozkara, Girgis, Data, Diggavi (2023), Theorem 1.
 
     Examples
     --------
@@ -121,6 +132,18 @@ class Normal(Prior):
         self.mean_variance_ = self.variance_variance_ = np.zeros(1)
         self.n_parameters_ = (self.mean is None) + (self.variance is None)
 
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        self._check()
+        if self.mean is not None:
+            raise ValueError("mean must be None with covariates, on which the mean depends.")
+        if self.variance is not None:
+            likelihood = self._settled(likelihood)
+        if not isinstance(likelihood, Gaussian):
+            raise TypeError(
+                "covariates are for Gaussian messages: means as they are, or with Gaussian noise."
+            )
+        self._fit_messages(likelihood, covariates)
+
     def _fit(self, likelihood: Likelihood) -> None:
         self._check()
         if self.variance is not None or isinstance(likelihood, Joined):
@@ -132,14 +155,20 @@ class Normal(Prior):
         else:
             super()._fit(likelihood)
 
-    def _fit_messages(self, likelihood: Gaussian) -> None:
+    def _fit_messages(self, likelihood: Gaussian, covariates: NDArray | None = None) -> None:
         d = likelihood.n_features
         noisy = np.ones(d, bool)  # where the scale of the variances is open and not zero
         if likelihood.scatter is not None:
             noisy = likelihood.scatter > 0
             if self.covariance == "spherical":
                 noisy[:] = noisy.any()
-        tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
+        tables: list[Table]
+        if covariates is None:
+            tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
+        else:
+            told = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
+            design = Design.of(covariates, np.all(told, axis=0))
+            tables = [RegressionTable.beside(likelihood, j, noisy[j], design) for j in range(d)]
         if self.mean is not None:
             for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
                 table.fixed_mean = float(mean)
@@ -156,21 +185,21 @@ class Normal(Prior):
             self.noise_variance_ = np.where(noisy, scale, 0.0)
         profiles = [table.profile(t) for table, t in zip(tables, ratio, strict=True)]
         self.mean_ = np.array([profile.mean for profile in profiles])
-        self.mean_variance_ = scale * np.array(
-            [
-                0.0 if table.fixed_mean is not None else 1 / profile.weight
-                for table, profile in zip(tables, profiles, strict=True)
-            ]
-        )
+        variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
+        self.mean_variance_ = scale * np.array(variance)
+        if covariates is not None:
+            self._learn_coefficients(design, profiles, scale)
         information = np.array([profile.information for profile in profiles])
         if self.covariance == "spherical":
             information[:] = information.sum()
         learned = self.variance is None and min(table.size for table in tables) > 1
         self.variance_variance_ = scale**2 / information if learned else np.zeros(d)
         n_variances = 1 if self.covariance == "spherical" else d
-        self.n_parameters_ = d * (self.mean is None) + n_variances * (self.variance is None)
+        n_means = tables[0].n_means * (self.mean is None)
+        self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
         self._explain(likelihood, tables)
-        self._learn_moments(likelihood)
+        centre = self.mean_ if covariates is None else self._predict(covariates)[0]
+        self._learn_moments(likelihood, centre)
 
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""
@@ -231,24 +260,31 @@ class Normal(Prior):
                 "explains, and every estimate is the population mean."
             )
 
-    def _learn_moments(self, likelihood: Gaussian) -> None:
+    def _learn_moments(self, likelihood: Gaussian, centre: NDArray) -> None:
         if likelihood.scatter is not None and self.noise_variance_ is not None:
             likelihood = likelihood.scaled(self.noise_variance_)
         variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
         moments = []
-        for j, (value, variance) in enumerate(zip(likelihood.values.T, variances.T, strict=True)):
+        deviations = likelihood.values - centre
+        for j, (deviation, variance) in enumerate(zip(deviations.T, variances.T, strict=True)):
             told = np.isfinite(variance) & (variance > 0)
             if told.sum() < 2:
                 moments.append((self.variance_[j], 3.0))
                 continue
             if not told.all():
-                value, variance = value[told], variance[told]
+                deviation, variance = deviation[told], variance[told]
             unit = variance.max()  # keeps fourth powers within range
             second, kurtosis = robust.gaussian_moments(
-                (value - self.mean_[j]) / np.sqrt(unit), variance / unit, margin=1.0
+                deviation / np.sqrt(unit), variance / unit, margin=1.0
             )
             moments.append((unit * second, kurtosis))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population ``N(w_i' beta, variance)`` of clients with these covariates."""
+        there = copy(self)
+        there.mean_, there.mean_variance_ = self._predict(covariates)
+        return there
 
     def posterior(
         self, likelihood: Likelihood, own: ArrayLike = 0.0, noise: ArrayLike | None = None
@@ -266,12 +302,15 @@ class Normal(Prior):
         """
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
+            self._check_clients()
             return super().posterior(likelihood)
         return NormalPosterior(self, likelihood, own, noise)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""
         check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Gaussian):
+            self._check_clients()
         if likelihood.support != self.support:
             return super().log_marginal(likelihood)
         return likelihood.marginal(self.mean_, self.variance_)
@@ -328,7 +367,9 @@ class NormalPosterior(Posterior):
 
     Let t be the population's variance, v_i that of x_i around theta_i, q_i what the channel added
     to the client's own message, ``h_i`` the weight of that message in the mean, which is by
-    precision unless `share` says otherwise: ``Var(mean) / (t + v_i + q_i)``. Then
+    precision unless `share` says otherwise: ``Var(mean) / (t + v_i + q_i)``. (With covariates,
+    mean_i is ``w_i' beta``, of variance ``Var(mean)_i = w_i' Var(beta) w_i``, and h_i the leverage;
+    all else is the same.) Then
 
         a_i = s_i / (s_i + v_i),   s_i = t + r_i + (Var(mean) - h_i (t + v_i + q_i)) / (1 - h_i),
         g_1 = a_i**2 v_i + (1 - a_i)**2 (1 - h_i) s_i + (1 - a_i**2) h_i v_i,

@@ -67,6 +67,16 @@ class Posterior(ABC):
     def prob_below(self, threshold: float) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
 
+    def local_false_sign_rate(self) -> NDArray:
+        """Probability that the sign is not the likelier one, shape (n, d).
+
+        ``min(P(theta <= 0), P(theta >= 0))``: how sure one is of the direction of an effect
+        (Stephens 2017). A point at zero is of neither sign, so near 1 where there surely is none.
+        """
+        not_above = self.prob_below(0.0)
+        below = self.prob_below(float(np.nextafter(0.0, -1.0)))
+        return np.minimum(not_above, 1 - below)
+
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d)."""
@@ -135,6 +145,11 @@ class Posterior(ABC):
         """
         self._ids, self._columns = ids, dict(columns)
         self._style, self._terms = style or Style(), terms
+        return self
+
+    def using(self, backend: str) -> Self:
+        """Have `to_frame` build frames of that library."""
+        self._style = self._style.using(backend)
         return self
 
     def to_frame(self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb") -> Any:

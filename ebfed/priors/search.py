@@ -1,16 +1,23 @@
-"""Optima that are global over a grid and exact in between."""
+"""Optima that are global over a grid and exact in between; numbers of components by BIC."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["maximise", "minimise"]
+__all__ = ["least_bic", "maximise", "minimise"]
+
+Fit = TypeVar("Fit")
 
 
-def minimise(criterion: Callable[[float], tuple[float, float]], grid: NDArray) -> float:
+Criterion = Callable[[float], tuple[float, float]]
+
+
+def minimise(criterion: Criterion, grid: NDArray, rough: Criterion | None = None) -> float:
     """Scan a grid, then solve for a zero slope around its best point.
 
     Profile likelihoods of a variance can have several optima, one of them often at zero; a scan
@@ -21,6 +28,9 @@ def minimise(criterion: Callable[[float], tuple[float, float]], grid: NDArray) -
     criterion : callable
         Returns value and slope.
     grid : increasing ndarray
+    rough : callable, optional
+        A cheaper criterion, hardly different, for the scan; its lowest points are compared by the
+        exact one.
 
     Returns
     -------
@@ -33,21 +43,36 @@ def minimise(criterion: Callable[[float], tuple[float, float]], grid: NDArray) -
     """
     from scipy.optimize import brentq
 
-    values = [criterion(t)[0] for t in grid]
+    values = np.array([(rough or criterion)(float(t))[0] for t in grid])
     best = int(np.argmin(values))
+    if rough:
+        padded = np.concatenate(([np.inf], values, [np.inf]))
+        dips = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))
+        if len(dips) > 1:
+            best = int(min(dips, key=lambda j: criterion(float(grid[j]))[0]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    if not criterion(low)[1] < 0 < criterion(high)[1]:  # at an end of the range
-        return float(grid[best])
+    if not criterion(low)[1] < 0 < criterion(high)[1]:
+        # at an end of the range, or where the rough criterion missed the dip
+        at_end = best in (0, len(grid) - 1)
+        return float(grid[best]) if at_end or not rough else minimise(criterion, grid)
+    if rough and rough(low)[1] < 0 < rough(high)[1]:
+        near = brentq(lambda t: rough(t)[1], low, high, rtol=1e-6)
+        sides = 0.999 * near, 1.001 * near
+        if criterion(sides[0])[1] < 0 < criterion(sides[1])[1]:
+            low, high = sides
     return float(brentq(lambda t: criterion(t)[1], low, high, xtol=1e-300, rtol=1e-14))
 
 
 def maximise(
-    function: Callable[[NDArray], float], start: NDArray, low: NDArray, high: NDArray
+    function: Callable[[NDArray], float],
+    start: NDArray,
+    low: NDArray,
+    high: NDArray,
+    derivatives: Callable[[NDArray], tuple[NDArray, NDArray]] | None = None,
 ) -> tuple[NDArray, NDArray]:
     """Climb a smooth log-likelihood of few parameters within a box, by Newton steps.
 
-    Derivatives are differences, directions of wrong curvature are climbed by their size, and steps
-    are halved until they gain.
+    Directions of wrong curvature are climbed by their size, and steps are halved until they gain.
 
     Parameters
     ----------
@@ -55,6 +80,8 @@ def maximise(
         Of a point; in each coordinate it should bend over a distance of order one.
     start, low, high : ndarray of shape (p,)
         A maximum at the edge of the box is a normal answer.
+    derivatives : callable, optional
+        Slope, shape (p,), and second derivatives, shape (p, p), at a point; differences if None.
 
     Returns
     -------
@@ -74,18 +101,21 @@ def maximise(
     (array([1., 0.]), array([[1. , 0. ],
            [0. , 0.5]]))
     """
+    derivatives = derivatives or partial(_differences, function, low, high)
     x = np.clip(start, low, high)
     value = function(x)
     for _ in range(100):
-        slope, values, vectors = _derivatives(function, x, low, high)
+        slope, second = derivatives(x)
         held = ((x <= low) & (slope < 0)) | ((x >= high) & (slope > 0))
         free = np.flatnonzero(~held)
         if not len(free):
             break
-        bend = ((vectors * values) @ vectors.T)[np.ix_(free, free)]
-        sizes, axes = np.linalg.eigh(bend)
+        sizes, axes = np.linalg.eigh(-second[np.ix_(free, free)])
         step = np.zeros(len(x))
         step[free] = axes @ ((axes.T @ slope[free]) / np.maximum(np.abs(sizes), 1e-8))
+        if slope @ step < 2e-9:  # the height that is left; a sum's rounding may be more
+            x = np.clip(x + step, low, high)
+            break
         length = 1.0
         while True:
             candidate = np.clip(x + length * step, low, high)
@@ -98,15 +128,54 @@ def maximise(
             x, value = candidate, reached
         if moved < 1e-9 or gained < 1e-10:
             break
-    _, values, vectors = _derivatives(function, x, low, high)
+    values, vectors = np.linalg.eigh(-derivatives(x)[1])
     # nothing is known in a direction without curvature
     return x, (vectors / np.maximum(values, 1e-8)) @ vectors.T
 
 
-def _derivatives(
-    function: Callable[[NDArray], float], x: NDArray, low: NDArray, high: NDArray
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Slope, and eigenvalues and vectors of the negative second derivatives."""
+def least_bic(
+    fit: Callable[[int], tuple[Fit, NDArray]],
+    numbers: Sequence[int],
+    n_free: Callable[[int], int],
+    n_clients: float,
+) -> tuple[Fit, NDArray, NDArray]:
+    """Fit mixtures of several numbers of components, and keep that of least BIC.
+
+    Parameters
+    ----------
+    fit : callable
+        Fits so many components; returns what it fitted, and its path of log-likelihoods.
+    numbers : sequence of int
+    n_free : callable
+        Parameters of so many components.
+    n_clients : float
+
+    Returns
+    -------
+    fit, path
+        Of the number of least ``p log(n_clients) - 2 log L`` (Schwarz 1978).
+    bic : ndarray, one for each of `numbers`
+
+    Examples
+    --------
+    >>> logs = {1: -30.0, 2: -20.0, 3: -19.0}
+    >>> least_bic(lambda k: (k, np.array([logs[k]])), (1, 2, 3), lambda k: 2 * k - 1, 100)
+    (2, array([-20.]), array([64.6052, 53.8155, 61.0259]))
+    """
+    runs = [fit(k) for k in numbers]
+    bic = np.array(
+        [
+            n_free(k) * np.log(n_clients) - 2 * path[-1]
+            for k, (_, path) in zip(numbers, runs, strict=True)
+        ]
+    )
+    return *runs[int(np.argmin(bic))], bic
+
+
+def _differences(
+    function: Callable[[NDArray], float], low: NDArray, high: NDArray, x: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Slope and second derivatives by differences."""
     p = len(x)
     slope = np.empty(p)
     for j, unit in enumerate(1e-4 * np.eye(p)):
@@ -119,6 +188,5 @@ def _derivatives(
             at = np.clip(x, low + a + b, high - a - b)  # off the edge
             corners = function(at + a + b) + function(at - a - b)
             corners -= function(at + a - b) + function(at - a + b)
-            bend[j, k] = bend[k, j] = -corners / (4 * 1e-3**2)
-    values, vectors = np.linalg.eigh(bend)
-    return slope, values, vectors
+            bend[j, k] = bend[k, j] = corners / (4 * 1e-3**2)
+    return slope, bend

@@ -7,7 +7,8 @@ number of different group sizes, not of groups. Where the variances are known up
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,48 @@ class Profile:
     slope_quadratic: float
     slope_weight: float
 
+    @property
+    def mean_variance(self) -> float:
+        """Sampling variance of the mean, over the scale."""
+        return 1 / self.weight
+
+    @property
+    def log_weight(self) -> float:
+        """Log-determinant of the information about the mean."""
+        return float(np.log(self.weight))
+
+    @property
+    def slope_log_weight(self) -> float:
+        """Its slope."""
+        return self.slope_weight / self.weight
+
+
+def informative(
+    likelihood: Gaussian, column: int, noisy: bool
+) -> tuple[NDArray, NDArray, NDArray, float | None, int]:
+    """Messages of one column with information and error.
+
+    One message of variance zero among others is enough to make a likelihood unbounded. Where all
+    are without noise (or not `noisy`), values are the parameters themselves.
+
+    Returns
+    -------
+    told : bool ndarray of shape (n,)
+    variances, values : ndarray of shape (told.sum(),)
+    scatter, degrees : within-group scatter, where the scale of the variances is open
+    """
+    variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
+    values = likelihood.values[:, column]
+    scatter = None if likelihood.scatter is None else float(likelihood.scatter[column])
+    told = np.isfinite(variances)
+    if variances[told].any():
+        told &= variances > 0
+    if not told.all():
+        variances, values = variances[told], values[told]
+    if not noisy:
+        variances, scatter = np.zeros_like(variances), None
+    return told, variances, values, scatter, likelihood.degrees if noisy else 0
+
 
 @dataclass
 class Table:
@@ -57,31 +100,37 @@ class Table:
 
     @classmethod
     def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> Table:
-        """Merge the messages of one column; those without information or error are left out.
-
-        One message of variance zero among others is enough to make a likelihood unbounded. Where
-        all are without noise (or not `noisy`), values are the parameters themselves.
-        """
-        variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
-        values = likelihood.values[:, column]
-        scatter = None if likelihood.scatter is None else float(likelihood.scatter[column])
-        told = np.isfinite(variances)
-        if variances[told].any():
-            told &= variances > 0
-        if not told.all():
-            variances, values = variances[told], values[told]
-        if not noisy:
-            variances, scatter = np.zeros_like(variances), None
+        """Merge the messages of one column; those without information or error are left out."""
+        _, variances, values, scatter, degrees = informative(likelihood, column, noisy)
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
         merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
         counts, means, scatters = merged.T
-        degrees = likelihood.degrees if noisy else 0
         return cls(variances[first], counts, means, scatters, scatter, degrees)
+
+    def coarse(self) -> Table:
+        """Merge messages whose variances differ by less than 2 %, for a scan."""
+        # with covariates, messages of one variance still differ
+        if self.n_means > 1 or len(self.variances) < 2000 or not self.variances.all():
+            return self
+        level = np.log(self.variances / self.variances.min()) // 0.02
+        codes, _ = number_integers(level.astype(np.int64))
+        counts = np.bincount(codes, self.counts)
+        variances, means = (
+            np.bincount(codes, self.counts * each) / counts for each in (self.variances, self.means)
+        )
+        around = self.scatters + self.counts * (self.means - means[codes]) ** 2
+        scatters = np.bincount(codes, around)
+        return replace(self, variances=variances, counts=counts, means=means, scatters=scatters)
 
     @property
     def size(self) -> float:
         """Number of messages."""
         return float(self.counts.sum())
+
+    @property
+    def n_means(self) -> int:
+        """Number of parameters of the mean, if it is open."""
+        return 1
 
     def profile(self, ratio: float) -> Profile:
         """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
@@ -107,6 +156,30 @@ class Table:
             slope_weight=-float((weights / total).sum()),
         )
 
+    def largest_square(self) -> float:
+        """Largest squared deviation of a message from the mean."""
+        mean = self.profile(0.0).mean
+        return float(np.max(self.scatters + self.counts * (self.means - mean) ** 2))
+
+    def excess(self, scale: float) -> tuple[float, float]:
+        """Weighted sum of squares beyond what noise explains, and what a unit of variance adds."""
+        if not self.variances.all():  # noiseless messages: their plain variance
+            weights, noise = self.counts, 0.0
+        else:
+            weights, noise = self.counts / self.variances, scale
+        total = weights.sum()
+        mean = self.fixed_mean
+        lost = mean is None
+        mean = weights @ self.means / total if lost else mean
+        each = weights / self.counts
+        excess = (each * self.scatters + weights * (self.means - mean) ** 2).sum()
+        excess -= noise * (self.size - lost)
+        # total - sum(each**2) / total, without cancellation where one weight outweighs the rest
+        before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
+        after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
+        others = before + after + each * (self.counts - 1)
+        return float(excess), float((weights * others).sum() / total if lost else total)
+
 
 def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
     """Between-group variance over scale, and scale (1 where the variances are known).
@@ -126,12 +199,13 @@ def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
     restricted = [method == "reml" and table.fixed_mean is None for table in tables]
     scatter = sum(table.scatter or 0.0 for table in tables)
     degrees = sum(
-        table.degrees + table.size - lost for table, lost in zip(tables, restricted, strict=True)
+        table.degrees + table.size - lost * table.n_means
+        for table, lost in zip(tables, restricted, strict=True)
     )
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
-    def criterion(ratio: float) -> tuple[float, float]:
+    def criterion(tables: list[Table], ratio: float) -> tuple[float, float]:
         profiles = [table.profile(ratio) for table in tables]
         quadratic = scatter + sum(profile.quadratic for profile in profiles)
         slope_quadratic = sum(profile.slope_quadratic for profile in profiles)
@@ -139,8 +213,8 @@ def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
         slope = sum(profile.slope_det for profile in profiles)
         for profile, lost in zip(profiles, restricted, strict=True):
             if lost:
-                value += np.log(profile.weight)
-                slope += profile.slope_weight / profile.weight
+                value += profile.log_weight
+                slope += profile.slope_log_weight
         if open_scale:
             return (
                 value + degrees * np.log(quadratic),
@@ -152,7 +226,8 @@ def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
     if largest == 0:  # all values equal
         return 0.0, _pooled(tables) if open_scale else 1.0
     grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
-    ratio = minimise(criterion, grid)
+    rough = partial(criterion, [table.coarse() for table in tables])
+    ratio = minimise(partial(criterion, tables), grid, rough)
     if not open_scale:
         return ratio, 1.0
     return ratio, (scatter + sum(table.profile(ratio).quadratic for table in tables)) / degrees
@@ -167,31 +242,10 @@ def _pooled(tables: list[Table]) -> float:
 
 def _largest_ratio(tables: list[Table], scale: float) -> float:
     """Find a bound on the optimum: the largest squared deviation, over the scale."""
-    squares = [
-        np.max(table.scatters + table.counts * (table.means - table.profile(0.0).mean) ** 2)
-        for table in tables
-    ]
-    return 10 * float(max(squares)) / scale
+    return 10 * max(table.largest_square() for table in tables) / scale
 
 
 def _moments(tables: list[Table], scale: float) -> float:
     """ANOVA (DerSimonian-Laird) estimate, cut at zero."""
-    excess, unit = 0.0, 0.0
-    for table in tables:
-        if not table.variances.all():  # noiseless messages: their plain variance
-            weights, noise = table.counts, 0.0
-        else:
-            weights, noise = table.counts / table.variances, scale
-        total = weights.sum()
-        mean = table.fixed_mean
-        lost = mean is None
-        mean = weights @ table.means / total if lost else mean
-        each = weights / table.counts
-        excess += (each * table.scatters + weights * (table.means - mean) ** 2).sum()
-        excess -= noise * (table.size - lost)
-        # total - sum(each**2) / total, without cancellation where one weight outweighs the rest
-        before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
-        after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
-        others = before + after + each * (table.counts - 1)
-        unit += (weights * others).sum() / total if lost else total
+    excess, unit = np.sum([table.excess(scale) for table in tables], axis=0)
     return max(0.0, float(excess / unit))

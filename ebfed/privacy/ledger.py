@@ -8,7 +8,7 @@ from typing import Any
 
 from ebfed.privacy.calibration import PrivacyWarning
 
-__all__ = ["columns", "release", "silence"]
+__all__ = ["columns", "covariates", "disclosure", "release", "silence"]
 
 LOCAL = "any two data sets of one client"
 
@@ -50,6 +50,46 @@ def release(
         ),
         "bits": bits,
         "clipped": math.nan if clipped is None else clipped,
+    }
+
+
+def disclosure(what: str, clients: int, bits: float) -> dict[str, Any]:
+    """Describe figures that all clients send as they are, a row of the ledger.
+
+    Parameters
+    ----------
+    what : str
+    clients : int
+    bits : float
+        Sent by all of them together.
+    """
+    return {
+        "who": "all clients",
+        "what": what,
+        "clients": clients,
+        "times": 1,
+        "epsilon": math.inf,
+        "delta": 0.0,
+        "relation": "none",
+        "assumptions": "the server is trusted with what is sent",
+        "bits": bits,
+        "clipped": 0,
+    }
+
+
+def covariates(names: list[str], clients: int) -> dict[str, Any]:
+    """Describe the covariates that clients state, a row of the ledger."""
+    return {
+        "who": "every client",
+        "what": f"population covariates, public: {', '.join(names)}",
+        "clients": clients,
+        "times": 1,
+        "epsilon": math.inf,
+        "delta": 0.0,
+        "relation": "none",
+        "assumptions": "covariates are public, and outside every promise",
+        "bits": 64.0 * len(names) * clients,
+        "clipped": 0,
     }
 
 

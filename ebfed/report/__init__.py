@@ -8,17 +8,20 @@ from ebfed.report.plots import (
     plot_population,
     plot_shrinkage,
 )
-from ebfed.report.summary import summary_table
-from ebfed.report.tidy import glance, tidy
+from ebfed.report.summary import regression_table, summary_table
+from ebfed.report.tidy import glance, glance_regression, tidy, tidy_regression
 
 __all__ = [
     "glance",
+    "glance_regression",
     "new_axes",
     "plot_by_fold",
     "plot_curves",
     "plot_formulas",
     "plot_population",
     "plot_shrinkage",
+    "regression_table",
     "summary_table",
     "tidy",
+    "tidy_regression",
 ]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.report.tidy import glance, tidy
+from ebfed.report.tidy import glance, glance_regression, tidy, tidy_regression
 
-__all__ = ["Text", "summary_table"]
+__all__ = ["Text", "regression_table", "summary_table"]
 
 WIDTH = 78
 
@@ -46,9 +46,10 @@ def summary_table(estimator: Any) -> Text:
         f"{'':<10}{'of':<16}{'column':<16}{'estimate':>16}{'std. error':>16}",
         "-" * WIDTH,
     ]
-    for term, group, column, estimate, error in zip(*tidy(estimator).values(), strict=True):
+    for term, group, column, estimate, error, *_ in zip(*tidy(estimator).values(), strict=True):
         shown = "" if np.isnan(error) else f"{error:.4g}"
-        lines.append(f"{term:<10}{group[:15]:<16}{column[:15]:<16}{estimate:>16.6g}{shown:>16}")
+        label = f"{term:<10}{group[:15]}" if group else term[:25]
+        lines.append(f"{label:<26}{column[:15]:<16}{estimate:>16.6g}{shown:>16}")
     lines.append("-" * WIDTH)
     weight = estimator._posterior_of_all().weight
     if weight is not None:
@@ -57,6 +58,38 @@ def summary_table(estimator: Any) -> Text:
         lines.append(
             f"Atoms: {len(prior.atoms_)}; the log-likelihood is within {gap:.1g} of its maximum."
         )
+    for note in estimator.notes_:
+        lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
+    lines.append("=" * WIDTH)
+    return Text("\n".join(lines))
+
+
+def regression_table(estimator: Any) -> Text:
+    """Describe a fitted regression: data, population, what left the clients, notes."""
+    facts = {name: values[0] for name, values in glance_regression(estimator).items()}
+    columns = tidy_regression(estimator)
+    told = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
+    lines = [
+        type(estimator).__name__.center(WIDTH).rstrip(),
+        "=" * WIDTH,
+        _pair("Fitted by", estimator._fitted_by(), "Groups", f"{facts['n_groups']:,}"),
+        _pair("Rounds", f"{estimator.n_iter_:,}", "Rows", f"{facts['n_rows']:,}"),
+        _pair(
+            "Log-likelihood",
+            _figure(facts["log_likelihood"]),
+            "Rows per group",
+            _range(estimator._sizes(), ",.0f"),
+        ),
+        _pair("AIC", _figure(facts["aic"]), "BIC", _figure(facts["bic"])),
+        *textwrap.wrap(told, WIDTH, initial_indent=f"{'Channel:':<16}", subsequent_indent=" " * 16),
+        "-" * WIDTH,
+        f"{'':<10}{'of':<16}{'coefficient':<20}{'estimate':>16}{'std. error':>16}",
+        "-" * WIDTH,
+    ]
+    for term, group, column, estimate, error in zip(*columns.values(), strict=True):
+        shown = "" if np.isnan(error) else f"{error:.4g}"
+        lines.append(f"{term:<10}{group[:15]:<16}{column[:19]:<20}{estimate:>16.6g}{shown:>16}")
+    lines.append("-" * WIDTH)
     for note in estimator.notes_:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
     lines.append("=" * WIDTH)

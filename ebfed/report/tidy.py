@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["glance", "terms", "tidy"]
+__all__ = ["glance", "glance_regression", "terms", "tidy", "tidy_regression"]
 
 
 def terms(estimator: Any) -> list[str]:
@@ -26,16 +26,26 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
     Returns
     -------
     dict of columns
-        ``term`` (``mean``, ``sd``, and the prior's own parameters), ``group`` (whose spread: that
-        between groups or the residual one within), ``column`` (of `X`), ``estimate``,
-        ``std_error`` (NaN where none is known).
+        ``term`` (``mean``, ``sd``, and the prior's own parameters), ``group`` (whose: the spread
+        between groups or the residual one within, a component of a mixture), ``column`` (of `X`),
+        ``estimate``, ``std_error`` (NaN where none is known). With covariates, ``intercept`` and
+        each covariate's name come in place of ``mean``, and a last column, ``z``: estimate over
+        error. The ``sd``, alpha and beta of a beta population are then those at average covariates.
     """
     prior, group = estimator.prior_, estimator._style_.group
+    names = getattr(estimator, "population_names_", [])
     noise = getattr(estimator, "noise_variance_", None)
     errors = np.sqrt(getattr(prior, "mean_variance_", np.full(len(prior.mean_), np.nan)))
     rows: list[tuple] = []
     for j, column in enumerate(terms(estimator)):
-        rows.append(("mean", "", column, prior.mean_[j], errors[j]))
+        if names:
+            figures = zip(prior.coefficients_[:, j], prior.coefficient_errors_[:, j], strict=True)
+            rows += [
+                (term, "", column, *each)
+                for term, each in zip(["intercept", *names], figures, strict=True)
+            ]
+        else:
+            rows.append(("mean", "", column, prior.mean_[j], errors[j]))
         rows.append(("sd", group, column, np.sqrt(prior.variance_[j]), np.nan))
         if noise is not None:
             rows.append(("sd", "residual", column, np.sqrt(noise[j]), np.nan))
@@ -44,9 +54,28 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
             for name in ("alpha", "beta")
             if hasattr(prior, f"{name}_")
         ]
-    names = ("term", "group", "column", "estimate", "std_error")
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-    return {name: np.asarray(values) for name, values in columns.items()}
+    if hasattr(estimator, "means_"):
+        rows += _components(estimator)
+    titles = ("term", "group", "column", "estimate", "std_error")
+    columns = dict(zip(titles, map(np.asarray, zip(*rows, strict=True)), strict=True))
+    if names:
+        with np.errstate(divide="ignore"):
+            columns["z"] = columns["estimate"] / columns["std_error"]
+    return columns
+
+
+def _components(estimator: Any) -> list[tuple]:
+    """Weight, centre and (where it has one) spread of each component of a mixture."""
+    rows: list[tuple] = []
+    components = zip(estimator.weights_, estimator.means_, estimator.variances_, strict=True)
+    for j, (weight, *moments) in enumerate(components):
+        name = f"component {j}"
+        rows.append(("weight", name, "", weight, np.nan))
+        for column, mean, variance in zip(terms(estimator), *moments, strict=True):
+            rows.append(("mean", name, column, mean, np.nan))
+            if np.any(estimator.variances_):
+                rows.append(("sd", name, column, np.sqrt(variance), np.nan))
+    return rows
 
 
 def glance(estimator: Any) -> dict[str, NDArray]:
@@ -78,4 +107,40 @@ def glance(estimator: Any) -> dict[str, NDArray]:
     if noise is not None:
         total = estimator.prior_.variance_[0] + noise[0]
         columns["icc"] = estimator.prior_.variance_[0] / total if total > 0 else np.nan
+    return {name: np.array([value]) for name, value in columns.items()}
+
+
+def tidy_regression(estimator: Any) -> dict[str, NDArray]:
+    """Return the parameters of a population of regressions, one row each.
+
+    Returns
+    -------
+    dict of columns
+        ``term`` (``mean``, ``sd``, ``cor``, ``weight``), ``group`` (whose spread: that between
+        groups or the residual one within; or which component), ``column`` (the coefficient),
+        ``estimate``, ``std_error`` (NaN where none is known).
+    """
+    names = ("term", "group", "column", "estimate", "std_error")
+    columns = zip(*estimator._parameters(), strict=True)
+    return {name: np.asarray(values) for name, values in zip(names, columns, strict=True)}
+
+
+def glance_regression(estimator: Any) -> dict[str, NDArray]:
+    """Return the fit of a population of regressions in one row.
+
+    Returns
+    -------
+    dict of columns
+        ``n_groups``, ``n_rows``, ``n_parameters``, ``log_likelihood`` (marginal), ``aic``, ``bic``.
+    """
+    sizes, k, value = estimator._sizes(), estimator.n_parameters_, estimator.log_likelihood_
+    n_rows = int(sizes.sum())
+    columns = {
+        "n_groups": len(sizes),
+        "n_rows": n_rows,
+        "n_parameters": k,
+        "log_likelihood": value,
+        "aic": 2 * k - 2 * value,
+        "bic": k * np.log(max(n_rows, 1)) - 2 * value,
+    }
     return {name: np.array([value]) for name, value in columns.items()}

@@ -11,5 +11,6 @@ STUDIES = {
     "regression": "linear models of many clients, error against dimension (section K.2)",
     "mixture": "means of three kinds, clustering against EM (appendix D)",
     "adamix": "linear models of two kinds, error against steps (Table 3)",
+    "logistic": "logistic regression for each of many clients, error against rows (section 3)",
     "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
 }

@@ -14,6 +14,7 @@ from ebfed.testing import (
     check_estimator_contract,
     check_likelihood,
     check_prior,
+    check_regression_contract,
 )
 
 
@@ -160,9 +161,19 @@ PRIORS = {
     "Discrete": [
         priors.Discrete(),
         priors.Discrete(2, random_state=0),
+        priors.Discrete("bic", max_atoms=3, random_state=0),
         priors.Discrete([0.1, 0.4, 0.8]),
         priors.Discrete([0.1, 0.4, 0.8], weights=[1, 2, 1]),
     ],
+    "GaussianMixture": [
+        priors.GaussianMixture(2, random_state=0),
+        priors.GaussianMixture(2, "diag", random_state=0),
+        priors.GaussianMixture(max_k=3, random_state=0),
+    ],
+    "PointNormal": [priors.PointNormal(), priors.PointNormal(mode=None)],
+    "Laplace": [priors.Laplace(), priors.Laplace(mean=0.5)],
+    "PointLaplace": [priors.PointLaplace(), priors.PointLaplace(mode=None)],
+    "ScaleMixture": [priors.ScaleMixture(), priors.ScaleMixture(mode=1.0, scales=[0, 0.5, 2])],
 }
 
 
@@ -173,8 +184,13 @@ def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(priors, priors.Prior)} == set(PRIORS)
     assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
     assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == {
+        "AdaMix",
         "BernoulliEB",
         "GaussianEB",
+        "LinearEB",
+        "LogisticEB",
+        "MixtureEB",
+        "MixtureLinearEB",
         "OptOutMean",
     }
 
@@ -226,6 +242,9 @@ def test_prior(prior, name):
         (priors.Normal(), "Gaussian"),
         (priors.Normal(covariance="spherical"), "Gaussian"),
         (priors.Discrete(2, random_state=0), "Gaussian"),
+        (priors.Discrete("bic", max_atoms=3, random_state=0), "Gaussian"),
+        (priors.GaussianMixture(2, random_state=0), "Gaussian"),
+        (priors.GaussianMixture(2, "diag", random_state=0), "Gaussian"),
         (priors.Beta(), "Binomial"),
         (priors.Discrete(2, random_state=0), "Binomial"),
     ],
@@ -287,6 +306,24 @@ def test_discrete_prior_on_reports(prior):
         check_prior(prior, reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), model))
 
 
+@pytest.mark.parametrize(
+    "prior",
+    [
+        priors.PointNormal(),
+        priors.PointNormal(mode=None),
+        priors.Laplace(),
+        priors.PointLaplace(),
+        priors.ScaleMixture(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "channel", [channels.Laplace(12.0, (-1, 2)), channels.Quantizer(3, (-1, 2))], ids=repr
+)
+def test_symmetric_prior_on_reports(prior, channel):
+    check_prior(prior, reported(channel, gaussian_model))
+
+
 def test_priors_on_joined_reports():
     means, counts = LIKELIHOODS_OF_REPORTS["Joined"]
     check_prior(priors.Normal(), means)
@@ -320,7 +357,11 @@ NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)
 
 def tolerance(estimator):
     """A gap of 1e-6 in the likelihood leaves some 1e-3 of the estimates of a flat one open."""
-    return 1e-3 if type(estimator.prior) is priors.Discrete or estimator.prior == "npmle" else 1e-6
+    return (
+        1e-3
+        if isinstance(estimator._make_prior(), priors.Discrete | priors.GaussianMixture)
+        else 1e-6
+    )
 
 
 BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
@@ -335,6 +376,10 @@ BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
         eb.GaussianEB(variances=4.0),
         eb.GaussianEB(prior="npmle"),
         eb.GaussianEB(prior=priors.Discrete(2, random_state=0)),
+        eb.MixtureEB(2, random_state=0),
+        eb.MixtureEB(variances=4.0, max_k=3, random_state=0),
+        eb.MixtureEB(2, components="spherical", random_state=0),
+        eb.MixtureEB(2, solver="clustering", random_state=0),
         eb.OptOutMean(1.0, 4.0, 0.1, random_state=0),
         eb.OptOutMean(trust="none", alpha2=4.0, gamma2=0.1, ratio=0.5, random_state=0),
         eb.OptOutMean(1.0, 4.0, epsilon=1, delta=1e-5, range=(-9, 9), random_state=0),
@@ -350,6 +395,9 @@ def test_gaussian_estimator(estimator):
 def test_gaussian_estimator_of_vectors():
     X = np.column_stack([NOISY, 5 - 3 * NOISY])
     check_estimator_contract(eb.GaussianEB(), X, np.arange(600) % 200)
+    for components in ("points", "diag"):
+        mixture = eb.MixtureEB(2, components=components, random_state=0)
+        check_estimator_contract(mixture, X, np.arange(600) % 200, tolerance(mixture))
 
 
 @pytest.mark.parametrize(
@@ -367,13 +415,65 @@ def test_bernoulli_estimator(estimator):
     check_estimator_contract(estimator, BITS, np.arange(600) % 200, tolerance(estimator))
 
 
+SLOPES = RNG.normal([1.0, 2.0, -1.0], 0.5, (60, 3))
+LINES = RNG.normal(size=(600, 2))
+SIXTY = np.arange(600) % 60
+PREDICTORS = np.einsum("np,np->n", np.column_stack([np.ones(600), LINES]), SLOPES[SIXTY])
+RESPONSES = PREDICTORS + RNG.normal(size=600)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.LinearEB(),
+        eb.LinearEB("spherical", method="ml"),
+        eb.LinearEB("full"),
+        eb.LinearEB(varying=["intercept", 1]),
+        eb.LinearEB(fit_intercept=False),
+    ],
+    ids=repr,
+)
+def test_linear_estimator(estimator):
+    check_regression_contract(estimator, LINES, RESPONSES, SIXTY)
+
+
+CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "tolerance"),
+    [
+        (eb.LogisticEB(), 1e-5),
+        (eb.LogisticEB("spherical"), 1e-5),
+        (eb.LogisticEB("full"), 1e-4),
+        (eb.LogisticEB(fit_intercept=False), 1e-5),
+        (eb.LogisticEB(method="laplace"), 1e-5),
+        (eb.LogisticEB(method="gd", max_iter=20), 1e-6),
+        # draws follow the order of rows
+        (eb.LogisticEB(method="polya-gamma", random_state=0), 0.3),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore:method='gd' maximises")
+def test_logistic_estimator(estimator, tolerance):
+    check_regression_contract(estimator, LINES, CHOICES, SIXTY, tolerance)
+
+
 @pytest.mark.parametrize(
     "estimator",
     [
         eb.GaussianEB(),
         eb.GaussianEB(variances=1.0),
+        eb.LinearEB(),
+        eb.LogisticEB(),
+        eb.LogisticEB(method="laplace"),
+        eb.LogisticEB(method="polya-gamma", random_state=0),
+        eb.LogisticEB(method="gd"),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),
+        eb.MixtureEB(variances=1.0),
+        eb.MixtureEB(2, components="diag", variances=1.0),
+        eb.MixtureEB(2, solver="clustering", variances=1.0),
         eb.OptOutMean(tau2=1.0, alpha2=1.0, gamma2=0.1, random_state=0),
     ],
     ids=repr,

@@ -12,6 +12,7 @@ RNG = np.random.default_rng(4)
 GROUPS = np.repeat(np.arange(200), RNG.integers(1, 6, 200))
 X = RNG.normal(RNG.normal(0, 1, 200)[GROUPS], 1.0)
 CHOICE = np.where(GROUPS % 4 == 0, "open", "private")
+COVARIATE = RNG.normal(size=200)
 GUESS = eb.Guess(mean=(-1, 1), spread=1)
 
 FITS = {
@@ -26,9 +27,26 @@ FITS = {
         X,
         {},
     ),
+    "gaussian with covariates": (eb.GaussianEB(), X, {"population": COVARIATE}),
     "rates": (eb.BernoulliEB(), X > 0, {}),
+    "rates with covariates": (eb.BernoulliEB(), X > 0, {"population": COVARIATE}),
     "rates of the paper": (eb.BernoulliEB(method="paper"), X > 0, {}),
     "rates through noise": (eb.BernoulliEB(channel=ch.TwoBit(2), random_state=1), X > 0, {}),
+    "mixture": (eb.MixtureEB(2, components="spherical", random_state=1), X, {}),
+    "clustering": (eb.MixtureEB(2, solver="clustering", random_state=1), X, {}),
+    "private mixture": (
+        eb.MixtureEB(
+            2,
+            variances=1.0,
+            channel=ch.Clip(radius=4.0),
+            trust="server",
+            epsilon=2.0,
+            delta=1e-5,
+            random_state=1,
+        ),
+        X,
+        {},
+    ),
     "opting out": (eb.OptOutMean(1, 1, 0.1, random_state=1), X, {"consent": CHOICE}),
 }
 

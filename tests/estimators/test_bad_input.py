@@ -27,6 +27,8 @@ GAUSSIAN = {
     "ml": eb.GaussianEB(method="ml"),
     "moments": eb.GaussianEB(method="moments"),
     "known variance": eb.GaussianEB(variances=0.3),
+    "mixture": eb.MixtureEB(random_state=0),
+    "gaussian mixture": eb.MixtureEB(2, components="spherical", random_state=0),
     "gaussian npmle": eb.GaussianEB(prior="npmle"),
     "gaussian npmle, known variance": eb.GaussianEB(0.3, prior="npmle"),
 }
@@ -160,7 +162,9 @@ def test_one_group_is_estimated_by_its_mean(name):
     np.testing.assert_allclose(fitted.predict(), 0.75, atol=CLOSE if "npmle" not in name else LOOSE)
 
 
-@pytest.mark.parametrize("name", ["reml", "ml", "moments", "gaussian npmle"])
+@pytest.mark.parametrize(
+    "name", ["reml", "ml", "moments", "mixture", "gaussian mixture", "gaussian npmle"]
+)
 def test_without_repeated_rows_estimates_are_the_local_ones(name):
     with pytest.warns(eb.IdentificationWarning, match="noise and spread .* not identified apart"):
         fitted = clone(ALL[name]).fit([2.0, 3.0, 4.0, 7.0])
@@ -215,7 +219,7 @@ def test_clients_without_rows_get_the_population(name, counts):
 @every
 def test_who_has_robust_intervals(name):
     posterior = fit(ALL[name], Y, groups=G).posterior()
-    linear = "npmle" not in name and name != "beta by eq. (6)"
+    linear = not any(kind in name for kind in ("npmle", "mixture", "eq. (6)"))
     assert (robust_interval(posterior) is not None) == linear
 
 
@@ -439,7 +443,9 @@ def test_values_whose_squares_overflow_are_refused(name, groups, values):
 POWERS = [-300, -200, -160, -120, -80, -40, 40, 70, 80, 120, 149, 152, 200, 300]
 
 
-@pytest.mark.parametrize("name", ["reml", "ml", "moments", "gaussian npmle"])
+@pytest.mark.parametrize(
+    "name", ["reml", "ml", "moments", "mixture", "gaussian mixture", "gaussian npmle"]
+)
 @pytest.mark.parametrize("power", POWERS)
 def test_rescaling_rescales_the_answer_or_is_refused(name, power):
     values = np.array([0.3, 1.0, 2.0, 0.5, 4.5, 8.0, 2.5])

@@ -1,6 +1,5 @@
 """LinearEB: against dense matrices, in simulation, and on rows that are hard."""
 
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -350,3 +349,24 @@ def test_groups_of_a_block_of_factors():
     estimator = eb.LinearEB().fit(X60, Y60, groups=GROUPS)
     np.testing.assert_array_equal(estimator.clients_.rows, factors.rows)
     assert estimator.groups_.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_tables_that_are_not_in_memory(fit_intercept):
+    """Products of columns lose some digits that factors keep, more of means far from zero."""
+    polars = pytest.importorskip("polars")
+    duckdb = pytest.importorskip("duckdb")
+    X, y, groups, _ = simulate(12)
+    X[:, 0] += 10
+    frame = pd.DataFrame(X, columns=["x", "z"]).assign(y=y, g=groups)
+    plain = eb.LinearEB("full", fit_intercept=fit_intercept).fit(frame, "y", groups="g")
+    for table in (polars.DataFrame(frame).lazy(), duckdb.from_df(frame)):
+        lazy = eb.LinearEB("full", fit_intercept=fit_intercept).fit(table, "y", groups="g")
+        assert lazy.criterion_ == pytest.approx(plain.criterion_, abs=1e-6)
+        np.testing.assert_allclose(lazy.predict(frame), plain.predict(frame), rtol=1e-5, atol=1e-5)
+        again = lazy.posterior(table, groups="g")
+        np.testing.assert_allclose(again.mean, plain.posterior().mean, rtol=1e-5, atol=1e-5)
+        with pytest.raises(ValueError, match="y must name a column"):
+            eb.LinearEB().fit(table, y, groups="g")
+        with pytest.raises(ValueError, match="must have the column y='w'"):
+            eb.LinearEB().fit(table, "w", groups="g")

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ebfed.kernels import BATCH, square_products, triangular_factors, whiten
+from ebfed.kernels import square_products, triangular_factors, whiten
+from ebfed.kernels.factors import BATCH
 
 RNG = np.random.default_rng(11)
 

@@ -2,13 +2,23 @@
 
 import pytest
 
-from ebfed.studies import adamix, bits, mixture, opt_out, private_means, private_rates, regression
+from ebfed.studies import (
+    adamix,
+    bits,
+    logistic,
+    mixture,
+    opt_out,
+    private_means,
+    private_rates,
+    regression,
+)
 
 MODULES = {
     "adamix": adamix,
     "private-means": private_means,
     "private-rates": private_rates,
     "bits": bits,
+    "logistic": logistic,
     "mixture": mixture,
     "opt-out": opt_out,
     "regression": regression,

@@ -1,0 +1,596 @@
+"""Regressions whose coefficients are drawn from a few components: what the methods share.
+
+Rounds. Clients first state the sizes of their columns, from which the server takes units. A few
+rounds fit one component to all (`pool`); k-means on the clients' coefficients under that population
+gives several starts. All of them are climbed at once for a few rounds, the likeliest until a round
+gains nothing (`climb`). A client's message has, for every population that the server asks about,
+the log evidence for each component and its slopes; see `evidence`. A step that loses likelihood is
+taken back by halves, so that it never falls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.clients import Clients
+from ebfed.estimators.evidence import (
+    Evidence,
+    Population,
+    Rows,
+    information,
+    make_grid,
+    responsibilities,
+    rotate,
+    weigh,
+)
+from ebfed.estimators.regression import RegressionEstimator
+from ebfed.estimators.scoring import MEMORY, accelerate, between, improve, invert, kmeans
+from ebfed.factors import Factors
+from ebfed.priors import IdentificationWarning
+from ebfed.priors.gaussian_mixture import GaussianMixturePosterior
+from ebfed.tabular import frame
+
+__all__ = ["MixtureRegression"]
+
+MOST_ROUNDS = 300
+POOL = 6  # rounds that fit one component, at most
+SHORT = 4  # rounds after which the likeliest start goes on alone
+SMALLEST_STEP = 1e-4  # share of a step that is still tried
+SLOW = 1e-2  # gain of a round, per client, below which steps are extrapolated
+
+
+class MixtureRegression(RegressionEstimator):
+    """Coefficients from a mixture of Gaussians, or of points.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (k,)
+    means_, variances_ : ndarray of shape (k, p)
+        Of the components, sorted by their means; the intercept first.
+    means_covariance_ : ndarray of shape (k, p, p)
+        Sampling covariance of each component's mean, given who belongs to it.
+    mean_, variance_ : ndarray of shape (p,)
+        Of the population.
+    noise_variance_ : float
+    """
+
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "weights",
+        "means",
+        "means_covariance",
+        "variances",
+        "noise_variance",
+        "n_parameters",
+        "numbers",
+        "notes",
+    )
+
+    n_components: int
+    noise_variance: float | None
+    n_init: int
+    n_rounds: int | None
+    tol: float
+
+    # Hooks ------------------------------------------------------------------------------------
+
+    # Whether components have variances, and rows noise.
+    _has_variances: ClassVar[bool] = True
+    _has_noise: ClassVar[bool] = True
+    # In units: the least variance looked for, and the least information on a mean.
+    _least: ClassVar[float] = 0.0
+    _ridge: ClassVar[float] = 0.0
+
+    @property
+    def _one_variance(self) -> bool:
+        return True
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def _block(self, clients: Clients) -> Any:
+        return Factors.of(clients)
+
+    def local(
+        self, sent: dict, memory: dict, clients: Any, rng: Any
+    ) -> tuple[dict[str, Any], dict]:
+        """Send sizes of columns; then what the rows say of the populations asked about."""
+        if sent["phase"] == "sizes":
+            return {"n": clients.n, "squares": self._squares(clients)}, memory
+        memory = self._prepared(sent, memory, clients)
+        message = {}
+        for name, asked in sent["populations"].items():
+            population = Population(**asked)
+            found = self._found(sent, memory, clients, population)
+            _, share = responsibilities(found.log, population.weights)
+            grid = make_grid(sent["size"], population, sent["n_clients"])
+            message[name] = found.messages() | {"information": information(found, share, grid)}
+        return message, memory
+
+    def _squares(self, clients: Any) -> NDArray:
+        """Sums of squares of the columns of ``[X y]``, shape (n, p + 1)."""
+        return (clients.rows**2).sum(axis=1)
+
+    def _prepared(self, sent: dict, memory: dict, clients: Any) -> dict:
+        """Return memory with what is needed in every round, in the units of the server."""
+        if "design" in memory:
+            return memory
+        rows = rotate(clients.padded(sent["rank"]) / sent["units"], clients.n)
+        return memory | rows._asdict()
+
+    def _found(self, sent: dict, memory: dict, clients: Any, population: Population) -> Evidence:
+        return weigh(Rows(*(memory[name] for name in Rows._fields)), population)
+
+    # Server -----------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        for name in ("n_components", "n_init", "n_rounds"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not (whole and value >= 1) and not (name == "n_rounds" and value is None):
+                raise ValueError(f"{name} must be a whole number from 1; {value!r} came.")
+        if not (isinstance(self.tol, Real) and 0 <= self.tol < np.inf):
+            raise ValueError(f"tol must be a number from 0; {self.tol!r} came.")
+        noise = self.noise_variance
+        if noise is not None and not (isinstance(noise, Real) and 0 < noise < np.inf):
+            raise ValueError(f"noise_variance must be above 0, or None; {noise!r} came.")
+
+    def _most_rounds(self) -> int:
+        return MOST_ROUNDS if self.n_rounds is None else self.n_rounds
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round."""
+        self._check()
+        state = super().start(facts, key)
+        p = state["n_features"] + bool(self.fit_intercept)
+        notes = []
+        told = facts["n"][facts["n"] > 0]
+        if self._has_variances and told.max(initial=0) <= 1:
+            notes.append(
+                "No group has two rows: noise and spread of the population are not identified "
+                "apart. The spread is taken to be zero."
+            )
+        return state | {
+            "phase": "sizes",
+            "p": p,
+            "rank": min(p + 1, int(facts["n"].max())),
+            "spread": self._has_variances and not notes,
+            "notes": notes,
+            "candidates": [],
+            "numbers": p + 1,
+        }
+
+    def _asked(self, state: dict) -> dict:
+        if state["phase"] == "sizes":
+            return {"phase": "sizes"}
+        asked = {name: state[name] for name in ("phase", "rank", "units", "size")}
+        tried = {str(i): each["tried"] for i, each in enumerate(state["candidates"])}
+        return asked | {"populations": tried, "n_clients": len(state["n"])}
+
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        m = len(facts["n"])
+        p = int(facts["n_features"][0]) + bool(self.fit_intercept)
+        if sent["phase"] == "sizes":
+            _check_arrays(message, {"n": (m,), "squares": (m, p + 1)})
+            if not np.array_equal(message["n"], facts["n"]) or message["squares"].min() < 0:
+                raise ValueError("a message must have the rows that were stated, and squares.")
+            return
+        if message.keys() != sent["populations"].keys():
+            raise ValueError("a message must answer for every population.")
+        for name, asked in sent["populations"].items():
+            k, v = asked["variances"].shape
+            shapes: dict[str, tuple[int, ...]] = {
+                "log": (m, k),
+                "mean": (m, k, p),
+                "variance": (m, k, v),
+                "variance_information": (m, k, v),
+                "variance_rest": (m, k, v),
+                "crossed": (m, k, v),
+                "noise": (m, k),
+                "noise_information": (m, k),
+                "information": (1, k, p, p),
+            }
+            _check_arrays(message[name], shapes)
+
+    def update(self, state: dict, messages: dict) -> dict:
+        """Take the next step of each population, or make the first ones."""
+        state = state | {"round": state["round"] + 1}
+        if state["phase"] == "sizes":
+            return self._measure(state, messages)
+        candidates = [
+            self._advance(state, each, messages[str(i)])
+            for i, each in enumerate(state["candidates"])
+        ]
+        numbers = sum(x[0].size for i in messages for x in messages[i].values())
+        state = state | {"candidates": candidates, "numbers": state["numbers"] + numbers}
+        (first, *_) = candidates
+        if state["phase"] == "pool":
+            if state["round"] <= POOL and first["gain"] > 0.1 and not first["stuck"]:
+                return state
+            return self._begin(state, messages["0"])
+        if len(candidates) > 1 and len(first["path"]) + first["lost"] >= SHORT:
+            candidates = [max(candidates, key=lambda each: each["path"][-1])]
+            state = state | {"candidates": candidates}
+        (first, *others) = candidates
+        tired = state["round"] >= self._most_rounds()
+        still = first["stuck"] or first["gain"] <= self.tol * len(state["n"])
+        if tired and not still:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {state['round']} rounds, still gaining "
+                f"{first['gain']:.3g} in log-likelihood; raise n_rounds.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        if tired or (still and not others):
+            return self._done(state, max(candidates, key=lambda each: each["path"][-1]))
+        return state
+
+    def _measure(self, state: dict, messages: dict) -> dict:
+        """Take units from the sizes of columns, and begin with one component for all."""
+        squares, n_rows = messages["squares"], max(int(state["n"].sum()), 1)
+        p = state["p"]
+        mean_squares = squares.sum(axis=0) / n_rows
+        if self._one_variance:  # the coefficients share a unit
+            mean_squares[:p] = mean_squares[:p].mean()
+        units = np.sqrt(np.where(mean_squares > 0, mean_squares, 1.0))
+        v = 1 if self._one_variance else p
+        noise = 0.5
+        if self.noise_variance is not None:
+            noise = self.noise_variance / units[-1] ** 2
+        population = Population(np.ones(1), np.zeros((1, p)), np.full((1, v), 0.5 / p), noise)
+        return state | {
+            "phase": "pool",
+            "units": units,
+            "size": np.sqrt(squares[:, :p].max(axis=0)) / units[:p],
+            "columns_size": np.sqrt(squares[:, :p].sum(axis=0) / n_rows) / units[:p],
+            "candidates": [_candidate(population)],
+        }
+
+    def _advance(self, state: dict, candidate: dict, heard: dict) -> dict:
+        """Accept the population tried, or go back half of the way."""
+        tried = Population(**candidate["tried"])
+        grid = make_grid(state["size"], tried, len(state["n"]))
+        known = heard["information"].sum(axis=0) / _squares(grid)
+        heard = heard | {"information": known + self._ridge * np.eye(state["p"])}
+        value, target = improve(
+            tried,
+            heard,
+            state["n"] > 0,
+            spread=state["spread"] or (state["phase"] == "pool" and state["rank"] > 1),
+            noise=self.noise_variance is None,
+        )
+        target = target._replace(variances=np.maximum(target.variances, self._least))
+        path, leap, reach = candidate["path"], candidate["leap"], candidate["reach"]
+        if not path or value >= path[-1]:
+            trail = [*candidate["trail"], (tried._asdict(), target._asdict())][-MEMORY:]
+            gain = value - path[-1] if path else np.inf
+            candidate = candidate | {
+                "path": [*path, value],
+                "weights": [*candidate["weights"], tried.weights],
+                "gain": gain,
+                "information": heard["information"],
+                "trail": trail,
+                "tried": target._asdict(),
+                "leap": 2 * leap if reach > 1 else leap,
+                "reach": 1.0,
+            }
+            if gain > SLOW * len(state["n"]) or len(trail) < 2:
+                return candidate
+            pairs = [(Population(**begin), Population(**end)) for begin, end in trail]
+            aim = accelerate(pairs, candidate["leap"])
+            aim = aim._replace(variances=np.maximum(aim.variances, self._least))
+            return candidate | {"tried": aim._asdict(), "reach": 2.0}
+        # not beyond the step: the step itself; not that: half of it
+        begin, end = (Population(**x) for x in candidate["trail"][-1])
+        return candidate | {
+            "tried": between(begin, end, reach / 2)._asdict(),
+            "leap": leap / 4 if reach > 1 else leap,
+            "reach": reach / 2,
+            "lost": candidate["lost"] + 1,
+            "stuck": reach / 2 < SMALLEST_STEP,
+        }
+
+    def _begin(self, state: dict, heard: dict) -> dict:
+        """Start from clusters of the clients' coefficients under one component for all."""
+        (pooled,) = state["candidates"]
+        one, k = Population(**pooled["trail"][-1][0]), self.n_components
+        if k == 1 and state["spread"]:
+            return state | {"phase": "climb"}
+        variances, noise = one.variances, one.noise
+        if not state["spread"]:  # what they explained is noise now
+            if self.noise_variance is None:
+                per_column = state["columns_size"] ** 2
+                noise = noise + float((variances * per_column).sum())
+            variances = np.full_like(variances, self._least)
+        tried = Population(**pooled["tried"]) if pooled["lost"] else one
+        told = state["n"] > 0
+        values = (tried.means + tried.variances * heard["mean"][:, 0])[told] * state["columns_size"]
+        rng = np.random.RandomState(np.random.default_rng([*state["key"], 3]).integers(2**31))
+        k = min(k, len(np.unique(values, axis=0)))
+        starts: dict[bytes, Population] = {}
+        for _ in range(self.n_init if k > 1 else 1):
+            labels, centres = kmeans(values, k, rng)
+            count = np.bincount(labels, minlength=k)
+            order = np.lexsort(centres.T[::-1])
+            size = np.where(state["columns_size"] > 0, state["columns_size"], 1.0)
+            means = centres[order] / size
+            # the same clusters found twice are one start
+            starts.setdefault(
+                np.sort(count).tobytes() + np.round(means, 6).tobytes(),
+                Population(count[order] / count.sum(), means, np.repeat(variances, k, 0), noise),
+            )
+        return state | {
+            "phase": "climb",
+            "candidates": [_candidate(each) for each in starts.values()],
+        }
+
+    def _done(self, state: dict, candidate: dict) -> dict:
+        """Add what was learned to the state, in the units of the data."""
+        found, units = Population(**candidate["trail"][-1][0]), state["units"]
+        unit, units = units[-1], units[:-1]
+        n_rows = int(state["n"].sum())
+        path = [value - n_rows * np.log(unit) for value in candidate["path"]]
+        order = np.lexsort(found.means.T[::-1])
+        history = [
+            {"log_likelihood": value, "change": value - before}
+            | {f"weight_{j}": weights[each] for j, each in enumerate(order)}
+            for value, before, weights in zip(
+                path, [np.nan, *path], candidate["weights"], strict=False
+            )
+        ]
+        k, p = found.means.shape
+        free = k * p + k - 1 + (self.noise_variance is None)
+        free += found.variances.size if state["spread"] else 0
+        for note in state["notes"]:
+            warnings.warn(note, IdentificationWarning, stacklevel=6)
+        variances = np.broadcast_to(found.variances, (k, p))[order]
+        variances = np.where(variances > 2 * self._least, variances, 0.0)
+        return state | {
+            "done": True,
+            "history": history,
+            "log_likelihood": path[-1],
+            "weights": found.weights[order],
+            "means": found.means[order] * unit / units,
+            "means_covariance": np.stack([invert(candidate["information"][each]) for each in order])
+            * np.outer(unit / units, unit / units),
+            "variances": variances * (unit / units) ** 2,
+            "noise_variance": found.noise * unit**2,
+            "n_parameters": free,
+            "candidates": [],
+        }
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def _learn(self, sent: dict) -> None:
+        for name in (
+            "weights",
+            "means",
+            "means_covariance",
+            "variances",
+            "noise_variance",
+            "notes",
+        ):
+            setattr(self, f"{name}_", sent[name])
+        self._n_parameters, self._numbers = sent["n_parameters"], sent["numbers"]
+        self.mean_ = self.weights_ @ self.means_
+        self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
+
+    def finish(self, sent: dict, memory: dict, clients: Any) -> Any:
+        """Set the learned attributes of these clients' own copy."""
+        return super().finish(sent, {}, clients)
+
+    def _bits(self, sent: dict, clients: Any) -> float:
+        return 64.0 * self._numbers * len(clients) / sent["round"]
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of fitted parameters: weights, means, variances, noise."""
+        check_is_fitted(self, "mean_")
+        return self._n_parameters
+
+    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
+        rows: list[tuple[str, str, str, float, float]] = []
+        for j, weight in enumerate(self.weights_):
+            name = f"component {j}"
+            rows.append(("weight", name, "", weight, np.nan))
+            errors = np.sqrt(np.diag(self.means_covariance_[j]))
+            for term, mean, error in zip(self.terms_, self.means_[j], errors, strict=True):
+                rows.append(("mean", name, term, mean, error))
+            if self._has_variances:
+                shown = [""] if self._one_variance else self.terms_
+                for term, variance in zip(shown, self.variances_[j], strict=False):
+                    rows.append(("sd", name, term, np.sqrt(variance), np.nan))
+        if self._has_noise:
+            rows.append(("sd", "residual", "", np.sqrt(self.noise_variance_), np.nan))
+        return rows
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def _posterior(self, block: Any) -> ComponentPosterior:
+        variances = self.variances_[:, :1] if self._one_variance else self.variances_
+        population = Population(self.weights_, self.means_, variances, self.noise_variance_)
+        return ComponentPosterior(block, self._weigh, population, self.means_covariance_)
+
+    def _weigh(self, block: Any, population: Population) -> Evidence:
+        """Evidence of a block's rows, in the units of the data."""
+        return weigh(rotate(block.rows, block.n), population)
+
+    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
+        """Probability that each group belongs to each component.
+
+        Parameters
+        ----------
+        X, y, groups : as in `posterior`
+
+        Returns
+        -------
+        DataFrame
+            Group label, then ``component_0``, ``component_1``, …
+        """
+        posterior = self.posterior(X, y, groups=groups)
+        assert isinstance(posterior, ComponentPosterior)
+        columns = {f"component_{j}": x for j, x in enumerate(posterior.responsibilities.T)}
+        return frame({self._style_.group: posterior._ids} | columns, self._style_)
+
+
+def _candidate(population: Population) -> dict[str, Any]:
+    """Population that is to be tried, and nothing known of it."""
+    return {
+        "tried": population._asdict(),
+        "path": [],
+        "weights": [],
+        "trail": [],
+        "leap": 4.0,
+        "reach": 1.0,
+        "gain": np.inf,
+        "lost": 0,
+        "stuck": False,
+    }
+
+
+def _squares(grid: NDArray) -> NDArray:
+    """Units of the information on the means, shape (k, p, p)."""
+    return grid[:, :, None] * grid[:, None, :]
+
+
+def _check_arrays(part: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    if not isinstance(part, dict) or part.keys() != shapes.keys():
+        raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
+    for name, shape in shapes.items():
+        x = part[name]
+        if not (isinstance(x, np.ndarray) and x.dtype.kind in "if" and x.shape == shape):
+            raise ValueError(f"{name} must be numbers of shape {shape}.")
+        if not np.isfinite(x).all():
+            raise ValueError(f"{name} must be finite.")
+
+
+class ComponentPosterior(GaussianMixturePosterior):
+    """``sum_l r_il N(m_il, C_il)``, a mixture of Gaussians for each client's coefficients.
+
+    With g and P of `evidence`, ``m_il = mu_l + D_l g`` and ``C_il = D_l - D_l P D_l + A Cov(mu_l)
+    A'`` with ``A = I - D_l P``: conditional covariance, and what not knowing the mean adds. r_il
+    are the client's responsibilities. Weights and variances are taken as known.
+
+    Parameters
+    ----------
+    block : block of n clients
+    weigh : callable
+        From a block and a population to the `Evidence` of its clients.
+    population : Population
+    means_covariance : ndarray of shape (k, p, p)
+    """
+
+    def __init__(
+        self,
+        block: Any,
+        weigh: Callable[[Any, Population], Evidence],
+        population: Population,
+        means_covariance: NDArray,
+    ):
+        self._block, self._weigh, self._population = block, weigh, population
+        self._means_covariance = means_covariance
+        (n, k), p = (len(block), len(population.weights)), population.means.shape[1]
+        self.responsibilities, self.log_evidence = np.empty((n, k)), np.empty(n)
+        self._means = np.empty((k, n, p))
+        for place, found in self._blocks():
+            self.log_evidence[place], self.responsibilities[place] = responsibilities(
+                found.log, population.weights
+            )
+            D = population.variances[:, None, :]
+            self._means[:, place] = population.means[:, None] + D * found.mean.swapaxes(0, 1)
+        shares = self.responsibilities.T[:, :, None]
+        self.mean = (shares * self._means).sum(axis=0)
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviations, shape (n, p)."""
+        square = np.zeros_like(self.mean)
+        for share, mean, sd in self._components():
+            square += share * (sd**2 + (mean - self.mean) ** 2)
+        return np.sqrt(square)
+
+    @cached_property
+    def _sds(self) -> NDArray:
+        """Standard deviations in each component, shape (k, n, p)."""
+        sds = np.empty_like(self._means)
+        for place, found in self._blocks():
+            for j, covariance in enumerate(self._covariances(found)):
+                variances = np.diagonal(covariance, axis1=1, axis2=2)
+                sds[j, place] = np.sqrt(np.maximum(variances, 0))
+        return sds
+
+    def _blocks(self) -> Iterator[tuple[slice, Evidence]]:
+        """Places of clients and the evidence of their rows, a block at a time."""
+        p = len(self._means_covariance[0])
+        n_blocks = 1 + len(self._block) * p * p // 2_000_000
+        first = 0
+        for block in self._block.split(n_blocks):
+            last = first + len(block)
+            yield slice(first, last), self._weigh(block, self._population)
+            first = last
+
+    def _covariances(self, found: Evidence) -> Iterator[NDArray]:
+        """Covariance of the coefficients, shape (n, p, p), component by component."""
+        p = len(self._means_covariance[0])
+        for white, scale, variances, covariance in zip(
+            found.white,
+            found.scale,
+            self._population.variances,
+            self._means_covariance,
+            strict=True,
+        ):
+            W = white * scale[:, :, None]
+            D = np.broadcast_to(variances, p)
+            told = -(W.swapaxes(1, 2) @ W) * D[:, None]
+            told[:, np.arange(p), np.arange(p)] += 1.0
+            yield told * D + told @ covariance @ told.swapaxes(1, 2)
+
+    def _components(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Responsibility (n, 1), mean and sd (n, p) of each component."""
+        for share, mean, sd in zip(self.responsibilities.T, self._means, self._sds, strict=True):
+            yield share[:, None], mean, sd
+
+    def along(self, rows: NDArray, codes: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Share, mean and variance of ``x' theta`` in each component, each of shape (n_rows,).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, p)
+        codes : ndarray of shape (n_rows,)
+            The client of each row.
+        """
+        variances = np.empty((len(self._means), len(rows)))
+        for place, found in self._blocks():
+            mine = (codes >= place.start) & (codes < place.stop)
+            x = rows[mine]
+            for j, covariance in enumerate(self._covariances(found)):
+                turned = covariance[codes[mine] - place.start] @ x[:, :, None]
+                variances[j, mine] = np.maximum((x * turned[:, :, 0]).sum(axis=1), 0)
+        for share, mean, variance in zip(
+            self.responsibilities.T, self._means, variances, strict=True
+        ):
+            yield share[codes], (rows * mean[codes]).sum(axis=1), variance
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` coefficient vectors of each client, shape (size, n, p)."""
+        rng = np.random.default_rng(random_state)
+        below = np.cumsum(self.responsibilities, axis=1)[:, :-1]
+        picked = (rng.random((size, len(self), 1)) > below).sum(axis=2)
+        noise = rng.standard_normal((size, *self.mean.shape))
+        draws = np.empty_like(noise)
+        for place, found in self._blocks():
+            for j, covariance in enumerate(self._covariances(found)):
+                values, vectors = np.linalg.eigh((covariance + covariance.swapaxes(1, 2)) / 2)
+                root = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+                own = self._means[j, place] + np.einsum("npq,snq->snp", root, noise[:, place])
+                mine = (picked[:, place] == j)[:, :, None]
+                draws[:, place] = np.where(mine, own, draws[:, place])
+        return draws

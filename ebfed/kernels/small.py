@@ -1,0 +1,60 @@
+"""Cholesky factors of matrices so small that a call of LAPACK costs more than the work."""
+
+import math
+
+from ebfed.kernels._jit import jit
+
+
+@jit
+def _cholesky(A):
+    """Replace the lower half of A by L with A = L L'; tells whether A was positive."""
+    d = len(A)
+    for j in range(d):
+        for k in range(j):
+            A[j, j] -= A[j, k] * A[j, k]
+        if not A[j, j] > 0:
+            return False
+        A[j, j] = math.sqrt(A[j, j])
+        for i in range(j + 1, d):
+            total = A[i, j]
+            for k in range(j):
+                total -= A[i, k] * A[j, k]
+            A[i, j] = total / A[j, j]
+    return True
+
+
+@jit
+def _solve_lower(L, b):
+    """Replace b by the solution of L x = b."""
+    for j in range(len(b)):
+        for k in range(j):
+            b[j] -= L[j, k] * b[k]
+        b[j] /= L[j, j]
+
+
+@jit
+def _solve_upper(L, b):
+    """Replace b by the solution of L' x = b."""
+    for j in range(len(b) - 1, -1, -1):
+        for k in range(j + 1, len(b)):
+            b[j] -= L[k, j] * b[k]
+        b[j] /= L[j, j]
+
+
+@jit
+def _invert(L):
+    """Replace the lower half L by that of the inverse of L L'."""
+    d = len(L)
+    for j in range(d):  # the inverse of L
+        L[j, j] = 1 / L[j, j]
+        for i in range(j + 1, d):
+            total = 0.0
+            for k in range(j, i):
+                total -= L[i, k] * L[k, j]
+            L[i, j] = total / L[i, i]
+    for j in range(d):
+        for i in range(j, d):
+            total = 0.0
+            for k in range(i, d):
+                total += L[k, i] * L[k, j]
+            L[i, j] = total

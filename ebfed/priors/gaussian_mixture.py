@@ -1,0 +1,493 @@
+"""Gaussian mixture: clusters of parameters, each with a centre and a spread of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
+from ebfed.priors.base import Prior
+from ebfed.priors.posterior import Posterior
+from ebfed.priors.search import least_bic
+
+__all__ = ["GaussianMixture"]
+
+# Below this share of the variance of all values, noise no longer keeps a component from collapsing.
+LEAST = 1e-4
+MOST_STEPS = 5000  # of EM
+
+
+class GaussianMixture(Prior):
+    """Population ``theta ~ sum_l w_l N(mu_l, diag(S_l))``.
+
+    Fitted to Gaussian messages ``x_i ~ N(theta_i, V_i)``, with variances V_i that may differ
+    between clients and coordinates, by EM for their exact marginal likelihood
+
+        sum_i log sum_l w_l N(x_i; mu_l, S_l + V_i).
+
+    Components are what is missing, theta is integrated out: given the responsibilities, centres
+    are precision-weighted means and each variance takes steps of Fisher scoring, or where these
+    would lose likelihood the step of EM with theta missing too. The noise bounds the likelihood, so
+    that a variance of zero is a normal answer: all clients of that component are alike. Where the
+    noise is less than `LEAST` of the variance of all values, it no longer does, and variances of
+    components are kept above that.
+
+    Parameters
+    ----------
+    k : int or "bic"
+        Number of components; ``"bic"``: that of least BIC, ``p log(n) - 2 log L`` with p parameters
+        and n clients, from 1 to `max_k`.
+    covariance : {"spherical", "diag"}
+        Whether the columns of a component share one variance or have one each.
+    max_k : int
+    n_init : int
+        Starts of EM (k-means++), of which the likeliest is kept.
+    random_state : int, Generator or None
+        Of the starts.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (k,)
+    means_, variances_ : ndarray of shape (k, d)
+        Of the components, sorted by their means.
+    mean_, variance_ : ndarray of shape (d,)
+        Of the population.
+    path_ : ndarray
+        Log-likelihood before each step of EM; it never falls.
+    bic_ : ndarray
+        BIC of each number of components that was tried.
+
+    References
+    ----------
+    Dempster, Laird and Rubin (1977); Bovy, Hogg and Roweis (2011), Extreme deconvolution, on noisy
+    observations; Arthur and Vassilvitskii (2007), k-means++; Schwarz (1978), BIC.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> theta = rng.normal([[0.0, 5.0]], [[1.0, 2.0]], (500, 2)).ravel()
+    >>> messages = Gaussian(rng.normal(theta, 0.5)[:, None], np.full((1000, 1), 0.25))
+    >>> prior = GaussianMixture(2, random_state=0).fit(messages)
+    >>> prior.weights_.round(2), prior.means_.ravel().round(1)
+    (array([0.49, 0.51]), array([-0.1,  4.9]))
+    """
+
+    max_features: ClassVar[float] = np.inf
+
+    def __init__(
+        self,
+        k: int | Literal["bic"] = "bic",
+        covariance: Literal["spherical", "diag"] = "spherical",
+        *,
+        max_k: int = 10,
+        n_init: int = 8,
+        random_state: Any = None,
+    ):
+        self.k = k
+        self.covariance = covariance
+        self.max_k = max_k
+        self.n_init = n_init
+        self.random_state = random_state
+
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Messages with Gaussian noise; reports that a channel clips or rounds are for Discrete."""
+        parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+        return all(isinstance(part, Gaussian) for part in parts)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, d), shape (k,); infinite at a component of no width."""
+        terms = np.log(self.weights_) - 0.5 * np.log(2 * np.pi) * len(self.mean_)
+        away = (theta[:, None, :] - self.means_) ** 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            heights = -0.5 * (np.log(self.variances_) + away / self.variances_)
+        point = np.where(away == 0, np.inf, -np.inf)
+        return _log_sum(terms + np.where(self.variances_ > 0, heights, point).sum(axis=2))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, d)."""
+        rng = np.random.default_rng(random_state)
+        component = rng.choice(len(self.weights_), size, p=self.weights_)
+        noise = rng.standard_normal((size, len(self.mean_)))
+        return self.means_[component] + np.sqrt(self.variances_[component]) * noise
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        if self.covariance not in ("spherical", "diag"):
+            raise ValueError(f"covariance must be 'spherical' or 'diag'; {self.covariance!r} came.")
+        settled = self._settled(likelihood)
+        settled = join(settled.parts) if isinstance(settled, Joined) else settled
+        rows, counts = settled.compress()
+        assert isinstance(rows, Gaussian)
+        self._say(
+            "Intervals take the fitted mixture as known; where a component has few clients, or its "
+            "spread is small against their noise, they are too short."
+        )
+        d = likelihood.n_features
+        if not len(rows):
+            self._say("No client has data: the population is unknown.", True)
+            self.path_, self.bic_ = np.zeros(1), np.zeros(1)
+            self._set(_Mixture(np.ones(1), np.zeros((1, d)), np.zeros((1, d))), free=0)
+            return
+        # in units of the data, squares stay within range
+        centre = np.average(rows.values, axis=0, weights=counts)
+        unit = np.sqrt(np.average((rows.values - centre) ** 2, axis=0, weights=counts).mean())
+        unit = unit if unit > 0 else 1.0
+        table = _Table.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
+        rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
+
+        def n_free(k: int) -> int:
+            return k * (1 + d + (1 if self.covariance == "spherical" else d)) - 1
+
+        shared, least = self.covariance == "spherical", self._least(table)
+
+        def fit(k: int) -> tuple[_Mixture, NDArray]:
+            """Keep the likeliest of several short runs of EM, and go on until it hardly climbs."""
+            starts = [
+                _climb(table, _start(table, k, shared, least, rng), shared, least, 1e-6, 30)
+                for _ in range(self.n_init if k > 1 else 1)
+            ]
+            best, _ = max(starts, key=lambda run: run[1][-1])
+            return _climb(table, best, shared, least, 1e-7, MOST_STEPS)
+
+        numbers = self._numbers(len({row.tobytes() for row in rows.values}))
+        mixture, _, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
+        mixture, path = _climb(table, mixture, shared, least, 1e-10, MOST_STEPS)
+        path = path - d * counts.sum() * np.log(unit)
+        self.bic_ += 2 * d * counts.sum() * np.log(unit)
+        if len(path) == MOST_STEPS:
+            warnings.warn(
+                f"EM for GaussianMixture stopped after {MOST_STEPS} steps, still gaining.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        self.path_ = path
+        fitted = _Mixture(
+            mixture.weights, centre + unit * mixture.means, unit**2 * mixture.variances
+        )
+        self._set(fitted, free=n_free(len(fitted.weights)))
+
+    def _numbers(self, n_distinct: int) -> range:
+        """Numbers of components to try, no more than there are different values."""
+        name, k = ("max_k", self.max_k) if self.k == "bic" else ("k", self.k)
+        if not isinstance(k, int | np.integer) or k < 1:
+            also = "'bic' or " if name == "k" else ""
+            raise ValueError(f"{name} must be {also}a number >= 1; {k!r} came.")
+        k = min(int(k), n_distinct)
+        return range(1 if self.k == "bic" else k, k + 1)
+
+    def _set(self, mixture: _Mixture, free: int) -> None:
+        order = np.lexsort(mixture.means.T[::-1])
+        self.weights_, self.means_, self.variances_ = (part[order] for part in mixture)
+        self.mean_ = self.weights_ @ self.means_
+        self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
+        self.n_parameters_ = free
+
+    def _least(self, table: _Table) -> NDArray:
+        """Least variance of a component in each column: 0 where there is noise enough."""
+        spread = np.average(table.values**2, axis=0, weights=table.counts)
+        noise = np.median(table.noise[table.level], axis=0)
+        if self.covariance == "spherical":  # columns of one variance are guarded together
+            spread, noise = (np.full_like(x, x.mean()) for x in (spread, noise))
+        return np.maximum(LEAST * spread - noise, 0.0)
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError("GaussianMixture is fitted by its own method.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError("GaussianMixture is fitted by its own method.")
+
+    # Posteriors -------------------------------------------------------------------------------
+
+    def posterior(self, likelihood: Likelihood) -> Posterior:
+        """Mixture of Gaussians for Gaussian messages; quadrature for reports on one coordinate."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Gaussian):
+            return super().posterior(likelihood)
+        return GaussianMixturePosterior(self, likelihood)
+
+    def responsibilities(self, likelihood: Likelihood) -> NDArray:
+        """Probability that each client belongs to each component, shape (n, k)."""
+        joint = self._log_joint(likelihood)
+        # a message that no component makes possible says nothing about which
+        joint[np.isneginf(joint).all(axis=1)] = np.log(self.weights_)
+        return np.exp(joint - _log_sum(joint)[:, None])
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """``log sum_l w_l N(x_i; mu_l, S_l + V_i)``, shape (n,)."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Gaussian):
+            return super().log_marginal(likelihood)
+        return _log_sum(self._log_joint(likelihood))
+
+    def _log_joint(self, likelihood: Likelihood) -> NDArray:
+        assert isinstance(likelihood, Gaussian)
+        noise, level = _levels(likelihood.variances)
+        # a value known exactly, of a component of no width, is to be met almost exactly
+        floor = 1e-12 * self.variance_.max() or 1e-300
+        mixture = _Mixture(self.weights_, self.means_, self.variances_)
+        return _log_joint(likelihood.values, np.maximum(noise, floor), level, mixture)
+
+    def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
+        """Nodes of the likelihood, and of each component."""
+        away = np.sqrt(self.variances_) * np.linspace(-9, 9, 201)
+        own = np.union1d(np.linspace(low, high, self.n_nodes), self.means_ + away)
+        return np.union1d(likelihood.nodes(self.n_nodes), own)[:, None]
+
+    def _log_masses(self, atoms: NDArray) -> NDArray:
+        """Density times width of the cell around each node; a component of no width is one node."""
+        at, sd = atoms, np.sqrt(self.variances_[:, 0])
+        wide = sd > 0
+        away = (at - self.means_[wide, 0]) / sd[wide]
+        heights = np.exp(-0.5 * away**2) / (np.sqrt(2 * np.pi) * sd[wide])
+        masses = np.gradient(at[:, 0]) * (heights @ self.weights_[wide])
+        masses += (at == self.means_[~wide, 0]) @ self.weights_[~wide]
+        with np.errstate(divide="ignore"):
+            return np.log(masses)
+
+
+class _Mixture(NamedTuple):
+    """Weights (k,), centres (k, d) and variances (k, d) of the components."""
+
+    weights: NDArray
+    means: NDArray
+    variances: NDArray
+
+
+class _Table(NamedTuple):
+    """Messages, those of equal noise next to each other."""
+
+    values: NDArray
+    counts: NDArray
+    noise: NDArray  # variances of each level, (n_levels, d)
+    level: NDArray
+    ends: NDArray  # where each level begins, and the last one ends
+
+    @classmethod
+    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _Table:
+        noise, level = _levels(variances)
+        order = np.argsort(level, kind="stable")
+        level = level[order]
+        ends = np.append(np.flatnonzero(np.diff(level, prepend=-1)), len(level))
+        noise = np.broadcast_to(noise, (len(noise), values.shape[1]))
+        return cls(values[order], counts[order], noise, level, ends)
+
+
+def _levels(variances: NDArray) -> tuple[NDArray, NDArray]:
+    """Different rows of variances, and which of them each client has."""
+    noise, level = np.unique(variances, axis=0, return_inverse=True)
+    return noise, level.ravel()
+
+
+def _log_sum(values: NDArray) -> NDArray:
+    """Log of the sum of exponentials of each row."""
+    top = values.max(axis=1)
+    top = np.where(np.isinf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+
+
+def _log_joint(values: NDArray, noise: NDArray, level: NDArray, mixture: _Mixture) -> NDArray:
+    """``log w_l N(x_i; mu_l, S_l + V_i)``, shape (n, k)."""
+    joint = np.empty((len(values), len(mixture.weights)))
+    with np.errstate(divide="ignore"):
+        logs = np.log(mixture.weights)
+    for column, log, mean, variance in zip(joint.T, logs, *mixture[1:], strict=True):
+        total = noise + variance
+        told = np.isfinite(total)
+        height = log - 0.5 * np.log(np.where(told, 2 * np.pi * total, 1.0)).sum(axis=1)
+        precision = np.where(told, 1 / total, 0.0)
+        # logs and quotients of levels only: clients have few different sizes
+        precision = precision[level] if len(noise) > 1 else np.broadcast_to(precision, values.shape)
+        away = values - mean
+        away *= away
+        column[:] = height[level] - 0.5 * np.einsum("ij,ij->i", away, precision)
+    return joint
+
+
+def _start(table: _Table, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
+    """Centres by k-means++, and one variance for all: what noise does not explain around them."""
+    from sklearn.cluster import kmeans_plusplus
+
+    values, counts = table.values, table.counts
+    means, _ = kmeans_plusplus(values, k, sample_weight=counts, random_state=rng)
+    nearest = np.argmin([((values - mean) ** 2).sum(axis=1) for mean in means], axis=0)
+    away = (values - means[nearest]) ** 2
+    around = np.average(away, axis=0, weights=counts)
+    noise = np.average(table.noise[table.level], axis=0, weights=counts)
+    variance = np.maximum(around - noise, 0.1 * around)
+    if shared:
+        variance = np.full_like(variance, variance.mean())
+    variances = np.tile(np.maximum(variance, least), (k, 1))
+    return _Mixture(np.full(k, 1 / k), means, variances)
+
+
+def _climb(
+    table: _Table, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
+) -> tuple[_Mixture, NDArray]:
+    """EM until a step gains less than `tol` of the log-likelihood; returns mixture and path."""
+    path: list[float] = []
+    for _ in range(steps):
+        joint = _log_joint(table.values, table.noise, table.level, mixture)
+        evidence = _log_sum(joint)
+        path.append(float(table.counts @ evidence))
+        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + abs(path[-1])):
+            break
+        joint -= evidence[:, None]
+        expected = table.counts[:, None] * np.exp(joint)
+        mixture = _maximised(table, mixture, expected, shared, least)
+    return mixture, np.array(path)
+
+
+def _maximised(
+    table: _Table, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
+) -> _Mixture:
+    """Weights, centres and variances given how many clients each component is expected to have."""
+    from scipy.sparse import csr_array
+
+    total = expected.sum(axis=0)
+    means, variances = mixture.means.copy(), mixture.variances.copy()
+    for j in np.flatnonzero(total > 1e-9 * total.sum()):
+        away = table.values - means[j]
+        # a row for each level: sums are sparse products
+        own = csr_array((expected[:, j], np.arange(len(away)), table.ends))
+        n, first = own.sum(axis=1)[:, None], own @ away
+        away *= away
+        second = own @ away
+        shift, variances[j] = _component(n, first, second, table.noise, variances[j], shared, least)
+        means[j] += shift
+    return _Mixture(total / total.sum(), means, variances)
+
+
+def _component(
+    n: NDArray,
+    first: NDArray,
+    second: NDArray,
+    noise: NDArray,
+    variance: NDArray,
+    shared: bool,
+    least: NDArray,
+) -> tuple[NDArray, NDArray]:
+    """Raise the expected log-likelihood of one component.
+
+    Parameters
+    ----------
+    n : ndarray of shape (n_levels, 1)
+        Expected clients of each level of noise.
+    first, second : ndarray of shape (n_levels, d)
+        Their sums of distances from the centre so far, and of squares of these.
+    noise : ndarray of shape (n_levels, d)
+    variance, least : ndarray of shape (d,)
+        So far, and at least.
+    shared : bool
+        Whether columns have one variance.
+
+    Returns
+    -------
+    shift, variance : ndarray of shape (d,)
+    """
+
+    def columns(sums: NDArray) -> NDArray:
+        return np.full_like(sums, sums.sum()) if shared else sums
+
+    for _ in range(min(len(noise), 3)):  # with one level, one step arrives
+        precision = 1 / (noise + variance)
+        shift = (first * precision).sum(axis=0) / (n * precision).sum(axis=0)
+        square = np.maximum(second - 2 * first * shift + n * shift**2, 0.0)
+
+        def height(variance: NDArray, square: NDArray = square) -> NDArray:
+            total = noise + variance
+            return -columns((n * np.log(total) + square / total).sum(axis=0))
+
+        slope = columns((precision**2 * square - n * precision).sum(axis=0))
+        scored = variance + slope / columns((n * precision**2).sum(axis=0))
+        scored = np.maximum(scored, least)
+        # with theta missing too, EM cannot lose
+        sure = variance + variance**2 * slope / columns(np.broadcast_to(n.sum(), variance.shape))
+        better = height(scored) >= height(variance)
+        variance = np.where(better, scored, np.maximum(sure, least))
+    return shift, variance
+
+
+class GaussianMixturePosterior(Posterior):
+    """``sum_l r_il N(m_il, diag(a_il V_i))``, a mixture of Gaussians for each client.
+
+    With ``a_il = S_l / (S_l + V_i)``, ``m_il = mu_l + a_il (x_i - mu_l)`` and ``r_il`` the client's
+    responsibilities. The fitted population is taken as known.
+
+    Parameters
+    ----------
+    prior : GaussianMixture
+    likelihood : Gaussian of n clients
+    """
+
+    def __init__(self, prior: GaussianMixture, likelihood: Gaussian):
+        self.likelihood = likelihood
+        self.responsibilities = prior.responsibilities(likelihood)
+        self._means, self._variances = prior.means_, prior.variances_
+        mean = sum(share * mean for share, mean, _ in self._components())
+        known = likelihood.exact
+        self.mean = mean if known is None else np.where(np.isnan(known), mean, known)
+        square = sum(
+            share * (sd**2 + (mean - self.mean) ** 2) for share, mean, sd in self._components()
+        )
+        self.sd = np.sqrt(square)
+
+    def _components(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Responsibility (n, 1), mean and sd (n, d) of each component."""
+        values = self.likelihood.values
+        noise = np.broadcast_to(self.likelihood.variances, values.shape)
+        for share, mean, variance in zip(
+            self.responsibilities.T, self._means, self._variances, strict=True
+        ):
+            # a value known exactly is itself, whatever the component
+            total = np.where(noise > 0, noise + variance, 1.0)
+            own = np.where(noise > 0, variance / total, 1.0)
+            sd = np.sqrt(np.where(noise > 0, variance * (1 - own), 0.0))
+            yield share[:, None], np.where(noise > 0, mean + own * (values - mean), values), sd
+
+    def prob_below(self, threshold: float | NDArray) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+        return sum(
+            share * _normal_cdf(threshold, mean, sd) for share, mean, sd in self._components()
+        )
+
+    def _quantile(self, q: float) -> NDArray:
+        """Bisect between the least and the largest quantile of the components."""
+        from scipy.special import ndtri
+
+        low, high = np.full(self.mean.shape, np.inf), np.full(self.mean.shape, -np.inf)
+        for _, mean, sd in self._components():
+            with np.errstate(invalid="ignore"):
+                at = np.where(sd > 0, mean + sd * ndtri(q), mean)
+            low, high = np.minimum(low, at), np.maximum(high, at)
+        for _ in range(60):
+            middle = low + (high - low) / 2 if 0 < q < 1 else low
+            enough = self.prob_below(middle) >= q - 1e-15
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw whole parameters, coordinates together, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+        below = np.cumsum(self.responsibilities, axis=1)[:, :-1]
+        picked = (rng.random((size, len(self), 1)) > below).sum(axis=2)
+        draws = rng.standard_normal((size, *self.mean.shape))
+        result = np.empty_like(draws)
+        for j, (_, mean, sd) in enumerate(self._components()):
+            result = np.where((picked == j)[:, :, None], mean + sd * draws, result)
+        return result
+
+
+def _normal_cdf(x: NDArray | float, mean: NDArray, sd: NDArray) -> NDArray:
+    """Probability of at most x, also where there is no spread."""
+    from scipy.special import ndtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(sd > 0, ndtr((x - mean) / sd), x >= mean)

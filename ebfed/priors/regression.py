@@ -1,0 +1,304 @@
+"""Populations whose mean depends on covariates: ``w_i' beta`` for client i.
+
+`Normal` takes the linear predictor for the mean itself, `Beta` for its logit. Inside, covariates
+are centred at the average client and scaled, so that the units they come in do not matter; what is
+kept is the predictor at average covariates and the slopes. `RegressionTable` is to messages with
+covariates what `Table` is to those without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import number_integers
+from ebfed.likelihoods import Gaussian
+from ebfed.priors.variance_components import Profile, Table, informative
+
+__all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
+
+
+def check_covariates(covariates: NDArray, names: list[str] | None = None) -> None:
+    """Raise a ValueError if coefficients of these covariates and an intercept are not determined.
+
+    Parameters
+    ----------
+    covariates : ndarray of shape (n, k)
+        Of the clients with data.
+    names : list of k str, optional
+        What to call them; ``w0``, ``w1``, … if None.
+
+    Examples
+    --------
+    >>> check_covariates(np.array([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0], [5.0, 10.0]]), ["a", "b"])
+    Traceback (most recent call last):
+    ValueError: population has collinear columns: 'a', 'b'; leave one of them out.
+    """
+    n, k = covariates.shape
+    if not np.isfinite(covariates).all():
+        raise ValueError("population must be finite numbers, none missing.")
+    shown = [repr(name) for name in (names or [f"w{j}" for j in range(k)])]
+    if n < k + 2:
+        raise ValueError(
+            f"population has {k} columns for {n} groups with data; an intercept, a coefficient for "
+            f"each column and a spread need at least {k + 2} groups."
+        )
+    centred = covariates - covariates.mean(axis=0)
+    size = np.abs(centred).max(axis=0)
+    constant = np.flatnonzero(size <= 1e-13 * np.abs(covariates).max(axis=0))
+    if len(constant):
+        raise ValueError(
+            f"population has constant columns: {', '.join(shown[j] for j in constant)}; an "
+            "intercept is always included."
+        )
+    _, sizes, axes = np.linalg.svd(centred / size / np.sqrt(n), full_matrices=False)
+    free = axes[sizes < 1e-10 * sizes.max(initial=0.0)]
+    if len(free):
+        involved = np.flatnonzero((np.abs(free) > 1e-6).any(axis=0))
+        raise ValueError(
+            f"population has collinear columns: {', '.join(shown[j] for j in involved)}; leave "
+            "one of them out."
+        )
+
+
+@dataclass(frozen=True)
+class Design:
+    """Covariates with an intercept, made ready for fitting.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (n, 1 + k)
+        Ones, and covariates centred and scaled.
+    centre, scale : ndarray of shape (k,)
+    """
+
+    matrix: NDArray
+    centre: NDArray
+    scale: NDArray
+
+    @classmethod
+    def of(cls, covariates: NDArray, told: NDArray) -> Self:
+        """Centre and scale by the clients that say something, a mask of shape (n,)."""
+        check_covariates(covariates[told])
+        centre = covariates[told].mean(axis=0)
+        scale = (covariates[told] - centre).std(axis=0)
+        ones = np.ones((len(covariates), 1))
+        return cls(np.hstack([ones, (covariates - centre) / scale]), centre, scale)
+
+
+class WithCovariates:
+    """What the priors share whose predictor is linear in covariates.
+
+    Attributes
+    ----------
+    slopes_ : ndarray of shape (k, d) or None
+        None where the population was fitted without covariates.
+    predictor_ : ndarray of shape (d,)
+        Linear predictor of a client with average covariates.
+    covariates_mean_ : ndarray of shape (k,)
+        The average covariates.
+    coefficients_covariance_ : ndarray of shape (d, 1 + k, 1 + k)
+        Sampling covariance of `predictor_` and `slopes_`, for each column.
+    """
+
+    takes_covariates: ClassVar[bool] = True
+
+    mean_: NDArray
+    slopes_: NDArray | None
+    predictor_: NDArray
+    covariates_mean_: NDArray
+    coefficients_covariance_: NDArray
+
+    def _learn_coefficients(self, design: Design, profiles: Sequence[Any], scale: NDArray) -> None:
+        """Take over, for each column, coefficients of the scaled design and their covariance."""
+        unit = np.concatenate(([1.0], design.scale))
+        coefficients = np.array([profile.coefficients for profile in profiles]) / unit
+        self.predictor_, self.slopes_ = coefficients[:, 0], coefficients[:, 1:].T
+        self.covariates_mean_ = design.centre
+        covariances = np.array([profile.covariance for profile in profiles])
+        self.coefficients_covariance_ = scale[:, None, None] * covariances / np.outer(unit, unit)
+
+    def _predict(self, covariates: Any) -> tuple[NDArray, NDArray]:
+        """Linear predictor of clients with these covariates and its variance, (n, d) each."""
+        if self.slopes_ is None:
+            raise ValueError("the population was fitted without covariates.")
+        shape = np.shape(covariates)
+        if len(shape) != 2 or shape[1] != len(self.slopes_):
+            raise ValueError(f"covariates must have shape (n, {len(self.slopes_)}); {shape} came.")
+        away = np.asarray(covariates, float) - self.covariates_mean_
+        rows = np.hstack([np.ones((len(away), 1)), away])
+        variance = np.einsum("ni,dij,nj->nd", rows, self.coefficients_covariance_, rows)
+        return self.predictor_ + away @ self.slopes_, variance
+
+    def _check_clients(self) -> None:
+        """Refuse likelihoods that need one population for all clients."""
+        if self.mean_.ndim > 1:
+            raise TypeError("populations of covariates serve Gaussian messages and counts only.")
+
+    @property
+    def coefficients_(self) -> NDArray:
+        """Intercept and coefficients, shape (1 + k, d)."""
+        if self.slopes_ is None:
+            raise AttributeError("the population was fitted without covariates.")
+        return np.vstack([self.predictor_ - self.covariates_mean_ @ self.slopes_, self.slopes_])
+
+    @property
+    def coefficient_errors_(self) -> NDArray:
+        """Standard errors of `coefficients_`, shape (1 + k, d)."""
+        move = np.eye(1 + len(self.covariates_mean_))
+        move[0, 1:] = -self.covariates_mean_
+        moved = move @ self.coefficients_covariance_ @ move.T
+        return np.sqrt(np.diagonal(moved, axis1=1, axis2=2)).T
+
+
+@dataclass
+class RegressionProfile(Profile):
+    """Best coefficients given the ratio of variances; `covariance` is theirs, over the scale."""
+
+    coefficients: NDArray
+    covariance: NDArray
+    log_information: float
+    slope_log_information: float
+
+    @property
+    def mean_variance(self) -> float:
+        """Sampling variance of the mean at average covariates, over the scale."""
+        return float(self.covariance[0, 0])
+
+    @property
+    def log_weight(self) -> float:
+        """``log |W' V^-1 W|``."""
+        return self.log_information
+
+    @property
+    def slope_log_weight(self) -> float:
+        """Its slope."""
+        return self.slope_log_information
+
+
+@dataclass
+class RegressionTable(Table):
+    """One coordinate's messages beside their covariates, those of equal variance rotated together.
+
+    The triangular factor of the rows ``[w_i, x_i]`` of all messages of one variance has the same
+    squares and products, in at most ``k + 2`` rows. So a step of the optimiser costs no more than
+    the number of different group sizes, and no digit is lost to sums of squares.
+
+    Attributes
+    ----------
+    variances, means : ndarray of shape (r,)
+        Of the rows left, values less `shift`.
+    counts : ndarray of shape (r,)
+        How many messages: of each variance, all are counted in the first of its rows.
+    matrix : ndarray of shape (r, 1 + k)
+    shift : float
+    """
+
+    matrix: NDArray = None  # type: ignore[assignment]
+    shift: float = 0.0
+
+    @classmethod
+    def beside(cls, likelihood: Gaussian, column: int, noisy: bool, design: Design) -> Self:
+        """Rotate the messages of one column and their rows of the design."""
+        told, variances, values, scatter, degrees = informative(likelihood, column, noisy)
+        shift = float(values.mean())
+        rows = np.column_stack([design.matrix[told], values - shift])
+        codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
+        sizes = np.bincount(codes)
+        if len(first) < len(rows):
+            order = np.argsort(codes, kind="stable")
+            blocks = np.split(rows[order], np.cumsum(sizes)[:-1])
+            blocks = [_triangle(x) if len(x) > x.shape[1] else x for x in blocks]
+            rows, lengths = np.concatenate(blocks), np.array([len(x) for x in blocks])
+        else:
+            rows, lengths = rows[np.argsort(codes)], np.ones(len(first), int)
+        counts = np.zeros(len(rows))
+        counts[np.cumsum(lengths) - lengths] = sizes
+        spread = np.repeat(variances[first], lengths)
+        nothing = np.zeros(len(rows))
+        return cls(
+            spread,
+            counts,
+            rows[:, -1],
+            nothing,
+            scatter,
+            degrees,
+            matrix=rows[:, :-1],
+            shift=shift,
+        )
+
+    @property
+    def n_means(self) -> int:
+        """Number of coefficients."""
+        return self.matrix.shape[1]
+
+    def profile(self, ratio: float) -> RegressionProfile:
+        """Evaluate coefficients, residual sum of squares and slopes, by weighted least squares."""
+        total = self.variances + ratio
+        total = total if total.any() else np.ones_like(total)
+        fit = _least_squares(self.matrix, self.means, total)
+        coefficients = fit.coefficients.copy()
+        coefficients[0] += self.shift
+        return RegressionProfile(
+            mean=float(coefficients[0]),
+            weight=np.nan,
+            information=0.5 * float((self.counts / total**2).sum()),
+            quadratic=float((fit.squares / total).sum()),
+            log_det=float(self.counts @ np.log(total)),
+            slope_det=float((self.counts / total).sum()),
+            slope_quadratic=-float((fit.squares / total**2).sum()),
+            slope_weight=np.nan,
+            coefficients=coefficients,
+            covariance=fit.covariance,
+            log_information=fit.log_information,
+            slope_log_information=-float((fit.leverage / total).sum()),
+        )
+
+    def largest_square(self) -> float:
+        """Bound on a squared deviation from the regression."""
+        return float(
+            _least_squares(self.matrix, self.means, np.ones(len(self.means))).squares.sum()
+        )
+
+    def excess(self, scale: float) -> tuple[float, float]:
+        """Residual sum of squares beyond what noise explains, and what a unit of variance adds."""
+        noiseless = not self.variances.all()
+        variances = np.ones_like(self.variances) if noiseless else self.variances
+        fit = _least_squares(self.matrix, self.means, variances)
+        noise = 0.0 if noiseless else scale * (self.size - self.n_means)
+        unit = (self.counts / variances).sum() - (fit.leverage / variances).sum()
+        return float((fit.squares / variances).sum()) - noise, float(unit)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    coefficients: NDArray
+    covariance: NDArray
+    log_information: float
+    squares: NDArray
+    leverage: NDArray
+
+
+def _least_squares(matrix: NDArray, values: NDArray, variances: NDArray) -> _Fit:
+    """Weighted least squares by the triangular factor of the weighted rows."""
+    p, root = matrix.shape[1], np.sqrt(variances)[:, None]
+    factor = _triangle(np.hstack([matrix, values[:, None]]) / root)
+    upper = factor[:p, :p]
+    inverse = np.linalg.inv(upper)
+    coefficients = inverse @ factor[:p, p]
+    return _Fit(
+        coefficients,
+        inverse @ inverse.T,
+        2 * float(np.log(np.abs(np.diag(upper))).sum()),
+        (values - matrix @ coefficients) ** 2,
+        ((matrix / root @ inverse) ** 2).sum(axis=1),
+    )
+
+
+def _triangle(rows: NDArray) -> NDArray:
+    """Triangular factor: fewer rows with the same squares and products."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))

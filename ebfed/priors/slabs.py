@@ -1,0 +1,112 @@
+"""Symmetric families of one scale around zero: what a slab, or a population, is made of.
+
+For each: its density and distribution function, its draws, and what Gaussian noise of variance s2
+makes of it. With u the message less the mode, `log_ratio` is that of the density of u to the
+density ``N(u; 0, s2)`` it has where theta is the mode itself; `parts` are the pieces of the
+posterior of theta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import laplace_slab, normal_slab
+
+__all__ = ["LaplaceSlab", "NormalSlab", "Parts", "Slab"]
+
+Parts = list[tuple[NDArray, NDArray, NDArray, NDArray, int]]
+"""Share, anchor less mode, scale, start and side of each piece; see `mixture_below`."""
+
+
+class NormalSlab:
+    """``N(0, scale**2)``."""
+
+    square: ClassVar[float] = 1.0  # variance at scale 1
+    fit: ClassVar[Callable[..., NDArray]] = staticmethod(normal_slab)
+
+    @staticmethod
+    def logpdf(u: NDArray, scale: NDArray) -> NDArray:
+        """Log-density."""
+        return -0.5 * (np.log(2 * np.pi * scale**2) + (u / scale) ** 2)
+
+    @staticmethod
+    def cdf(u: NDArray, scale: NDArray) -> NDArray:
+        """Distribution function."""
+        from scipy.special import ndtr
+
+        return ndtr(u / scale)
+
+    @staticmethod
+    def sample(size: int, rng: np.random.Generator) -> NDArray:
+        """Draws at scale 1."""
+        return rng.standard_normal(size)
+
+    @staticmethod
+    def log_ratio(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
+        """``log N(u; 0, s2 + scale**2) / N(u; 0, s2)``."""
+        total = s2 + scale**2
+        return 0.5 * (np.log(s2 / total) + u**2 / s2 * (scale**2 / total))
+
+    @staticmethod
+    def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:
+        """One normal: the conjugate posterior."""
+        share = scale**2 / (scale**2 + s2)
+        one, zero = np.ones(u.shape), np.zeros(u.shape)
+        return [(one, share * u, np.sqrt(share * s2), zero, 0)]
+
+
+class LaplaceSlab:
+    """Double exponential, density ``exp(-|theta| / scale) / (2 scale)``."""
+
+    square: ClassVar[float] = 2.0
+    fit: ClassVar[Callable[..., NDArray]] = staticmethod(laplace_slab)
+
+    @staticmethod
+    def logpdf(u: NDArray, scale: NDArray) -> NDArray:
+        """Log-density."""
+        return -np.log(2 * scale) - np.abs(u) / scale
+
+    @staticmethod
+    def cdf(u: NDArray, scale: NDArray) -> NDArray:
+        """Distribution function."""
+        tail = 0.5 * np.exp(-np.abs(u) / scale)
+        return np.where(u > 0, 1 - tail, tail)
+
+    @staticmethod
+    def sample(size: int, rng: np.random.Generator) -> NDArray:
+        """Draws at scale 1."""
+        return rng.laplace(size=size)
+
+    @staticmethod
+    def log_ratio(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
+        """``log (k / 2) (R(k - z) + R(k + z))``: k = s / scale, z = u / s, R Mills' ratio."""
+        s = np.sqrt(s2)
+        k, z = s / scale, np.abs(u) / s
+        return np.log(k / 2) + np.logaddexp(_log_mills(k - z), _log_mills(k + z))
+
+    @staticmethod
+    def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:
+        """Two half-line normals, ``N(u - s2 / scale, s2)`` above 0 and its mirror below."""
+        from scipy.special import expit
+
+        s = np.sqrt(s2)
+        above, below = s / scale - u / s, s / scale + u / s
+        share = expit(_log_mills(above) - _log_mills(below))
+        zero = np.zeros(u.shape)
+        return [(share, zero, s, above, 1), (1 - share, zero, s, below, -1)]
+
+
+Slab = type[NormalSlab] | type[LaplaceSlab]
+
+
+def _log_mills(t: NDArray) -> NDArray:
+    """Log of Mills' ratio ``(1 - Phi(t)) / phi(t)``."""
+    from scipy.special import erfcx, log_ndtr
+
+    low = 0.5 * t**2 + 0.5 * np.log(2 * np.pi) + log_ndtr(-t)
+    high = np.log(np.sqrt(np.pi / 2) * erfcx(np.maximum(t, -5) / np.sqrt(2)))
+    return np.where(t < -5, low, high)

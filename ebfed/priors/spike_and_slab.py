@@ -1,0 +1,221 @@
+"""A point at the mode and one slab around it: maximum likelihood of weight, scale and mode."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.priors.base import relative_likelihoods
+from ebfed.priors.search import maximise
+from ebfed.priors.slabs import Slab
+from ebfed.priors.symmetric import Symmetric, cells
+
+__all__ = ["SpikeAndSlab"]
+
+THIN = 2000  # clients among whom a start is sought; all of them are climbed on
+
+
+class SpikeAndSlab(Symmetric):
+    """Population ``pi0 delta(mode) + (1 - pi0) g((theta - mode) / scale) / scale``.
+
+    Starts are the peaks of the marginal likelihood over a grid of modes, scales and weights; from
+    the best of them Newton steps climb it, with analytic derivatives where messages are Gaussian.
+    All mass at the mode is a normal answer, and so is none.
+
+    Attributes
+    ----------
+    pi0_, scale_ : float
+    """
+
+    spike: ClassVar[bool] = True  # whether there is a point at all
+
+    pi0_: float
+    scale_: float
+
+    def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
+        whole = self._surface(rows, counts)
+        thinner = [whole]  # a tenth of the clients, a hundredth, …
+        for step in 10 ** np.arange(1, np.log10(max(len(rows) / THIN, 1)) + 1, dtype=int):
+            thinner.append(self._surface(rows.take(slice(None, None, step)), counts[::step]))
+        rough = thinner.pop()
+        free = np.array([self.spike, True, self.mode is None])
+        modes = whole.modes if self.mode is None else np.array([float(self.mode)])
+        weights = np.geomspace(1 / len(rows), 1, 8) if self.spike else np.ones(1)
+        climbs = [
+            rough.climb(start, free, whole)
+            for mode in modes
+            for start in rough.peaks(mode, weights, whole.scales(mode))
+        ]
+        best = max(climbs, key=rough.value)
+        for each in reversed(thinner):
+            best = each.climb(best, free, whole)
+        null = whole.centre if self.mode is None else modes[0]
+        weight, scale, mode = best[0], np.exp(best[1]), best[2]
+        if whole.value(best) <= whole.null(null) + 1e-9:
+            weight, scale, mode = 0.0, 0.0, null
+        self.pi0_, self.scale_ = float(1 - weight), float(scale)
+        parts = np.array([self.pi0_, weight]), np.array([0.0, scale])
+        self._set(mode, *parts, int(free.sum()))
+
+    def _surface(self, rows: Likelihood, counts: NDArray) -> _Surface:
+        if isinstance(rows, Gaussian):
+            return _OfMessages(self.slab, rows)
+        return _OfReports(self.slab, rows, counts)
+
+
+class _Surface(ABC):
+    """Log marginal likelihood at points (weight of the slab, log of its scale, mode).
+
+    Attributes
+    ----------
+    unit : float
+        A typical error of a message; slabs are sought down to a hundredth of the `smallest`.
+    modes : ndarray
+        Where to look for the mode.
+    centre : float
+        The likeliest mode if all mass is there.
+    ends : tuple of float
+        Of the data.
+    """
+
+    smooth: ClassVar[bool] = False
+
+    unit: float
+    smallest: float
+    modes: NDArray
+    centre: float
+    ends: tuple[float, float]
+
+    @abstractmethod
+    def value(self, point: NDArray) -> float: ...
+
+    @abstractmethod
+    def null(self, mode: float) -> float:
+        """Value where all mass is at the mode."""
+
+    @abstractmethod
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
+        """Likelihood of each client under slabs, over that under the spike, less 1; and counts."""
+
+    def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
+        """Slope and second derivatives, where `smooth`; else differences serve."""
+        raise NotImplementedError
+
+    def scales(self, mode: float) -> NDArray:
+        """Scales that a slab around this mode may have."""
+        reach = 2 * max(self.ends[1] - mode, mode - self.ends[0], self.smallest)
+        return np.geomspace(self.smallest, reach, int(2 + 2 * np.log2(reach / self.smallest)))
+
+    def peaks(self, mode: float, weights: NDArray, scales: NDArray) -> list[NDArray]:
+        """Points where the likelihood, at the best of the weights, peaks over scales."""
+        gains, counts = self.gains(mode, scales)
+        heights = np.array([counts @ np.log1p(weight * gains) for weight in weights])
+        profile = np.concatenate(([-np.inf], heights.max(axis=0), [-np.inf]))
+        tops = np.flatnonzero((profile[1:-1] >= profile[:-2]) & (profile[1:-1] > profile[2:]))
+        best = weights[heights[:, tops].argmax(axis=0)]
+        return [np.array([w, np.log(s), mode]) for w, s in zip(best, scales[tops], strict=True)]
+
+    def climb(self, start: NDArray, free: NDArray, whole: _Surface) -> NDArray:
+        """Maximum above a start, over the coordinates that are free, within the range of all."""
+        units = np.array([1.0, 1.0, whole.unit if free[2] else 1.0])
+        scales = whole.scales(start[2])
+        low = np.array([1e-12, np.log(scales[0] / 100), whole.ends[0]])
+        high = np.array([1.0, np.log(scales[-1]), whole.ends[1]])
+
+        def full(x: NDArray) -> NDArray:
+            point = start.copy()
+            point[free] = x * units[free]
+            return point
+
+        def derivatives(x: NDArray) -> tuple[NDArray, NDArray]:
+            slope, bend = self.derivatives(full(x))
+            return (slope * units)[free], (bend * np.outer(units, units))[np.ix_(free, free)]
+
+        x, _ = maximise(
+            lambda x: self.value(full(x)),
+            (start / units)[free],
+            (low / units)[free],
+            (high / units)[free],
+            derivatives if self.smooth else None,
+        )
+        return full(x)
+
+
+class _OfMessages(_Surface):
+    """Gaussian messages: everything in closed form."""
+
+    smooth: ClassVar[bool] = True
+
+    def __init__(self, slab: Slab, rows: Gaussian):
+        self.slab, self.x, self.s2 = slab, *map(np.ravel, (rows.values, rows.variances))
+        self.smallest = np.sqrt(self.s2.min()) / 10
+        self.ends = self.x.min(), self.x.max()
+        self._at = lru_cache(maxsize=4)(
+            lambda weight, log_scale, mode: slab.fit(
+                self.x, self.s2, weight, np.exp(log_scale), mode
+            )
+        )
+
+    @cached_property
+    def unit(self) -> float:  # type: ignore[override]
+        return float(np.sqrt(np.median(self.s2)))
+
+    @cached_property
+    def modes(self) -> NDArray:  # type: ignore[override]
+        return np.quantile(self.x, [0.5, 0.1, 0.3, 0.7, 0.9], method="nearest")
+
+    @cached_property
+    def centre(self) -> float:  # type: ignore[override]
+        return float((self.x / self.s2).sum() / (1 / self.s2).sum())
+
+    def value(self, point: NDArray) -> float:
+        return float(self._at(*point)[0])
+
+    def null(self, mode: float) -> float:
+        return -0.5 * float(((self.x - mode) ** 2 / self.s2).sum())
+
+    def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
+        figures = self._at(*point)
+        return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
+
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
+        logs = self.slab.log_ratio((self.x - mode)[:, None], self.s2[:, None], scales)
+        return np.expm1(np.minimum(logs, 600.0)), np.ones(len(self.x))
+
+
+class _OfReports(_Surface):
+    """Reports of a channel: slabs by quadrature, the spike as it is."""
+
+    def __init__(self, slab: Slab, rows: Likelihood, counts: NDArray):
+        self.slab, self.rows, self.counts = slab, rows, counts
+        self.nodes = rows.nodes(Symmetric.n_nodes)
+        self.at_nodes, self.scale = relative_likelihoods(rows.logpdf(self.nodes[:, None]))
+        self.ends = self.nodes[0], self.nodes[-1]
+        self.unit = self.smallest = (self.nodes[-1] - self.nodes[0]) / 100
+        self.modes = np.quantile(self.nodes, [0.5, 0.3, 0.7], method="nearest")
+        self.centre = self.nodes[np.argmax(counts @ np.log(self.at_nodes + 1e-300))]
+
+    def _spike(self, mode: float) -> NDArray:
+        return np.exp(self.rows.logpdf(np.array([[mode]]))[:, 0] - self.scale)
+
+    def _slabs(self, mode: float, scales: NDArray) -> NDArray:
+        return self.at_nodes @ cells(self.slab, self.nodes, mode, scales)
+
+    def value(self, point: NDArray) -> float:
+        weight, log_scale, mode = point
+        slab = self._slabs(mode, np.exp([log_scale]))[:, 0]
+        likelihood = (1 - weight) * self._spike(mode) + weight * slab
+        return float(self.counts @ np.log(likelihood))
+
+    def null(self, mode: float) -> float:
+        with np.errstate(divide="ignore"):
+            return float(self.counts @ np.log(self._spike(mode)))
+
+    def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
+        spike = np.maximum(self._spike(mode), 1e-200)[:, None]
+        return self._slabs(mode, scales) / spike - 1, self.counts

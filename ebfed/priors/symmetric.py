@@ -1,0 +1,173 @@
+"""Populations symmetric around one mode: scale mixtures of normals or of Laplaces."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.priors.base import Prior
+from ebfed.priors.mixture_posterior import Components, MixturePosterior
+from ebfed.priors.posterior import Posterior
+from ebfed.priors.slabs import NormalSlab, Slab
+
+__all__ = ["Symmetric"]
+
+
+class Symmetric(Prior):
+    """Population ``sum_k weights[k] g((theta - mode) / scales[k]) / scales[k]``.
+
+    g is the density of the `slab`; a scale of zero is a point at the mode. A subclass estimates
+    mode, weights and scales in `_fit_parts`; everything else is here, in closed form for Gaussian
+    messages and by quadrature for others.
+
+    Attributes
+    ----------
+    mode_ : float
+    weights_, scales_ : ndarray of shape (k,)
+        Scales increase.
+    """
+
+    n_nodes: ClassVar[int] = 1000  # a point has no smooth density, so that nodes stand for cells
+    slab: ClassVar[Slab] = NormalSlab
+
+    mode: float | None
+    mode_: float
+    weights_: NDArray
+    scales_: NDArray
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        if self.mode is not None and not np.isfinite(self.mode):
+            raise ValueError(f"mode must be finite; {self.mode!r} came.")
+        rows = self._settled(likelihood)
+        if isinstance(rows, Gaussian):
+            told = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
+            rows, counts = (rows if told.all() else rows.take(told)), np.ones(told.sum())
+        else:
+            rows, counts = rows.compress()
+        if len(rows):
+            self._fit_parts(rows, counts)
+        else:
+            self._say("No client has data: the population is unknown.", True)
+            self._set(self.mode or 0.0, np.ones(1), np.zeros(1), 0)
+
+    @abstractmethod
+    def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
+        """Estimate mode, weights and scales from clients that say something."""
+
+    def _set(self, mode: float, weights: NDArray, scales: NDArray, free: int) -> None:
+        kept = weights > 0
+        self.mode_, self.weights_, self.scales_ = float(mode), weights[kept], scales[kept]
+        self.mean_ = np.array([self.mode_])
+        self.variance_ = self.slab.square * np.array([self.weights_ @ self.scales_**2])
+        self.n_parameters_ = free
+        if not self.variance_[0] > 0:
+            self._say(
+                "The population is a point: clients differ no more than their noise explains, and "
+                "every estimate is the mode."
+            )
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, 1), shape (k,); at the mode, log of a point's mass."""
+        u = theta - self.mode_
+        positive = self.scales_ > 0
+        with np.errstate(divide="ignore"):
+            density = np.exp(self.slab.logpdf(u, self.scales_[positive])) @ self.weights_[positive]
+            mass = self.weights_[~positive].sum()
+            return np.log(np.where((u[:, 0] == 0) & (mass > 0), mass, density))
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, 1)."""
+        rng = np.random.default_rng(random_state)
+        scales = rng.choice(self.scales_, size, p=self.weights_ / self.weights_.sum())
+        return (self.mode_ + scales * self.slab.sample(size, rng))[:, None]
+
+    def posterior(self, likelihood: Likelihood) -> Posterior:
+        """Mixture of points, normals and half-line normals; by quadrature for other messages."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Gaussian):
+            return super().posterior(likelihood)
+        return MixturePosterior(self._components, len(self.scales_), likelihood)
+
+    def _components(self, likelihood: Gaussian) -> Components:
+        x, s2 = likelihood.values[:, 0], likelihood.variances[:, 0]
+        told, exact = np.isfinite(s2), s2 == 0
+        # without a message (a very poor one) the posterior is the population
+        poor = 1e18 * (self.scales_[-1] ** 2 or 1.0)
+        s2 = np.where(told, np.where(exact, 1.0, s2), poor)
+        u = np.where(told & ~exact, x - self.mode_, 0.0)
+        logs = log_ratios(self.slab, u, s2, self.scales_)
+        logs += np.log(self.weights_)[:, None]
+        logs -= logs.max(axis=0)
+        joint = np.exp(logs, out=logs)
+        joint /= joint.sum(axis=0)
+        one, zero = np.ones(len(u)), np.zeros(len(u))
+        columns: list[tuple[NDArray, NDArray, NDArray, NDArray]] = []
+        sides = []
+        for weight, scale in zip(joint, self.scales_, strict=True):
+            parts = self.slab.parts(u, s2, scale) if scale > 0 else [(one, zero, zero, zero, 0)]
+            for share, anchor, spread, start, side in parts:
+                columns.append((weight * share, self.mode_ + anchor, spread, start))
+                sides.append(side)
+        weights, anchors, scales, starts = map(np.stack, zip(*columns, strict=True))
+        anchors[:, exact], scales[:, exact] = x[exact], 0.0
+        weights[:, exact] = np.arange(len(weights))[:, None] == 0
+        return Components(weights, anchors, scales, starts, np.array(sides))
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Log-density of each message, shape (n,); of parameters seen exactly, that of `logpdf`."""
+        from scipy.special import logsumexp
+
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Gaussian):
+            return super().log_marginal(likelihood)
+        u, s2 = likelihood.values[:, 0] - self.mode_, likelihood.variances[:, 0]
+        exact = s2 == 0
+        told = np.isfinite(s2) & ~exact
+        out = np.zeros(len(u))
+        logs = log_ratios(self.slab, u[told], s2[told], self.scales_)
+        out[told] = logsumexp(logs, axis=0, b=self.weights_[:, None])
+        out[told] -= 0.5 * (np.log(2 * np.pi * s2[told]) + u[told] ** 2 / s2[told])
+        out[exact] = self.logpdf(likelihood.values[exact])
+        return out
+
+    def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
+        """Nodes, the mode among them, and the exact mass in the cell of each."""
+        if not self.variance_[0] > 0:
+            return self.mean_[None], np.zeros(1)
+        nodes = np.union1d(self._nodes(likelihood, *self._range()), self.mode_)
+        positive = self.scales_ > 0
+        slabs = cells(self.slab, nodes, self.mode_, self.scales_[positive])
+        masses = slabs @ self.weights_[positive]
+        masses[np.searchsorted(nodes, self.mode_)] += self.weights_[~positive].sum()
+        with np.errstate(divide="ignore"):
+            return nodes[:, None], np.log(masses)
+
+    def _range(self) -> tuple[float, float]:
+        reach = 9 * np.sqrt(self.slab.square) * self.scales_[-1]
+        return self.mode_ - reach, self.mode_ + reach
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
+
+
+def log_ratios(slab: Slab, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
+    """Log-density of each message under each component, less that under a point, shape (k, n)."""
+    logs = np.zeros((len(scales), len(u)))
+    for row, scale in zip(logs, scales, strict=True):
+        if scale > 0:
+            row[:] = slab.log_ratio(u, s2, scale)
+    return logs
+
+
+def cells(slab: Slab, nodes: NDArray, mode: float, scales: NDArray) -> NDArray:
+    """Mass that slabs of these scales have in the cell around each node, shape (n_nodes, k)."""
+    edges = np.concatenate(([-np.inf], (nodes[1:] + nodes[:-1]) / 2, [np.inf]))
+    return np.diff(slab.cdf((edges - mode)[:, None], scales), axis=0)

@@ -1,0 +1,308 @@
+"""AdaMix: linear models of two kinds, from fewer rows than coefficients.
+
+The setting is Table 3 of Ozkara, Girgis, Data and Diggavi (2023): 1000 clients, theta_i drawn from
+``N(mu, .001 I)`` or ``N(-mu, .001 I)`` in 50 dimensions with ``|mu|**2 = 50``, and n rows ``y_ij ~
+N(x_ij' theta_i, .1)`` with ``x_ij ~ N(0, I)``. Errors are ``|theta_i^ - theta_i|**2``, on average
+over clients. Local estimates are least squares of least norm, whose error ``50 (1 - n / 50)`` is
+what the paper prints.
+
+Gradient descent is the paper's Algorithm 1 with step .001, from the local estimates. Its objective
+is unbounded below: components shrink at a steady pace, ``2 d`` times the step in each round, until
+they vanish, so that the result is that of the round it stopped at. The paper's figures lie on the
+way down. Algorithm 6 clusters the local estimates once and then finds nothing to change. Maximum
+likelihood integrates the coefficients out; with variances (`AdaMix`) it comes within a few per cent
+of the Bayes risk, that of the posterior mean under the true population. Without them
+(`MixtureLinearEB`) no estimate can err by less than the spread of a component, .05.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.clients import Clients
+from ebfed.engines import Blocks, Local
+from ebfed.estimators import AdaMix, MixtureLinearEB
+from ebfed.estimators.evidence import Population, rotate, weigh
+from ebfed.estimators.mixture_regression import ComponentPosterior
+from ebfed.factors import Factors
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import BLUE, GREEN, VERMILLION
+from ebfed.report.summary import Text
+from ebfed.streams import make_key
+from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+
+__all__ = ["AdaMixStudy", "run", "simulate"]
+
+CLIENTS, FEATURES, ROWS = 1000, 50, (10, 20, 30)
+SQUARE, SPREAD, NOISE = 50.0, 0.001, 0.1
+STEP = 1e-3
+ROUNDS = (1, 26, 51, 101, 151, 201, 251, 301, 351)
+
+LOCAL, BAYES = "local", "Bayes"
+DESCENT, CLUSTERING = "gradient descent", "clustering (Algorithm 6)"
+MIXTURE, POINTS = "AdaMix", "MixtureLinearEB"
+LOOKS = {
+    DESCENT: {"color": VERMILLION, "marker": "s", "ls": "-"},
+    MIXTURE: {"color": BLUE, "marker": "o", "ls": "-"},
+    POINTS: {"color": GREEN, "marker": "^", "ls": "-"},
+}
+# Table 3 as printed: local training, AdaMix.
+PRINTED = {10: (39.93, 10.42), 20: (30.02, 3.12), 30: (19.97, 2.55)}
+
+
+@dataclass(frozen=True)
+class AdaMixStudy(SimulatedStudy):
+    """Results of the study of AdaMix.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each number of rows ``n``, ``method`` and ``round`` at which it was stopped (NaN:
+        it has none, or stops by itself): the squared error ``mse``, its standard error ``mse_se``
+        and the standard deviation of one run ``mse_sd``; ``seconds`` of the whole fit, and how many
+        ``rounds`` it took.
+    runs : DataFrame
+        The same of each run.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "adamix"
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        columns = sorted(self.table["n"].unique())
+        lines = [
+            "AdaMix: squared error of the coefficients of a client",
+            "=" * WIDTH,
+            f"{'rows of a client':<36}" + "".join(f"{n:>20}" for n in columns),
+            "-" * WIDTH,
+        ]
+        for method, of in self.table.groupby("method", sort=False):
+            for round_, rows in of.groupby("round", sort=True, dropna=False):
+                rows = rows.set_index("n").reindex(columns)
+                name = method if np.isnan(round_) else f"{method}, {round_ - 1:.0f} steps"
+                cells = [f"{row.mse:.4g} ({row.mse_se:.2g})".rjust(20) for row in rows.itertuples()]
+                lines.append(f"{name:<36}" + "".join(cells))
+        for j, name in enumerate(("local", "AdaMix")):
+            cells = [f"{PRINTED[n][j]:.2f}".rjust(20) for n in columns]
+            lines.append(f"{'printed in the paper: ' + name:<36}" + "".join(cells))
+        lines.append("-" * WIDTH)
+        for method in (MIXTURE, POINTS):
+            rows = self.table[self.table["method"] == method].set_index("n").reindex(columns)
+            for what, form in (("rounds", ".1f"), ("seconds", ".2f")):
+                cells = [f"{value:{form}}".rjust(20) for value in rows[what]]
+                lines.append(f"{f'{method}, {what}':<36}" + "".join(cells))
+        lines.append("=" * WIDTH)
+        return Text("\n".join(lines + wrap(self._notes())))
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
+            "same clients."
+        )
+        for n, step in self.passes().items():
+            if np.isfinite(step):
+                yield (
+                    f"At n = {n} gradient descent passes the figure printed for AdaMix, "
+                    f"{PRINTED[n][1]:.2f}, after {step:.0f} steps."
+                )
+        best = self.table[self.table["method"].isin([MIXTURE, BAYES])]
+        best = best.pivot_table(index="n", columns="method", values="mse")
+        share = (best[MIXTURE] / best[BAYES] - 1).map("{:.1%}".format)
+        told = ", ".join(f"{each} (n = {n})" for n, each in share.items())
+        yield f"AdaMix lies above the Bayes risk by {told}."
+
+    def passes(self) -> dict[int, float]:
+        """Step at which gradient descent first passes the printed figure, by interpolation."""
+        steps = {}
+        for n, rows in self.table[self.table["method"] == DESCENT].groupby("n"):
+            at, mse = rows["round"].to_numpy() - 1, rows["mse"].to_numpy()
+            below = np.flatnonzero(mse <= PRINTED[n][1])
+            j = below[0] if len(below) else 0
+            share = (mse[j - 1] - PRINTED[n][1]) / (mse[j - 1] - mse[j]) if j else np.nan
+            steps[n] = float(at[j - 1] + share * (at[j] - at[j - 1])) if j else np.nan
+        return steps
+
+    def figure(self) -> Any:
+        """Draw error against rounds, a panel for each number of rows."""
+        parts = list(self.table.groupby("n"))
+        axes = new_axes(len(parts), (2.2 + 3.2 * len(parts), 4.2))
+        for ax, (n, rows) in zip(axes, parts, strict=True):
+            shown = rows[rows["method"] != CLUSTERING]
+            # methods that stop by themselves are a point, where they do
+            plot_curves(
+                shown.assign(band=2 * shown["mse_se"], at=shown["round"].fillna(shown["rounds"])),
+                x="at",
+                y="mse",
+                spread="band",
+                looks=LOOKS,
+                log_x=False,
+                log_y=True,
+                legend=False,
+                ax=ax,
+            )
+            ax.axhline(PRINTED[n][1], color=VERMILLION, lw=1, ls=":")
+            ax.annotate(
+                "printed for AdaMix",
+                (0, PRINTED[n][1]),
+                (3, -4),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="top",
+                fontsize="small",
+                color=VERMILLION,
+            )
+            ax.set_title(f"{n} rows, 50 coefficients", loc="left", fontsize="medium")
+            last = int(rows["round"].max())
+            ticks = list(range(0, last, 100 if last > 100 else 10))
+            ax.set(xlabel="rounds", ylabel="", ylim=(0.025, 90))
+            ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        axes[0].set_ylabel("squared error of a client's coefficients")
+        axes[0].legend(
+            frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(0.05, 0.4)
+        )
+        return axes[0].figure
+
+
+def run(
+    reps: int | None = None,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+) -> AdaMixStudy:
+    """Run the study: every number of rows, and every method.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Runs, each with new clients; 5 if None, 2 if `quick`.
+    seed : int
+    quick : bool
+        Only 100 clients of 10 rows, and 50 steps of gradient descent.
+    n_jobs : int, optional
+        Processes; one for each core if None, one if `quick`.
+    progress : bool, optional
+        Whether to show a progress bar on stderr; if that is a terminal, by default.
+
+    Returns
+    -------
+    AdaMixStudy
+    """
+    last = 51 if quick else ROUNDS[-1]
+    cells = [
+        {"m": 100 if quick else CLIENTS, "n": n, "last": last}
+        for n in (ROWS[:1] if quick else ROWS)
+    ]
+    runs = replicate(
+        _one_run,
+        cells,
+        reps=(2 if quick else 5) if reps is None else reps,
+        seed=seed,
+        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
+        progress=progress,
+        label="adamix",
+    )
+    by = ["m", "n", "method", "round"]
+    table = average(runs, by, ["mse"])
+    means = runs.groupby(by, sort=False, dropna=False)[["seconds", "rounds"]].mean()
+    table[["seconds", "rounds"]] = means.to_numpy()
+    return AdaMixStudy(table, runs, runs["run"].nunique(), seed)
+
+
+def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Clients, NDArray, NDArray]:
+    """Draw clients of Table 3.
+
+    Parameters
+    ----------
+    m, n : int
+        Clients, and rows of each.
+    rng : Generator
+
+    Returns
+    -------
+    clients : Clients
+    theta : ndarray of shape (m, 50)
+    mu : ndarray of shape (50,)
+    """
+    mu = rng.normal(size=FEATURES)
+    mu *= np.sqrt(SQUARE) / np.linalg.norm(mu)
+    theta = rng.choice([-1.0, 1.0], m)[:, None] * mu
+    theta += np.sqrt(SPREAD) * rng.normal(size=(m, FEATURES))
+    X = rng.normal(size=(m, n, FEATURES))
+    y = (X @ theta[:, :, None])[:, :, 0] + np.sqrt(NOISE) * rng.normal(size=(m, n))
+    clients = Clients(np.arange(m), n * np.arange(m + 1), X.reshape(-1, FEATURES), y.ravel())
+    return clients, theta, mu
+
+
+def _one_run(seed: tuple[int, int], m: int, n: int, last: int) -> list[dict[str, Any]]:
+    """Errors of every method on the same clients."""
+    clients, theta, mu = simulate(m, n, np.random.default_rng([*seed, n]))
+    start = int(np.random.default_rng([*seed, n, 1]).integers(2**31))
+
+    def row(method: str, estimates: NDArray, round_: float = np.nan, **more: float) -> dict:
+        mse = float(((estimates - theta) ** 2).sum(axis=1).mean())
+        return {"method": method, "round": round_, "mse": mse} | more
+
+    path = _descend(clients, last, start)
+    rows = [row(LOCAL, path[1])]
+    rows += [row(DESCENT, each, round_) for round_, each in path.items()]
+    arguments: dict[str, Any] = {"fit_intercept": False, "random_state": start}
+    for method, learner in (
+        (CLUSTERING, MixtureLinearEB(2, solver="clustering", noise_variance=NOISE, **arguments)),
+        (POINTS, MixtureLinearEB(2, **arguments)),
+        (MIXTURE, AdaMix(2, **arguments)),
+    ):
+        began = time.perf_counter()
+        learner.fit(clients)
+        seconds = time.perf_counter() - began
+        estimates = learner.posterior().mean
+        rows.append(row(method, estimates, seconds=seconds, rounds=float(learner.n_iter_)))
+    known = Population(np.full(2, 0.5), np.stack([mu, -mu]), np.full((2, 1), SPREAD), NOISE)
+    nothing = np.zeros((2, FEATURES, FEATURES))
+    bayes = ComponentPosterior(Factors.of(clients), _weigh, known, nothing)
+    return [*rows, row(BAYES, bayes.mean)]
+
+
+def _weigh(block: Factors, population: Population) -> Any:
+    return weigh(rotate(block.rows, block.n), population)
+
+
+def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
+    """Coefficients of all clients after some rounds of Algorithm 1."""
+    learner = AdaMix(
+        2,
+        fit_intercept=False,
+        local_solver="gradient",
+        learning_rate=STEP,
+        noise_variance=NOISE,
+        n_rounds=last,
+        random_state=seed,
+    )
+    block, memory = learner.prepare(clients)
+    key = make_key(seed)
+    cohort = _Watched(Local(), learner, learner, block, memory, key)
+    learner.converse(cohort, key)
+    return cohort.seen
+
+
+class _Watched(Blocks):
+    """Clients whose coefficients are looked at on the way, as only a simulation can."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.seen: dict[int, NDArray] = {}
+
+    def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
+        """Ask, and note what clients have in some rounds."""
+        messages = super().ask(sent, round_, turn)
+        if round_ + 1 in ROUNDS:
+            self.seen[round_ + 1] = self.memory["theta"].copy()
+        return messages

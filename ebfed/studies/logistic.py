@@ -1,0 +1,229 @@
+"""Personalised logistic regression: what it takes to learn a population from binary rows.
+
+1,000 clients with ten coefficients each, which come from N(1/2, 1/4) one by one, and 10, 20 or 50
+rows of standard normal features: too few for a client to learn alone. The error is the squared
+distance of a client's estimate from its coefficients, over all ten: 2.5 for one who knows the
+population's mean and nothing else.
+
+*Pooled* is one regression for all; *alone* a ridge regression for each. Maximising jointly over
+coefficients, mean and variance (Ozkara, Girgis, Data and Diggavi, 2023, Algorithm 5, its signs
+mended) has no answer: the variance goes where descent takes it. The marginal likelihood has one.
+Laplace's approximation to it underestimates the variance; expectation propagation does not, nor
+does its comparison with exact simulation (Pólya-Gamma) show a difference. Nobody does better on
+average than the posterior means under the true population.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.clients import Clients
+from ebfed.estimators import LogisticEB
+from ebfed.estimators.logistic_posterior import WhiteRows
+from ebfed.estimators.normal_population import NormalPopulation
+from ebfed.priors import IdentificationWarning
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.summary import Text
+from ebfed.streams import Stream, make_key
+from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+
+__all__ = ["LogisticStudy", "run", "simulate"]
+
+CLIENTS, FEATURES, MEAN, VARIANCE = 1000, 10, 0.5, 0.25
+ROWS = (10, 20, 50)
+ORACLE = "known population"
+LEARNERS: dict[str, dict[str, Any]] = {
+    "joint (Algorithm 5)": {"method": "gd", "learning_rate": 0.02},
+    "Laplace": {"method": "laplace"},
+    "expectation propagation": {"method": "ep"},
+    "Pólya-Gamma": {"method": "polya-gamma"},
+}
+# A method looks the same on both sides; those that agree do not hide one another.
+LOOKS = {
+    "pooled": {"color": "#7f7f7f", "marker": "s", "ls": ":"},
+    "alone": {"color": "#d55e00", "marker": "^", "ls": "-."},
+    "joint (Algorithm 5)": {"color": "#009e73", "marker": "D", "ls": ":"},
+    "Laplace": {"color": "#cc79a7", "marker": "v", "ls": "--"},
+    "expectation propagation": {"color": "#0072b2", "marker": "o", "ls": "-"},
+    "Pólya-Gamma": {"color": "#e69f00", "marker": "x", "ls": ""},
+    ORACLE: {"color": "#000000", "marker": "_", "ls": ""},
+}
+
+
+@dataclass(frozen=True)
+class LogisticStudy(SimulatedStudy):
+    """Results of the study of logistic regression.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each number of rows ``n`` and ``method``: squared error ``mse``, its standard
+        error ``mse_se`` and standard deviation over runs ``mse_sd``; the same of the fitted
+        ``variance`` and of the share ``coverage`` of coefficients in their 95 % intervals (NaN
+        where a method has none).
+    runs : DataFrame
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "logistic"
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        sizes = self.table["n"].unique()
+        lines = [
+            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients",
+            "=" * WIDTH,
+            f"{'':<26}" + "".join(f"{f'{n} rows each':>23}" for n in sizes),
+            "-" * WIDTH,
+        ]
+        for method, part in self.table.groupby("method", sort=False):
+            cells = [f"{row.mse:.3f} ± {row.mse_sd:.3f}" for row in part.itertuples()]
+            lines += [f"{method:<26}" + "".join(f"{cell:>23}" for cell in cells)]
+        lines += ["", f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"]
+        lines += ["-" * WIDTH]
+        for method, part in self.table.groupby("method", sort=False):
+            if part["variance"].isna().any():
+                continue
+            cells = [
+                f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
+                for row in part.itertuples()
+            ]
+            lines += [f"{method:<26}" + "".join(f"{cell:>23}" for cell in cells)]
+        return Text("\n".join([*lines, "=" * WIDTH, *wrap(self._notes())]))
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
+            f"methods see the same. Coefficients are N({MEAN:g}, {VARIANCE:g}), features standard "
+            "normal, no intercept; the fitted population is spherical."
+        )
+        yield (
+            "Alone: ridge regression towards zero, penalty half the squared length. Known "
+            "population: posterior means by Gibbs sampling."
+        )
+        yield "Joint: 200 rounds; it has no maximum, and its figures depend on when it stops."
+
+    def figure(self) -> Any:
+        """Draw the error against the number of rows, and the fitted variance beside it."""
+        axes = new_axes(2, (9.6, 4.2))
+        fitted = self.table.dropna(subset=["variance"])
+        plot_curves(
+            self.table, x="n", y="mse", spread="mse_sd", looks=LOOKS, legend=False, ax=axes[0]
+        )
+        plot_curves(
+            fitted, x="n", y="variance", spread="variance_sd", looks=LOOKS, legend=False, ax=axes[1]
+        )
+        axes[1].axhline(VARIANCE, color="0.6", linewidth=1, linestyle=":")
+        for ax, label in zip(axes, ("squared error", "fitted variance"), strict=True):
+            ax.set_xlabel("rows of each client")
+            ax.set_ylabel(label)
+            ax.set_ylim(bottom=0)
+        figure = axes[0].figure
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False
+        )
+        return figure
+
+
+def run(
+    reps: int | None = None,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+) -> LogisticStudy:
+    """Run the study: every number of rows and method.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Runs, each with new clients; 5 if None, 2 if `quick`.
+    seed : int
+    quick : bool
+        100 clients of 10 rows only.
+    n_jobs : int, optional
+        Processes; one for each core if None, one if `quick`.
+    progress : bool, optional
+        Whether to show a progress bar on stderr; if that is a terminal, by default.
+
+    Returns
+    -------
+    LogisticStudy
+    """
+    reps = (2 if quick else 5) if reps is None else reps
+    runs = replicate(
+        _one_run,
+        [{"n": n, "m": 100 if quick else CLIENTS} for n in (ROWS[:1] if quick else ROWS)],
+        reps=reps,
+        seed=seed,
+        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
+        progress=progress,
+        label="logistic regression",
+    )
+    table = average(runs, ["n", "method"], ["mse", "variance", "coverage"])
+    return LogisticStudy(table, runs, reps, seed)
+
+
+def simulate(m: int, n: int, seed: Any = None) -> tuple[Clients, NDArray]:
+    """Draw clients' rows, and return their coefficients too.
+
+    Examples
+    --------
+    >>> clients, theta = simulate(3, 5, 0)
+    >>> clients.X.shape, theta.shape
+    ((15, 10), (3, 10))
+    """
+    rng = np.random.default_rng(seed)
+    theta = MEAN + np.sqrt(VARIANCE) * rng.standard_normal((m, FEATURES))
+    X = rng.standard_normal((m * n, FEATURES))
+    logit = np.einsum("np,np->n", X, np.repeat(theta, n, axis=0))
+    y = (rng.random(m * n) < 1 / (1 + np.exp(-logit))).astype(np.int64)
+    return Clients(np.arange(m), np.arange(m + 1) * n, X, y), theta
+
+
+def _one_run(seed: tuple[int, int], n: int, m: int) -> list[dict[str, Any]]:
+    """Errors of every method on the same clients."""
+    from sklearn.linear_model import LogisticRegression
+
+    clients, theta = simulate(m, n, [*seed, n])
+    pooled = LogisticRegression(C=1e6, fit_intercept=False).fit(clients.X, clients.y).coef_
+    zero, unit = np.zeros(FEATURES), np.eye(FEATURES)
+    ridge = WhiteRows.of(clients, NormalPopulation(zero, unit, zero + 1), 1)
+    true = NormalPopulation(zero + MEAN, np.sqrt(VARIANCE) * unit, zero + 1)
+    known = WhiteRows.of(clients, true, 1).sample(Stream(make_key([*seed, 1]), 0), 100, 500)[1]
+    estimates = {
+        "pooled": np.broadcast_to(pooled, theta.shape),
+        "alone": ridge.approximate("laplace")[0],
+    }
+    rows = [
+        {"method": method, "mse": _error(each, theta), "variance": np.nan, "coverage": np.nan}
+        for method, each in estimates.items()
+    ]
+    for method, settings in LEARNERS.items():
+        learner = LogisticEB("spherical", fit_intercept=False, random_state=seed[1], **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentificationWarning)  # of Algorithm 5
+            posterior = learner.fit(clients).posterior()
+        lower, upper = posterior.interval()
+        rows.append(
+            {
+                "method": method,
+                "mse": _error(posterior.mean, theta),
+                "variance": learner.covariance_[0, 0],
+                "coverage": float(np.mean((lower <= theta) & (theta <= upper))),
+            }
+        )
+    best = MEAN + np.sqrt(VARIANCE) * known
+    last = {"method": ORACLE, "mse": _error(best, theta), "variance": np.nan, "coverage": np.nan}
+    return [*rows, last]
+
+
+def _error(estimates: NDArray, theta: NDArray) -> float:
+    return float(((estimates - theta) ** 2).sum(axis=1).mean())

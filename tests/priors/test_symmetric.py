@@ -1,0 +1,303 @@
+"""Symmetric populations against quadrature, general optimisers, R and the Bayes oracle."""
+
+import runpy
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import brentq, minimize
+from scipy.stats import norm
+
+import ebfed as eb
+from ebfed.likelihoods import Gaussian
+from ebfed.priors import Discrete, Laplace, Normal, PointLaplace, PointNormal, ScaleMixture
+
+RNG = np.random.default_rng(20)
+ERRORS = RNG.uniform(0.3, 1.5, 400)
+TRUTH = np.where(RNG.random(400) < 0.6, 0.0, RNG.laplace(0, 2, 400))
+MESSAGES = Gaussian(RNG.normal(TRUTH, ERRORS)[:, None], ERRORS[:, None] ** 2)
+PRIORS = [
+    PointNormal(),
+    PointNormal(mode=None),
+    Laplace(),
+    Laplace(mean=0.3),
+    PointLaplace(),
+    ScaleMixture(),
+]
+POINTS = np.array([-40.0, -3.0, -0.4, 0.0, 0.1, 1.7, 40.0])
+
+
+def slab_density(prior, theta):
+    return sum(
+        w * np.exp(prior.slab.logpdf(theta - prior.mode_, s))
+        for w, s in zip(prior.weights_, prior.scales_, strict=True)
+        if s > 0
+    )
+
+
+def by_quadrature(prior, x, s):
+    """Log marginal, posterior mean and sd, and the posterior's mass at or below 0.2."""
+    point = prior.weights_[prior.scales_ == 0].sum()
+
+    def joint(theta, power=0):
+        return theta**power * slab_density(prior, theta) * norm.pdf(x, theta, s)
+
+    # where the integrand is: between mode and message, and a few errors and kinks around
+    cuts = sorted({prior.mode_, 0.2, x, *(x + s * np.array([-12.0, -3, 3, 12]))})
+    reach = max(abs(x), 1) + 12 * s
+
+    def integral(power, top=np.inf):
+        edges = [c for c in [-reach, *cuts, reach] if c <= top]
+        pieces = pairwise(edges)
+        return sum(quad(joint, *piece, (power,), epsabs=0, epsrel=1e-12)[0] for piece in pieces)
+
+    spike = point * norm.pdf(x, prior.mode_, s)
+    total = integral(0) + spike
+    mean = (integral(1) + spike * prior.mode_) / total
+    second = (integral(2) + spike * prior.mode_**2) / total
+    below = (integral(0, 0.2) + spike * (prior.mode_ <= 0.2)) / total
+    return np.log(total), mean, np.sqrt(second - mean**2), below
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+@pytest.mark.parametrize("s", [0.5, 1.0])
+def test_posteriors_are_those_of_quadrature(prior, s):
+    prior.fit(MESSAGES)
+    inner = POINTS[1:-1]
+    messages = Gaussian(inner[:, None], np.full((len(inner), 1), s**2))
+    posterior, marginal = prior.posterior(messages), prior.log_marginal(messages)
+    reference = np.array([by_quadrature(prior, x, s) for x in inner])
+    np.testing.assert_allclose(marginal, reference[:, 0], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.mean[:, 0], reference[:, 1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.sd[:, 0], reference[:, 2], rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(posterior.prob_below(0.2)[:, 0], reference[:, 3], atol=1e-8)
+
+
+def test_two_points_and_a_normal():
+    """Closed forms: atoms weighed by their densities, and the conjugate normal."""
+    x, s2 = np.array([[-1.0], [0.2], [3.0]]), np.array([[1.0], [0.5], [2.0]])
+    two = Discrete([0.0, 2.0], weights=[0.7, 0.3]).fit(Gaussian(x, s2))
+    odds = 0.3 / 0.7 * np.exp((x**2 - (x - 2) ** 2) / (2 * s2))
+    share = odds / (1 + odds)
+    posterior = two.posterior(Gaussian(x, s2))
+    np.testing.assert_allclose(posterior.mean, 2 * share, rtol=1e-12)
+    np.testing.assert_allclose(posterior.sd, 2 * np.sqrt(share * (1 - share)), rtol=1e-10)
+    mixture = ScaleMixture(scales=[1.5]).fit(Gaussian(x, s2))
+    normal = Normal(mean=0.0, variance=2.25).fit(Gaussian(x, s2))
+    ours, theirs = (prior.posterior(Gaussian(x, s2)) for prior in (mixture, normal))
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-12)
+    np.testing.assert_allclose(ours.sd, theirs.sd, rtol=1e-12)
+    np.testing.assert_allclose(ours.quantile(0.01), theirs.quantile(0.01), rtol=1e-10)
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+def test_extremes(prior):
+    """Forty errors out, no error at all, no message: never NaN."""
+    prior.fit(MESSAGES)
+    x = np.array([40.0, -40, 1e3, 0.7, 5.0])[:, None]
+    s2 = np.array([1.0, 1, 1, 0, np.inf])[:, None]
+    posterior = prior.posterior(Gaussian(x, s2))
+    assert np.isfinite(posterior.mean).all()
+    assert np.isfinite(prior.log_marginal(Gaussian(x[:3], s2[:3]))).all()
+    assert posterior.mean[3] == 0.7
+    assert posterior.sd[3] == 0
+    assert posterior.quantile(0.3)[3] == 0.7
+    assert posterior.mean[4] == pytest.approx(prior.mean_[0], abs=1e-9)
+    assert posterior.sd[4] ** 2 == pytest.approx(prior.variance_[0], rel=1e-6)
+    low, high = posterior.interval(0.95)
+    assert np.all(low <= high)
+    # far out, what is left of the slab shrinks by about a constant (Laplace) or share (normal)
+    assert np.all(np.abs(posterior.mean[:2, 0]) < 40)
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_units(prior, unit):
+    shape = {"scales": np.array([0, 0.5, 2]) * unit} if prior.get_params().get("scales") else {}
+    if isinstance(prior, Laplace) and prior.mean is not None:
+        shape = {"mean": prior.mean * unit}
+    fitted = type(prior)(**prior.get_params()).fit(MESSAGES)
+    scaled = type(prior)(**prior.get_params()).set_params(**shape)
+    many = Gaussian(unit * MESSAGES.values, unit**2 * MESSAGES.variances)
+    scaled.fit(many)
+    # weights of neighbouring components are weakly determined: the curve is flat there
+    tolerance = 1e-4 if isinstance(prior, ScaleMixture) else 1e-6
+    np.testing.assert_allclose(
+        scaled.posterior(many).mean / unit, fitted.posterior(MESSAGES).mean, atol=tolerance
+    )
+    assert scaled.variance_[0] / unit**2 == pytest.approx(fitted.variance_[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+def test_fits_are_maxima(prior):
+    """A general optimiser, started at the answer, finds nothing likelier."""
+    prior.fit(MESSAGES)
+    best = prior.log_marginal(MESSAGES).sum()
+    other = type(prior)(**prior.get_params()).fit(MESSAGES)
+
+    def minus(p):
+        if isinstance(prior, ScaleMixture):
+            weights = prior.weights_ * np.exp(p[: len(prior.weights_)])
+            other.weights_ = weights / weights.sum()
+        else:
+            odds = np.exp(p[0]) * prior.weights_[-1] / max(prior.weights_[0], 1e-12)
+            if prior.spike:
+                other.weights_ = np.array([1, odds]) / (1 + odds)
+            other.scales_ = prior.scales_ * np.exp(p[1])
+            if prior.mode is None:
+                other.mode_ = prior.mode_ + p[2]
+        return -other.log_marginal(MESSAGES).sum()
+
+    peer = minimize(minus, np.zeros(max(3, len(prior.weights_))), method="Nelder-Mead")
+    assert -peer.fun <= best + 1e-5
+
+
+@pytest.mark.parametrize(
+    "prior", [PointNormal(), PointLaplace(), Laplace(mean=0.0), ScaleMixture()], ids=repr
+)
+def test_nothing_but_the_mode(prior):
+    prior.fit(Gaussian(np.zeros((50, 1)), np.ones((50, 1))))
+    assert prior.variance_[0] == 0
+    assert prior.posterior(Gaussian(np.array([[3.0]]), np.ones((1, 1)))).mean[0, 0] == 0
+    assert "The population is a point" in prior.notes_[-1]
+
+
+def test_no_data_and_bad_arguments():
+    silent = Gaussian(np.zeros((3, 1)), np.full((3, 1), np.inf))
+    with pytest.warns(eb.priors.IdentificationWarning, match="No client has data"):
+        assert PointNormal().fit(silent).variance_[0] == 0
+    with pytest.raises(ValueError, match="mode must be finite"):
+        PointNormal(mode=np.nan).fit(MESSAGES)
+    with pytest.raises(ValueError, match="scales must be"):
+        ScaleMixture(scales=[-1.0, 2.0]).fit(MESSAGES)
+    with pytest.raises(ValueError, match="prior must be 'normal', 'point_normal', 'laplace'"):
+        eb.posterior_from([1.0, 2.0], [1.0, 1.0], prior="spike")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    x=st.floats(-30, 30),
+    s=st.floats(0.05, 20),
+    q=st.floats(1e-4, 1 - 1e-4),
+    which=st.sampled_from([0, 2, 4, 5]),
+)
+def test_invariants_of_any_posterior(x, s, q, which):
+    prior = PRIORS[which].fit(MESSAGES)
+    posterior = prior.posterior(Gaussian(np.array([[x], [-x]]), np.full((2, 1), s**2)))
+    value = posterior.quantile(q)
+    assert np.all(posterior.prob_below(float(value[0, 0]))[0] >= q - 1e-9)
+    assert np.all(posterior.prob_below(float(value[0, 0] - 1e-6))[0] <= q + 1e-4)
+    assert np.all(posterior.sd >= 0)
+    if prior.mode_ == 0:  # symmetry, and shrinkage towards the mode
+        np.testing.assert_allclose(posterior.mean[0], -posterior.mean[1], atol=1e-12)
+        assert abs(posterior.mean[0, 0]) <= abs(x) + 1e-12
+
+
+def test_soft_threshold():
+    prior = Laplace(mean=0.0).fit(MESSAGES)
+    mode = prior.posterior_mode(MESSAGES)[:, 0]
+    x, s2 = MESSAGES.values[:, 0], MESSAGES.variances[:, 0]
+
+    theta = np.linspace(-10, 10, 4001)
+
+    def minus(theta):
+        return (theta - x[:, None]) ** 2 / (2 * s2[:, None]) + np.abs(theta) / prior.scale_
+
+    assert np.all(minus(mode[:, None])[:, 0] <= minus(theta).min(axis=1) + 1e-12)
+
+
+@pytest.mark.parametrize("prior", ["normal", "npmle", "point_normal", "point_laplace"])
+def test_local_false_sign_rate(prior):
+    posterior = eb.posterior_from(MESSAGES.values[:, 0], ERRORS, prior=prior)
+    rate = posterior.local_false_sign_rate()
+    draws = posterior.sample(4000, 0)
+    expected = np.minimum((draws <= 0).mean(axis=0), (draws >= 0).mean(axis=0))
+    # 400 frequencies of 4000 draws, bound of five standard errors: false alarms below 1e-3
+    assert np.all(np.abs(rate - expected) < 5 * np.sqrt(0.25 / 4000))
+
+
+MATCHING = {
+    "point_normal": lambda rng, m: np.where(rng.random(m) < 0.7, 0, rng.normal(0, 2, m)),
+    "laplace": lambda rng, m: rng.laplace(1.0, 1.0, m),
+    "point_laplace": lambda rng, m: np.where(rng.random(m) < 0.7, 0, rng.laplace(0, 2, m)),
+    "scale_mixture": lambda rng, m: rng.normal(0, np.where(rng.random(m) < 0.5, 0.5, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MATCHING)
+def test_efficiency(name):
+    """Excess Bayes risk below 1 % of the oracle's at m = 10,000 (paired, fixed seed)."""
+    rng = np.random.default_rng(5)
+    m = 10_000
+    errors = rng.uniform(0.3, 1.5, m)
+    theta = MATCHING[name](rng, m)
+    x = rng.normal(theta, errors)
+    fitted = eb.posterior_from(x, errors, prior=name)
+    oracle = type(fitted.prior)().fit(Gaussian(x[:, None], errors[:, None] ** 2))
+    weights, scales, mode = {
+        "point_normal": ([0.7, 0.3], [0, 2], 0),
+        "laplace": ([1], [1], 1.0),
+        "point_laplace": ([0.7, 0.3], [0, 2], 0),
+        "scale_mixture": ([0.5, 0.5], [0.5, 3], 0),
+    }[name]
+    oracle._set(mode, np.array(weights, float), np.array(scales, float), 0)
+    best = oracle.posterior(Gaussian(x[:, None], errors[:, None] ** 2))
+    # the excess risk is E(fitted - oracle)**2 exactly: no noise of theta enters
+    assert ((fitted.mean - best.mean) ** 2).mean() < 0.01 * (best.sd**2).mean()
+
+
+FOLDER = Path(__file__).parents[1] / "reference"
+REFERENCE = pd.read_csv(FOLDER / "npmle.csv").set_index(["prior", "quantity"])["value"]
+data = runpy.run_path(str(FOLDER / "npmle.py"))["data"]
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [PointNormal(), ScaleMixture(), Normal(method="ml")],
+    ids=["point_normal", "scale_mixture", "normal"],
+)
+def test_as_in_r(prior, request):
+    x, s = data()
+    likelihood = Gaussian(x[:, None], s[:, None] ** 2)
+    prior.fit(likelihood)
+    theirs = REFERENCE[request.node.callspec.id]
+    ours = prior.log_marginal(likelihood).sum()
+    assert ours >= theirs["log_likelihood"] - 1e-6
+    assert ours <= theirs["log_likelihood"] + 0.01  # R stops a little below
+    if isinstance(prior, PointNormal):
+        # R's own stop: 1e-7 of the parameter's standard error or so
+        assert prior.pi0_ == pytest.approx(theirs["pi0"], abs=1e-5)
+        assert prior.scale_ == pytest.approx(theirs["scale"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_npmle_beats_mixsqp():
+    x, s = data()
+    likelihood = Gaussian(x[:, None], s[:, None] ** 2)
+    prior = Discrete("npmle").fit(likelihood)
+    ours = prior.log_marginal(likelihood)
+    assert ours.sum() >= REFERENCE["npmle"]["log_likelihood"]
+    theta = np.linspace(x.min(), x.max(), 2001)
+    mixture = np.exp(ours + 0.5 * np.log(2 * np.pi * s**2))
+    gap = max(np.exp(-0.5 * ((x - t) / s) ** 2) @ (1 / mixture) for t in theta) - len(x)
+    assert gap <= 1e-6 * len(x)
+
+
+def test_quantiles_are_roots():
+    prior = PointLaplace().fit(MESSAGES)
+    posterior = prior.posterior(MESSAGES.take(slice(0, 10)))
+    for q in (0.025, 0.4, 0.975):
+        value = posterior.quantile(q)[:, 0]
+        for i in range(10):
+            one = prior.posterior(MESSAGES.take(slice(i, i + 1)))
+
+            def distance(t, one=one, q=q):
+                return one.prob_below(t)[0, 0] - q
+
+            if value[i] != 0:
+                assert value[i] == pytest.approx(brentq(distance, -60, 60, xtol=1e-13), abs=1e-10)

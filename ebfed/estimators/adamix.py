@@ -39,7 +39,8 @@ class AdaMix(ParameterRounds):
         Whether the coefficients of a component share one variance or have one each; the latter
         asks for many groups, or many rows in each.
     noise_variance : float, optional
-        Estimated if None. Must be given where clients send draws through a `channel`.
+        Estimated if None. Must be given where clients send draws through a `channel`; 1 if None
+        for ``"gradient"``, whose loss is half the sum of squares divided by it.
     fit_intercept : bool
         Whether to put a column of ones first.
     local_solver : {"exact", "gradient"}

@@ -65,6 +65,10 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
             )
         return channel
 
+    def _n_rounds(self) -> int | None:
+        """Return how many rounds there will be, if that is fixed."""
+        return self._most_rounds() if self._sends_parameters else None
+
     # Clients ----------------------------------------------------------------------------------
 
     def local(

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from ebfed.clients import Clients
 from ebfed.engines import Blocks, Local
 from ebfed.estimators import AdaMix, MixtureLinearEB
+from ebfed.estimators.component_posterior import ComponentPosterior
 from ebfed.estimators.evidence import Population, rotate, weigh
-from ebfed.estimators.mixture_regression import ComponentPosterior
 from ebfed.factors import Factors
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, VERMILLION

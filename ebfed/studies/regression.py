@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -107,7 +106,7 @@ class RegressionStudy(SimulatedStudy):
                 ours = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
                 above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
                 yield (
-                    f"d = {d}: REML gains {ours[0]:.1f} % over local and {ours[1]:.1f} % over pooled "
+                    f"d = {d}: REML gains {ours[0]:.1f} % over local, {ours[1]:.1f} % over pooled "
                     f"(published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
                     f"(published: {loss:g})."
                 )
@@ -165,10 +164,7 @@ def run(
     """
     runs = replicate(
         _one_run,
-        [
-            {"d": d, "m": 500 if quick else M}
-            for d in (DIMENSIONS[:2] if quick else DIMENSIONS)
-        ],
+        [{"d": d, "m": 500 if quick else M} for d in (DIMENSIONS[:2] if quick else DIMENSIONS)],
         reps=(2 if quick else 5) if reps is None else reps,
         seed=seed,
         n_jobs=1 if n_jobs is None else n_jobs,

@@ -1,0 +1,599 @@
+"""Logistic regression in every group, the coefficients drawn from a normal population."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.clients import Clients, number_labels
+from ebfed.engines import Engine
+from ebfed.estimators.logistic_posterior import (
+    MOST_CORRECTED,
+    DrawnCoefficients,
+    NormalCoefficients,
+    WhiteRows,
+    log_probabilities,
+)
+from ebfed.estimators.normal_population import (
+    CAUTION,
+    LOW,
+    Covariance,
+    NormalPopulation,
+    root_of,
+)
+from ebfed.estimators.regression import RegressionEstimator
+from ebfed.priors import IdentificationWarning
+from ebfed.streams import Stream, make_key
+
+__all__ = ["LogisticEB"]
+
+Method = Literal["ep", "polya-gamma", "laplace", "gd"]
+
+# A fit is done when the next step promises no more of the log-likelihood.
+PROMISE = 1e-9
+# A promise at which expectation propagation has come near enough for its correction to begin.
+ENOUGH = 1e-3
+# A log-likelihood of a row that is as good as that of certainty.
+PERFECT = -0.01
+# Steps so much shorter than the largest are no steps.
+SHORTEST = 1e-4
+# Sweeps of Gibbs sampling before the first draw.
+BURN = 50
+
+
+class LogisticEB(ClassifierMixin, RegressionEstimator):
+    """Empirical Bayes logistic regression: a coefficient vector for every group.
+
+    Rows of group i are ``y_ij ~ Bernoulli(1 / (1 + exp(-x_ij' theta_i)))``, and ``theta_i ~ N(mean,
+    covariance)``. The population maximises the marginal likelihood: in every round clients send
+    mean and covariance of their coefficients given their rows and the population of before, and the
+    server takes a step of Fisher's scoring (see `NormalPopulation`). This is the mixed model ``y ~
+    x + (1 + x || group)`` with a binomial response.
+
+    Parameters
+    ----------
+    covariance : {"diag", "spherical", "full"}
+        Of the coefficients: a variance for each, one for all, or any.
+    method : {"ep", "polya-gamma", "laplace", "gd"}
+        How clients' posteriors are found.
+
+        - ``"ep"``: expectation propagation, for up to four coefficients corrected by importance
+          sampling at fixed points. Nothing is random. Posteriors are normal.
+        - ``"polya-gamma"``: the same population, but posteriors are draws of Gibbs sampling with
+          Pólya-Gamma variables, with whatever shape they have.
+        - ``"laplace"``: mode and curvature. Underestimates the spread of the population for few
+          binary rows per group.
+        - ``"gd"``: Algorithm 5 of Ozkara et al. with its signs mended, gradient descent on all
+          theta_i, mean and log-variances together. For replication: that objective has no maximum.
+    fit_intercept : bool
+        Whether to put a column of ones first.
+    max_iter : int
+        Largest number of rounds; their number for ``"gd"``.
+    learning_rate : float
+        Of ``"gd"``.
+    n_draws : int
+        Of each posterior of ``"polya-gamma"``.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Of ``"polya-gamma"``; the other methods draw nothing.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The labels of `y`, sorted; the model is of the probability of the second.
+    mean_ : ndarray of shape (p,)
+        Of the population, the intercept first.
+    mean_covariance_ : ndarray of shape (p, p)
+        Sampling covariance of `mean_`.
+    covariance_ : ndarray of shape (p, p)
+        Of the population.
+    clients_, groups_, terms_, history_, privacy_, notes_ :
+        See `RegressionEstimator`.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
+    learning and estimation, appendix F; Minka (2001), Expectation propagation for approximate
+    Bayesian inference; Polson, Scott, Windle (2013), Bayesian inference for logistic models using
+    Pólya-Gamma latent variables, J. Am. Stat. Assoc. 108.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(500), 10)
+    >>> x = rng.normal(size=5000)
+    >>> logit = rng.normal(1, 0.5, 500)[groups] + rng.normal(-1, 1, 500)[groups] * x
+    >>> y = rng.random(5000) < 1 / (1 + np.exp(-logit))
+    >>> est = eb.LogisticEB().fit(x[:, None], y, groups=groups)
+    >>> est.mean_.round(1), np.sqrt(np.diag(est.covariance_)).round(1)
+    (array([ 1., -1.]), array([0.6, 0.9]))
+    >>> est.predict_proba(x[:2, None], groups=groups[:2]).shape
+    (2, 2)
+    """
+
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "classes",
+        "mean",
+        "mean_covariance",
+        "covariance",
+        "notes",
+        "seed",
+    )
+    _numeric: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        covariance: Covariance = "diag",
+        *,
+        method: Method = "ep",
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        learning_rate: float = 0.1,
+        n_draws: int = 300,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.covariance = covariance
+        self.method = method
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.n_draws = n_draws
+        self.engine = engine
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def _encode(self, y: NDArray, reset: bool) -> NDArray:
+        """Return labels; with `reset`, learn which there are."""
+        check_classification_targets(y)
+        y = y.astype(str) if y.dtype.kind == "O" else y
+        classes = np.unique(y)
+        if reset:
+            _check_classes(classes)
+            self.classes_ = classes
+        elif not np.isin(classes, self.classes_).all():
+            strange = classes[~np.isin(classes, self.classes_)].tolist()
+            raise ValueError(f"y has labels that the fit had not: {strange}.")
+        return y
+
+    def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
+        """State numbers of rows, columns, and labels."""
+        return super().describe(clients, memory) | {"classes": np.unique(np.asarray(clients.y))}
+
+    def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
+        """Send what the round asks for: see `_phase`."""
+        if sent["phase"] == "size":
+            return {"squares": _sums(clients.X**2, clients)}, memory
+        if sent["phase"] == "gd":
+            theta = memory.get("theta", np.zeros((len(clients), len(sent["mean"]))))
+            theta, message = _descend(clients, sent, theta, self.learning_rate)
+            return message, memory | {"theta": theta}
+        population = NormalPopulation(sent["mean"], sent["root"], np.ones(len(sent["mean"])))
+        rows = WhiteRows.of(clients, population, sent["classes"][1])
+        moments = rows.approximate(sent["phase"])
+        return dict(zip(("mean", "covariance", "evidence"), moments, strict=True)), memory
+
+    def _bits(self, sent: dict, clients: Clients) -> float:
+        p = clients.X.shape[1]
+        return 64.0 * len(clients) * (2 * p if self.method == "gd" else 1 + p + p * (p + 1) // 2)
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round, which asks for the sizes of columns."""
+        self._check_arguments()
+        classes = np.unique(facts["classes"])
+        _check_classes(classes)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y has one class only, {classes.tolist()[0]!r}: at least two classes are needed."
+            )
+        state = super().start(facts, key)
+        notes = _open_questions(state["n"])
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=5)
+        return state | {
+            "phase": "size",
+            "classes": classes,
+            "spread": not notes,
+            "notes": notes,
+            "seed": int(np.random.default_rng([*key, 2]).integers(2**31)),
+            "log_likelihood": -np.inf,
+        }
+
+    def _check_arguments(self) -> None:
+        for name, values in (
+            ("covariance", ("diag", "spherical", "full")),
+            ("method", ("ep", "polya-gamma", "laplace", "gd")),
+        ):
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {values}; {getattr(self, name)!r} came.")
+        for name in ("max_iter", "n_draws"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1; {value!r} came.")
+        if not 0 < self.learning_rate < np.inf:
+            raise ValueError(f"learning_rate must be positive; {self.learning_rate!r} came.")
+
+    def _asked(self, state: dict) -> dict:
+        names = ("phase", "classes", "mean", "root")
+        return {name: state[name] for name in names if name in state}
+
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        super().check_facts(facts)
+        classes = facts.get("classes")
+        if not (isinstance(classes, np.ndarray) and classes.ndim == 1):
+            raise ValueError("facts must have the labels of y.")
+
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        super().check_message(message, facts, sent, turn)
+        m, p = len(facts["n"]), int(facts["n_features"][0]) + bool(self.fit_intercept)
+        shapes: dict[str, tuple[int, ...]] = {
+            "mean": (m, p),
+            "covariance": (m, p, p),
+            "evidence": (m,),
+        }
+        if sent["phase"] == "size":
+            shapes = {"squares": (m, p)}
+        elif sent["phase"] == "gd":
+            shapes = {"mean": (m, p), "log_variance": (m,)}
+        if {name: part.shape for name, part in message.items()} != shapes:
+            raise ValueError(f"a message must have the shapes {shapes}.")
+
+    def update(self, state: dict, messages: dict) -> dict:
+        """Take a step of the population's parameters."""
+        phase = {"size": self._begin, "gd": self._descend}
+        state = phase.get(state["phase"], self._climb)(state, messages)
+        state = state | {"round": state["round"] + 1}
+        return self._end(state) if state["phase"] == "end" else state
+
+    def _begin(self, state: dict, messages: dict) -> dict:
+        """Choose units from the sizes of columns."""
+        square = messages["squares"].sum(axis=0) / max(int(state["n"].sum()), 1)
+        if self.covariance == "spherical" or self.method == "gd":
+            square = np.full(len(square), square.mean())
+        empty = square == 0
+        unit = 1 / np.sqrt(np.where(empty, 1.0, square))
+        flat = empty if state["spread"] else np.ones(len(unit), bool)
+        root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
+        # squares of scores are information where scores are those of the likelihood
+        exact = state["spread"] and self.method != "laplace"
+        return state | {
+            "phase": "ep" if self.method == "polya-gamma" else self.method,
+            "mean": np.zeros(len(unit)),
+            "root": root,
+            "unit": unit,
+            "caution": CAUTION if exact else np.inf,
+            "reach": 1.0,
+            "gain": np.inf,
+        }
+
+    def _population(self, state: dict) -> NormalPopulation:
+        return NormalPopulation(state["mean"], state["root"], state["unit"])
+
+    def _climb(self, state: dict, messages: dict) -> dict:
+        """Take a step of scoring, or a quarter of the last if that led down."""
+        here, value = self._population(state), float(messages["evidence"].sum())
+        tried = {"log_likelihood": value, "sd": np.sqrt(np.diag(here.covariance)).mean()}
+        state = state | {"history": [*state["history"], tried]}
+        slack = PROMISE * (1 + abs(value))
+        # these approximations have the slopes of their evidence
+        climbs = state["phase"] == "ep" or not state["spread"]
+        if climbs and value < state["log_likelihood"] - slack:
+            best = NormalPopulation(state["best_mean"], state["best_root"], state["unit"])
+            shorter = {"caution": 10 * state["caution"], "reach": state["reach"] / 2}
+            return state | _told(best.toward(here, 0.25)) | shorter
+        step = here.step(
+            messages["mean"],
+            messages["covariance"],
+            self.covariance,
+            spread=state["spread"],
+            caution=state["caution"],
+            reach=state["reach"],
+        )
+        # without an evidence to climb, steps that come to nothing get shorter
+        vain = not climbs and step.gain > state["gain"]
+        state = state | {
+            "log_likelihood": value,
+            "reach": state["reach"] * (0.5 if vain else 1.0),
+            "gain": step.gain,
+            "best_mean": here.mean,
+            "best_root": here.root,
+            "mean_covariance": step.mean_covariance,
+        }
+        settled = step.gain <= slack or state["reach"] < SHORTEST
+        near = settled or step.gain <= ENOUGH
+        if near and state["phase"] == "ep" and len(here.mean) <= MOST_CORRECTED:
+            return state | _told(step.population) | {"phase": "corrected", "reach": 1.0}
+        if settled or value > PERFECT * state["n"].sum():
+            return state | {"phase": "end"}
+        if state["round"] >= self.max_iter:
+            self._warn(state, step.gain)
+            return state | {"phase": "end"}
+        return state | _told(step.population)
+
+    def _descend(self, state: dict, messages: dict) -> dict:
+        """Average what clients made of mean and variance."""
+        log_variance = float(messages["log_variance"].mean())
+        mean = messages["mean"].mean(axis=0)
+        if not np.isfinite([log_variance, *mean]).all():
+            raise ValueError(
+                f"gradient descent diverged after {state['round']} rounds; lower "
+                f"learning_rate={self.learning_rate!r}, or rescale X."
+            )
+        # the step on theta is stable down to here
+        variance = max(np.exp(min(log_variance, 50.0)), self.learning_rate)
+        state = state | {
+            "mean": mean,
+            "root": np.sqrt(variance) * np.eye(len(mean)),
+            "log_likelihood": np.nan,
+            "mean_covariance": np.zeros((len(mean), len(mean))),
+            "history": [*state["history"], {"variance": variance}],
+        }
+        return state | {"phase": "end"} if state["round"] >= self.max_iter else state
+
+    def _warn(self, state: dict, gain: float) -> None:
+        warnings.warn(
+            f"not converged after {self.max_iter} rounds: the next was to raise the log-likelihood "
+            f"by {gain:.2g}. Raise max_iter.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+
+    def _end(self, state: dict) -> dict:
+        """Add what was learned, in plain numbers."""
+        population = self._population(state)
+        covariance = population.covariance
+        notes = list(state["notes"])
+        low, high = population.at_bounds
+        if self.method == "gd":
+            notes += [JOINT]
+            warnings.warn(JOINT, IdentificationWarning, stacklevel=6)
+        elif high:
+            notes += [UNBOUNDED]
+            warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=6)
+        elif state["log_likelihood"] > PERFECT * state["n"].sum():
+            notes += [SEPARATED]
+        elif low and state["spread"]:
+            notes += [NO_SPREAD]
+        if self.method == "laplace":
+            notes += [LAPLACE]
+        return state | {"done": True, "covariance": covariance, "notes": notes}
+
+    def _learn(self, sent: dict) -> None:
+        for name in ("classes", "mean", "mean_covariance", "covariance", "notes"):
+            setattr(self, f"{name}_", sent[name])
+        self._seed = sent["seed"]
+
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+            Blocks may share groups. Without `groups`, the rows of a block are new groups, numbered
+            on from those seen.
+        classes : array-like of shape (2,), optional
+            All labels that may come. The first block must have both.
+        """
+        if classes is not None:
+            _check_classes(np.unique(classes))
+        return super().partial_fit(X, y, groups=groups)
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def _posterior(self, block: Clients) -> NormalCoefficients | DrawnCoefficients:
+        population = NormalPopulation(
+            self.mean_, root_of(self.covariance_), np.ones(len(self.mean_))
+        )
+        rows = WhiteRows.of(block, population, self.classes_[1])
+        if self.method != "polya-gamma":
+            mean, covariance, _ = rows.approximate(
+                "corrected" if self.method == "ep" else "laplace"
+            )
+            return NormalCoefficients(population, mean, covariance, self.mean_covariance_)
+        stream = Stream(make_key(self._seed), 0)
+        drawn = rows.sample(stream, BURN, self.n_draws)
+        return DrawnCoefficients(population, *drawn, self.mean_covariance_, self._seed)
+
+    def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Log-odds of the second class, from `predict_proba`, shape (n_rows,).
+
+        Not knowing the coefficients draws them towards zero: they are not as far from it as the
+        posterior mean of the log-odds, which has the same sign.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+        """
+        first, second = self.predict_log_proba(X, groups=groups).T
+        return second - first
+
+    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Predict each row's label with the coefficients of its group: that of positive log-odds.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Label of each row. A group that was not in the fit is predicted by the population; so
+            are all rows if None (unless `X` has the column that held them in the fit).
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        ones = self.decision_function(X, groups=groups) > 0
+        return self.classes_[ones.astype(np.int64)]
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Probability of each class, averaged over the posterior of the row's group.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_rows, 2)
+        """
+        return np.exp(self.predict_log_proba(X, groups=groups))
+
+    def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
+        rows, labels = self._read_design(X, groups)
+        if labels is None:
+            ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+            posterior = self._posterior(self._empty(ids))
+        else:
+            ids, codes = number_labels(labels)
+            posterior = self._posterior(self._empty(ids) if self._elsewhere else self._known(ids))
+        return log_probabilities(posterior, rows, codes)
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """Share of rows whose label is predicted right.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        from sklearn.metrics import accuracy_score
+
+        check_is_fitted(self, "mean_")
+        table = self._table(X, y, groups)
+        return float(
+            accuracy_score(table.y, self.predict(X, groups=groups), sample_weight=sample_weight)
+        )
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of fitted parameters: means, variances, covariances."""
+        check_is_fitted(self, "mean_")
+        p = len(self.mean_)
+        return p + {"spherical": 1, "diag": p, "full": p * (p + 1) // 2}[self.covariance]
+
+    def _fitted_by(self) -> str:
+        return {
+            "ep": "expectation propagation",
+            "polya-gamma": "Pólya-Gamma sampling",
+            "laplace": "Laplace",
+            "gd": "gradient descent",
+        }[self.method]
+
+    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
+        group, terms = self._style_.group, self.terms_
+        errors = np.sqrt(np.diag(self.mean_covariance_))
+        spreads = np.sqrt(np.diag(self.covariance_))
+        rows: list[tuple] = [
+            ("mean", "", term, value, error)
+            for term, value, error in zip(terms, self.mean_, errors, strict=True)
+        ]
+        rows += [("sd", group, term, sd, np.nan) for term, sd in zip(terms, spreads, strict=True)]
+        if self.covariance == "full":
+            for j in range(len(terms)):
+                for k in range(j):
+                    both = spreads[j] * spreads[k]
+                    value = self.covariance_[j, k] / both if both > 0 else np.nan
+                    rows.append(("cor", group, f"{terms[k]}.{terms[j]}", value, np.nan))
+        return rows
+
+
+NO_SPREAD = (
+    "An estimated variance between groups is zero: groups differ no more than chance explains."
+)
+SEPARATED = (
+    "The classes are told apart without error: the likelihood has no maximum, and coefficients are "
+    "those at which the search stopped."
+)
+UNBOUNDED = (
+    "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
+    "groups all of one class. The variance is that at which the search stopped."
+)
+LAPLACE = (
+    "Laplace's approximation underestimates the spread of the population where groups have few "
+    "rows, and so shrinks too much; method='ep' does not."
+)
+JOINT = (
+    "method='gd' maximises jointly over all coefficients and the variance of their population, "
+    "which has no maximum: the variance is that of the last round."
+)
+
+
+def _told(population: NormalPopulation) -> dict[str, NDArray]:
+    return {"mean": population.mean, "root": population.root}
+
+
+def _sums(values: NDArray, clients: Clients) -> NDArray:
+    """Sum the rows of each client, one after the other: blocks make no difference."""
+    total = np.zeros((len(clients), values.shape[1]))
+    np.add.at(total, np.repeat(np.arange(len(clients)), clients.n), values)
+    return total
+
+
+def _descend(
+    clients: Clients, sent: dict, theta: NDArray, rate: float
+) -> tuple[NDArray, dict[str, NDArray]]:
+    """Take the clients' part of a round of Algorithm 5; returns theta, and what is sent.
+
+    The prior's pull on theta is ``(theta - mean) / variance``, which the paper has with the other
+    sign.
+    """
+    mean, variance = sent["mean"], sent["root"][0, 0] ** 2
+    away = (theta - mean) / variance
+    signs = np.where(np.asarray(clients.y) == sent["classes"][1], 1.0, -1.0)
+    logit = np.einsum("np,np->n", clients.X, np.repeat(theta, clients.n, axis=0))
+    slope = _sums(clients.X * (-signs * expit(-signs * logit))[:, None], clients)
+    by_log_variance = theta.shape[1] / 2 - 0.5 * variance * (away**2).sum(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # the server sees that descent diverged
+        message = {
+            "mean": mean + rate * away,
+            "log_variance": np.log(variance) - rate * by_log_variance,
+        }
+        return theta - rate * (slope + away), message
+
+
+def _check_classes(classes: NDArray) -> None:
+    if len(classes) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(classes)} classes came, {', '.join(map(repr, classes[:5].tolist()))} among them."
+        )
+
+
+def _open_questions(n: NDArray) -> list[str]:
+    """Say what the numbers of rows alone leave open."""
+    told = n[n > 0]
+    if len(told) < 2:
+        return [
+            "Only one group has data: the spread of the population is not identified and taken to "
+            "be zero."
+        ]
+    if told.max() == 1:
+        return [
+            "No group has two rows: the spread of the population is not identified. It is taken to "
+            "be zero, so that all groups have the same coefficients."
+        ]
+    return []

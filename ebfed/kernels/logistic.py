@@ -1,0 +1,422 @@
+"""Gaussian approximations to the posteriors of clients' logistic regressions.
+
+All kernels take clients' rows one client after another, a standard normal prior of the d
+coefficients eta, and ``P(sign = 1) = 1 / (1 + exp(-offset - x' eta))``; a population N(mu, L L') is
+brought to that form by ``X L`` and ``X mu``.
+"""
+
+import math
+
+import numpy as np
+
+from ebfed.kernels._jit import jit
+from ebfed.kernels.small import _cholesky
+
+REACH = 8.0  # standard deviations on each side of the mode that integrals cover
+# Steps of the trapezoidal rule, in standard deviations and in units of the logit (whose logistic
+# function has its poles pi away from the line): errors are below 1e-6.
+STEP, LOGIT_STEP = 0.7, 1.0
+MOST = 400  # nodes of an integral on each side
+NEAR, FAR = 30.0, 600.0  # modes beyond which the logistic function is as good as 1, or no float
+FAINT = 0.01  # share of the prior variance that rows take away
+TRUSTED = 0.1  # share of the points that must count
+TINY = 1e-20  # change of a log-posterior
+SMALLEST = 1e-3  # sd; what is narrower is integrated as if it had this one
+
+
+@jit
+def expectation_propagation(
+    X, offset, signs, indptr, precision, shift, tolerance, max_sweeps, mean, cov, evidence
+):
+    """Match posteriors by Gaussians, row by row, until they agree (Minka, 2001).
+
+    A row's likelihood is stood in for by ``exp(shift * z - precision * z^2 / 2)`` in its linear
+    predictor ``z = x' eta``, so that the Gaussian posterior has mean and variance of z right were
+    the others' stand-ins true.
+
+    Parameters
+    ----------
+    X : float64 ndarray of shape (n_rows, d)
+    offset, signs : float64 ndarrays of shape (n_rows,)
+    indptr : int64 ndarray of shape (n_clients + 1,)
+    precision, shift : float64 ndarrays of shape (n_rows,)
+        Stand-ins to begin with, zeros if none are known; those found are written to them.
+    tolerance : float
+        A client is done when no row moves its posterior mean of z by more than this share of the
+        standard deviation, or a variance by that share.
+    max_sweeps : int
+    mean : float64 ndarray of shape (n_clients, d)
+        Is overwritten.
+    cov : float64 ndarray of shape (n_clients, d, d)
+        Is overwritten.
+    evidence : float64 ndarray of shape (n_clients,)
+        Is overwritten with the logarithm of the marginal likelihood.
+
+    Returns
+    -------
+    int
+        How many clients were not done in `max_sweeps`.
+    """
+    d = X.shape[1]
+    a, sums, moments = np.empty(d), np.empty(3), np.empty(3)
+    unfinished = 0
+    for i in range(len(indptr) - 1):
+        first, last = indptr[i], indptr[i + 1]
+        m, V = mean[i], cov[i]
+        _include(X, first, last, precision, shift, m, V, a)
+        moved = np.inf
+        for _ in range(max_sweeps):
+            moved = 0.0
+            for row in range(first, last):
+                z, v = _project(X[row], m, V, a)
+                free = 1 - precision[row] * v
+                cavity = v / free
+                centre = (z - v * shift[row]) / free
+                _tilted(centre + offset[row], cavity, signs[row], sums, moments)
+                left = 1 - cavity * moments[2]
+                new_precision = moments[2] / left
+                new_shift = (moments[1] + centre * moments[2]) / left
+                more = new_precision - precision[row]
+                push = (new_shift - shift[row] - more * z) / (1 + more * v)
+                _move(m, V, a, more / (1 + more * v), push)
+                moved = max(moved, abs(more * v), abs(push) * math.sqrt(v))
+                precision[row], shift[row] = new_precision, new_shift
+            if moved <= tolerance:
+                break
+        unfinished += moved > tolerance
+        # from the prior again: rounding of the updates is left behind
+        evidence[i] = _include(X, first, last, precision, shift, m, V, a)
+        for row in range(first, last):
+            z, v = _project(X[row], m, V, a)
+            free = 1 - precision[row] * v
+            centre, cavity = (z - v * shift[row]) / free, v / free
+            _tilted(centre + offset[row], cavity, signs[row], sums, moments)
+            evidence[i] += moments[0] - _weight(centre, cavity, precision[row], shift[row])
+    return unfinished
+
+
+@jit
+def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
+    """Correct normal approximations by importance sampling at given points.
+
+    Points are weighted once for the posterior and once for its approximation, and what differs is
+    added to the approximation's moments: where it is exact, nothing is. What is added to a
+    coordinate j is multiplied by ``A^2 / (A^2 + FAINT^2)``, ``A = 1 - cov_jj``: where rows say
+    next to nothing, it would be noise. Clients for which a few points outweigh all others keep the
+    approximation.
+
+    Parameters
+    ----------
+    X : float64 ndarray of shape (n_rows, d)
+    offset, signs : float64 ndarrays of shape (n_rows,)
+    indptr : int64 ndarray of shape (n_clients + 1,)
+    points : float64 ndarray of shape (n_points, d)
+        As if drawn from the standard normal.
+    widening : float
+        By what the standard deviations of the approximation are multiplied to draw from it.
+    mean : float64 ndarray of shape (n_clients, d)
+    cov : float64 ndarray of shape (n_clients, d, d)
+    evidence : float64 ndarray of shape (n_clients,)
+        Approximations, which are written to.
+    """
+    n_points, d = points.shape
+    root, away = np.empty((d, d)), np.empty((n_points, d))
+    posterior, normal = np.empty(n_points), np.empty(n_points)
+    eta, shift, share, spread = np.empty(d), np.empty(d), np.empty(d), np.empty((d, d))
+    for i in range(len(indptr) - 1):
+        m, V = mean[i], cov[i]
+        root[:] = V
+        _cholesky(root)
+        volume = d * math.log(widening)
+        for j in range(d):
+            volume += math.log(root[j, j])
+        for k in range(n_points):
+            square = 0.0
+            for j in range(d):
+                total = 0.0
+                for h in range(j + 1):
+                    total += root[j, h] * points[k, h]
+                away[k, j] = widening * total
+                eta[j] = m[j] + away[k, j]
+                square += points[k, j] * points[k, j]
+            # logarithms of densities over that of the points
+            normal[k] = 0.5 * (1 - widening * widening) * square
+            posterior[k] = (
+                volume
+                + 0.5 * square
+                + _log_posterior(X, offset, signs, indptr[i], indptr[i + 1], eta)
+            )
+        top = posterior.max()
+        total, base, squares = 0.0, 0.0, 0.0
+        for k in range(n_points):
+            posterior[k] = math.exp(posterior[k] - top)
+            normal[k] = math.exp(normal[k])
+            total += posterior[k]
+            base += normal[k]
+            squares += posterior[k] * posterior[k]
+        if total * total < TRUSTED * n_points * squares:
+            continue
+        shift[:], spread[:] = 0.0, 0.0
+        for k in range(n_points):
+            more = posterior[k] / total - normal[k] / base
+            for j in range(d):
+                shift[j] += more * away[k, j]
+                for h in range(j + 1):
+                    spread[j, h] += more * away[k, j] * away[k, h]
+        for j in range(d):
+            told = (1 - V[j, j]) ** 2
+            share[j] = told / (told + FAINT * FAINT)
+        for j in range(d):
+            for h in range(j + 1):
+                more = spread[j, h] - shift[j] * shift[h]
+                root[j, h] = V[j, h] + share[j] * share[h] * more
+        spread[:] = root
+        if not _cholesky(root):
+            continue
+        evidence[i] = top + math.log(total / base) - d * math.log(widening)
+        for j in range(d):
+            m[j] += share[j] * shift[j]
+            for h in range(j + 1):
+                V[j, h] = V[h, j] = spread[j, h]
+
+
+@jit
+def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence):
+    """Mode and inverse curvature of posteriors, by Newton's method with halved steps.
+
+    Parameters
+    ----------
+    X : float64 ndarray of shape (n_rows, d)
+    offset, signs : float64 ndarrays of shape (n_rows,)
+    indptr : int64 ndarray of shape (n_clients + 1,)
+    tolerance : float
+        A client is done when a step promises less of the log-posterior than this share of what the
+        prior takes.
+    max_steps : int
+    mean : float64 ndarray of shape (n_clients, d)
+        Where to begin; is overwritten with the mode.
+    cov : float64 ndarray of shape (n_clients, d, d)
+        Is overwritten with the inverse of minus the second derivative there.
+    evidence : float64 ndarray of shape (n_clients,)
+        Is overwritten with Laplace's approximation to the log marginal likelihood.
+
+    Returns
+    -------
+    int
+        How many clients were not done in `max_steps`.
+    """
+    d = X.shape[1]
+    a, gradient, step = np.empty(d), np.empty(d), np.empty(d)
+    unfinished = 0
+    for i in range(len(indptr) - 1):
+        first, last = indptr[i], indptr[i + 1]
+        m, V = mean[i], cov[i]
+        height = _log_posterior(X, offset, signs, first, last, m)
+        promise, enough, volume = np.inf, 0.0, 0.0
+        for _ in range(max_steps):
+            volume = _curvature(X, offset, signs, first, last, m, V, a, gradient)
+            promise, enough = 0.0, TINY
+            for j in range(d):
+                step[j] = 0.0
+                for k in range(d):
+                    step[j] += V[j, k] * gradient[k]
+                promise += 0.5 * step[j] * gradient[j]
+                enough += 0.5 * tolerance * m[j] * m[j]
+            if promise <= enough:
+                break
+            share = 1.0
+            while share > 1e-9:
+                for j in range(d):
+                    m[j] += share * step[j]
+                new = _log_posterior(X, offset, signs, first, last, m)
+                if new >= height:
+                    height = new
+                    break
+                for j in range(d):
+                    m[j] -= share * step[j]
+                share *= 0.5
+        unfinished += promise > enough
+        evidence[i] = height + 0.5 * volume
+    return unfinished
+
+
+@jit
+def log_logistic_normal(mean, variance, out):
+    """Logarithm of the average of the logistic function over normals.
+
+    Parameters
+    ----------
+    mean, variance : float64 ndarrays of shape (n,)
+    out : float64 ndarray of shape (n,)
+        Is overwritten with ``log E 1 / (1 + exp(-z))``, ``z ~ N(mean, variance)``.
+    """
+    sums, moments = np.empty(3), np.empty(3)
+    for k in range(len(out)):
+        _tilted(mean[k], variance[k], 1.0, sums, moments)
+        out[k] = moments[0]
+
+
+@jit
+def _tilted(mean, variance, sign, sums, out):
+    """Logarithm of ``E s(sign z)``, z normal, its slope in the mean, and minus its curvature.
+
+    By the trapezoidal rule around the mode; s is the logistic function.
+    """
+    m, sd = sign * mean, max(math.sqrt(variance), SMALLEST)
+    v = sd * sd
+    low, high = m, m + v  # where the mode is
+    mode = m + v * _logistic(-m) / (1 + v * _logistic(m) * _logistic(-m))
+    for _ in range(20):
+        p = _logistic(-mode)
+        slope = m + v * p - mode
+        if slope > 0:
+            low = mode
+        else:
+            high = mode
+        change = slope / (1 + v * p * (1 - p))
+        mode += change
+        if not low < mode < high:
+            mode = 0.5 * (low + high)
+        if abs(change) < 0.1 * sd:
+            break
+    if abs(mode) > FAR:  # there the function is exp(z), or 1
+        tail = mode < 0
+        out[0] = m + 0.5 * v if tail else 0.0
+        out[1] = sign if tail else 0.0
+        out[2] = 0.0
+        return
+    shift = (mode - m) / sd
+    step = max(min(STEP, LOGIT_STEP / sd), REACH / MOST)
+    count = int(REACH / step)
+    top = 1 / (1 + math.exp(-mode))
+    sums[0], sums[1], sums[2] = top, 0.0, 0.0
+    # weights times logistic function, by products of what changes from node to node
+    fall, bend = math.exp(-sd * step), math.exp(-step * step)
+    _add_side(step, count, shift, math.exp(-mode), fall, bend, 1.0, sums)
+    if mode < NEAR:  # as exp(z) / (1 + exp(z)): no factor leaves the range of floats
+        e = math.exp(mode)
+        _add_side(-step, count, sd - shift, e, fall, bend, e, sums)
+    else:
+        _add_side(-step, count, -shift, math.exp(-mode), 1 / fall, bend, 1.0, sums)
+    total, first = sums[0], sums[1] / sums[0]
+    spread = sums[2] / total - first * first
+    out[0] = math.log(total * step / math.sqrt(2 * math.pi)) - 0.5 * shift * shift
+    out[1] = sign * (shift + first) / sd
+    out[2] = max(1 - spread, 0.0) / v
+
+
+@jit
+def _add_side(step, count, slope, e, factor, bend, top, sums):
+    """Add ``top exp(-|t| slope - t^2 / 2) / (1 + e factor^k)`` at ``t = k step``, k = 1, 2, ...."""
+    size = abs(step)
+    weight, ratio = top, math.exp(-size * (slope + 0.5 * size))
+    for k in range(1, count + 1):
+        weight *= ratio
+        ratio *= bend
+        e *= factor
+        t = k * step
+        value = weight / (1 + e)
+        sums[0] += value
+        value *= t
+        sums[1] += value
+        sums[2] += value * t
+
+
+@jit
+def _logistic(z):
+    if z >= 0:
+        return 1 / (1 + math.exp(-z))
+    e = math.exp(z)
+    return e / (1 + e)
+
+
+@jit
+def _include(X, first, last, precision, shift, m, V, a):
+    """Posterior under stand-ins of the rows, from the prior; the logarithm of their integral."""
+    _reset(V)
+    m[:] = 0.0
+    total = 0.0
+    for row in range(first, last):
+        z, v = _project(X[row], m, V, a)
+        total += _weight(z, v, precision[row], shift[row])
+        more = 1 + precision[row] * v
+        _move(m, V, a, precision[row] / more, (shift[row] - precision[row] * z) / more)
+    return total
+
+
+@jit
+def _weight(z, v, precision, shift):
+    """Logarithm of ``E exp(shift u - precision u^2 / 2)``, ``u ~ N(z, v)``."""
+    more = 1 + precision * v
+    square = (2 * z * shift + v * shift * shift - precision * z * z) / more
+    return 0.5 * (square - math.log(more))
+
+
+@jit
+def _project(x, m, V, a):
+    """Mean and variance of x' eta; ``a = V x``."""
+    a[:] = 0.0
+    for k in range(len(x)):
+        for j in range(len(x)):
+            a[j] += x[k] * V[k, j]
+    z, v = 0.0, 0.0
+    for j in range(len(x)):
+        z += x[j] * m[j]
+        v += x[j] * a[j]
+    return z, v
+
+
+@jit
+def _move(m, V, a, shrink, push):
+    """Add `push` times a to the mean, take `shrink` times a a' from the covariance."""
+    for j in range(len(m)):
+        m[j] += push * a[j]
+        for k in range(len(m)):
+            V[j, k] -= shrink * a[j] * a[k]
+
+
+@jit
+def _reset(V):
+    V[:] = 0.0
+    for j in range(len(V)):
+        V[j, j] = 1.0
+
+
+@jit
+def _log_posterior(X, offset, signs, first, last, m):
+    total, product = 0.0, 1.0
+    for j in range(len(m)):
+        total -= 0.5 * m[j] * m[j]
+    for row in range(first, last):
+        z = offset[row]
+        for j in range(len(m)):
+            z += X[row, j] * m[j]
+        z *= signs[row]
+        total += min(z, 0.0)
+        product *= 1 + math.exp(-abs(z))
+        if product > 1e300:
+            total -= math.log(product)
+            product = 1.0
+    return total - math.log(product)
+
+
+@jit
+def _curvature(X, offset, signs, first, last, m, V, a, gradient):
+    """Inverse of minus the second derivative of the log-posterior, and its log-determinant."""
+    _reset(V)
+    for j in range(len(m)):
+        gradient[j] = -m[j]
+    volume = 0.0
+    for row in range(first, last):
+        x = X[row]
+        z = offset[row]
+        for j in range(len(m)):
+            z += x[j] * m[j]
+        p = _logistic(-signs[row] * z)
+        for j in range(len(m)):
+            gradient[j] += signs[row] * p * x[j]
+        v = _project(x, m, V, a)[1]
+        more = 1 + p * (1 - p) * v
+        volume -= math.log(more)
+        _move(gradient, V, a, p * (1 - p) / more, 0.0)
+    return volume

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebfed import channels, datasets, engines, likelihoods, priors, privacy, testing, theory
     from ebfed.clients import Clients, Summary
-    from ebfed.estimators import AdaMix, AdaMixClassifier, BernoulliEB, GaussianEB, LinearEB, LogisticEB, MixtureEB, MixtureLinearEB, OptOutMean, posterior_from
+    from ebfed.estimators import (
+        AdaMix,
+        AdaMixClassifier,
+        BernoulliEB,
+        GaussianEB,
+        LinearEB,
+        LogisticEB,
+        MixtureEB,
+        MixtureLinearEB,
+        OptOutMean,
+        posterior_from,
+    )
 
 __version__ = "0.1.0"
 

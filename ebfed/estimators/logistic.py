@@ -162,7 +162,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
         """Return labels; with `reset`, learn which there are."""
         check_classification_targets(y)
-        y = y.astype(str) if y.dtype.kind == "O" else y
+        y = np.array(y.tolist()) if y.dtype.kind == "O" else y  # of the type that they have
         classes = np.unique(y)
         if reset:
             _check_classes(classes)

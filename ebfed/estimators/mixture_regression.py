@@ -72,6 +72,8 @@ class MixtureRegression(RegressionEstimator):
         "notes",
     )
 
+    TOLD: ClassVar[str] = "slopes of the likelihood of each client's rows, as they are"
+
     n_components: int
     noise_variance: float | None
     n_init: int

@@ -531,9 +531,7 @@ class Node:
         _write(folder / "estimate.csv", table.encode())
         _write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
-    def _enter(
-        self, run: int, round_: int, rows: list[dict[str, Any]], every_round: bool
-    ) -> None:
+    def _enter(self, run: int, round_: int, rows: list[dict[str, Any]], every_round: bool) -> None:
         """Write in the ledger what is about to be sent, if the budget allows it.
 
         First the ledger, then the disk, then the wire: what was sent is in the ledger for sure.

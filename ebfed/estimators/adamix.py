@@ -16,6 +16,7 @@ from ebfed.estimators.parameter_rounds import ParameterRounds, draw
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import GaussianMixture
 from ebfed.privacy.calibration import check_positive
+from ebfed.streams import Stream
 
 __all__ = ["AdaMix"]
 
@@ -44,9 +45,9 @@ class AdaMix(ParameterRounds):
     fit_intercept : bool
         Whether to put a column of ones first.
     local_solver : {"exact", "gradient"}
-        ``"gradient"`` is Algorithm 1 of Ozkara et al.: in every round each client takes one step of
-        gradient descent on its own theta_i and sends it, and the server fits a Gaussian mixture to
-        what came. For replication: that objective is unbounded below, so what is found depends on
+        ``"gradient"`` is Algorithm 1 of Ozkara et al.: from a random theta_i, in every round each
+        client takes one step of gradient descent and sends it, and the server fits a Gaussian
+        mixture to what came. For replication: that objective is unbounded below, so what is found depends on
         the number of rounds.
     channel : Channel, optional
         How clients send their coefficients: least-squares estimates in the first round, then draws
@@ -178,6 +179,15 @@ class AdaMix(ParameterRounds):
                 f"noise_variance must be given with {self.channel!r}: coefficients alone do not "
                 "tell it."
             )
+
+    def _first(self, rows: Rows, rng: Any) -> NDArray[np.float64]:
+        """Least squares or, for gradient descent, draws of expected square one."""
+        if self.local_solver == "exact":
+            return super()._first(rows, rng)
+        n, _, p = rows.design.shape
+        if isinstance(rng, Stream):
+            return rng.normals(n, p) / np.sqrt(p)
+        return np.random.default_rng().standard_normal((n, p)) / np.sqrt(p)
 
     def _next(
         self, rows: Rows, theta: NDArray, population: Population, rng: Any

@@ -15,6 +15,7 @@ from ebfed.channels.base import Message
 from ebfed.clients import Summary
 from ebfed.engines import Engine
 from ebfed.estimators.gaussian import GaussianEB
+from ebfed.estimators.kmeans import kmeans
 from ebfed.estimators.noisy_em import noisy_em, spread_out
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Discrete, GaussianMixture, Prior
@@ -473,27 +474,12 @@ def _per_row(n: NDArray) -> NDArray:
 
 def _k_means(values: NDArray, k: Any, n_init: int, key: NDArray) -> tuple[NDArray, NDArray]:
     """Lloyd's centres from the best of several k-means++ starts, and shares of the clients."""
-    from sklearn.cluster import kmeans_plusplus
-
     if not len(values):
         return np.zeros((1, values.shape[1])), np.ones(1)
     values = values[np.lexsort(values.T)]  # whatever the order of clients
     k = min(k, len(np.unique(values, axis=0)))
     rng = np.random.RandomState(np.random.default_rng([*key, 3]).integers(2**31))
-    least, best, shares = np.inf, values[:1], np.ones(1)
-    for _ in range(n_init):
-        centres, _ = kmeans_plusplus(values, k, random_state=rng)
-        nearest = np.full(len(values), -1)
-        while True:
-            away = np.stack([((values - centre) ** 2).sum(axis=1) for centre in centres], axis=1)
-            before, nearest = nearest, np.argmin(away, axis=1)
-            if np.array_equal(nearest, before):
-                break
-            members = nearest == np.arange(k)[:, None]
-            count = members.sum(axis=1, keepdims=True)
-            # who has no members stays where it is
-            centres = np.where(count > 0, members @ values / np.maximum(count, 1), centres)
-        if (total := away.min(axis=1).sum()) < least:
-            least, best, shares = total, centres, members.mean(axis=1)
-    kept = shares > 0
-    return best[kept], shares[kept]
+    runs = [kmeans(values, k, rng) for _ in range(n_init)]
+    nearest, centres = min(runs, key=lambda run: ((values - run[1][run[0]]) ** 2).sum())
+    shares = np.bincount(nearest, minlength=k) / len(values)
+    return centres[shares > 0], shares[shares > 0]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ebfed.engines import Engine
 from ebfed.estimators.evidence import Population, Rows, responsibilities, weigh
+from ebfed.estimators.kmeans import kmeans
 from ebfed.estimators.parameter_rounds import ParameterRounds
-from ebfed.estimators.scoring import kmeans
 
 __all__ = ["MixtureLinearEB"]
 

@@ -31,8 +31,9 @@ from ebfed.estimators.evidence import (
     rotate,
     weigh,
 )
+from ebfed.estimators.kmeans import kmeans
 from ebfed.estimators.regression import RegressionEstimator
-from ebfed.estimators.scoring import MEMORY, accelerate, between, improve, invert, kmeans
+from ebfed.estimators.scoring import MEMORY, accelerate, between, improve, invert
 from ebfed.factors import Factors
 from ebfed.priors import IdentificationWarning
 from ebfed.tabular import frame
@@ -379,7 +380,7 @@ class MixtureRegression(RegressionEstimator):
             "notes",
         ):
             setattr(self, f"{name}_", sent[name])
-        self._n_parameters, self._numbers = sent["n_parameters"], sent["numbers"]
+        self._n_parameters = sent["n_parameters"]
         self.mean_ = self.weights_ @ self.means_
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
 
@@ -388,7 +389,9 @@ class MixtureRegression(RegressionEstimator):
         return super().finish(sent, {}, clients)
 
     def _bits(self, sent: dict, clients: Any) -> float:
-        return 64.0 * self._numbers * len(clients) / sent["round"]
+        if not sent["done"]:  # what a round takes depends on how many populations it asks about
+            return np.nan
+        return 64.0 * sent["numbers"] * len(clients) / sent["round"]
 
     @property
     def n_parameters_(self) -> int:

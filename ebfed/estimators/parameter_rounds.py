@@ -48,6 +48,10 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
     ) -> NDArray[np.float64]:
         """What clients send once there is a population, given what they sent before."""
 
+    def _first(self, rows: Rows, rng: Any) -> NDArray[np.float64]:
+        """What clients send in the first round."""
+        return least_squares(rows)
+
     @abstractmethod
     def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
         """Fit components to coefficients (n, p) that have noise of these variances."""
@@ -82,7 +86,7 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
             memory = memory | rows._asdict() | {"clipped": np.zeros(len(clients), bool)}
         rows = Rows(*(memory[name] for name in Rows._fields))
         if sent["population"] is None:
-            theta = least_squares(rows)
+            theta = self._first(rows, rng)
         else:
             theta = self._next(rows, memory["theta"], Population(**sent["population"]), rng)
         channel = self._channel()

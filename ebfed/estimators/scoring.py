@@ -12,17 +12,14 @@ moves: where clients have few rows, or the variances are small.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.estimators.evidence import Population, responsibilities
 
-__all__ = ["accelerate", "between", "improve", "invert", "kmeans"]
+__all__ = ["accelerate", "between", "improve", "invert"]
 
 MEMORY = 6  # steps that acceleration looks back on
-LLOYD = 50  # steps of k-means
 FLOOR = 1e-10  # least noise, in units of the response
 
 
@@ -195,28 +192,3 @@ def _unflat(values: NDArray, like: Population) -> Population:
     )
     means = values[k:split].reshape(like.means.shape)
     return Population(weights / weights.sum(), means, variances, float(np.exp(values[-1])))
-
-
-def kmeans(values: NDArray, k: int, rng: Any) -> tuple[NDArray, NDArray]:
-    """Cluster rows: k-means++ (Arthur and Vassilvitskii 2007) and Lloyd's steps.
-
-    Returns
-    -------
-    labels : int ndarray of shape (n,)
-    centres : ndarray of shape (k, d)
-    """
-    from sklearn.cluster import kmeans_plusplus
-
-    centres, _ = kmeans_plusplus(values, k, random_state=rng)
-    labels = np.full(len(values), -1)
-    for _ in range(LLOYD):
-        nearest = np.argmin((centres**2).sum(axis=1) - 2 * values @ centres.T, axis=1)
-        if np.array_equal(nearest, labels):
-            break
-        labels = nearest
-        members = labels[:, None] == np.arange(k)
-        count = members.sum(axis=0)
-        # a cluster that lost all its rows keeps its centre
-        means = members.T.astype(float) @ values / np.maximum(count, 1)[:, None]
-        centres = np.where(count[:, None] > 0, means, centres)
-    return labels, centres

@@ -185,6 +185,7 @@ def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
     assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == {
         "AdaMix",
+        "AdaMixClassifier",
         "BernoulliEB",
         "GaussianEB",
         "LinearEB",

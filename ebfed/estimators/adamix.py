@@ -47,8 +47,8 @@ class AdaMix(ParameterRounds):
     local_solver : {"exact", "gradient"}
         ``"gradient"`` is Algorithm 1 of Ozkara et al.: from a random theta_i, in every round each
         client takes one step of gradient descent and sends it, and the server fits a Gaussian
-        mixture to what came. For replication: that objective is unbounded below, so what is found depends on
-        the number of rounds.
+        mixture to what came. For replication: that objective is unbounded below, so what is found
+        depends on the number of rounds.
     channel : Channel, optional
         How clients send their coefficients: least-squares estimates in the first round, then draws
         from their posterior given the population of before, to which the server fits a Gaussian

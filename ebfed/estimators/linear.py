@@ -106,6 +106,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         "mean",
         "mean_covariance",
         "covariance",
+        "doubt",
         "noise_variance",
         "criterion",
         "n_parameters",
@@ -114,7 +115,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     )
 
     population_names_: list[str]
-    _population_columns: list[str]
+    _population_columns: Sequence[str] = ()
+    _covariates: tuple[NDArray, NDArray] = np.empty(0, np.int64), np.empty((0, 0))
 
     def __init__(
         self,
@@ -251,6 +253,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             if reset:
                 self.population_names_ = []
             return design
+        if table.labels is None and population is None and not self._has_covariates(X):
+            raise ValueError("rows without groups need covariates of their own as population=.")
         ids, codes = np.arange(len(design)), np.arange(len(design))
         if table.labels is not None:
             ids, codes = number_labels(table.labels)
@@ -260,40 +264,42 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             )
             self._covariates = ids, covariates
         else:
-            covariates = self._covariates_of(ids, X, table.labels, population)
+            known = () if table.labels is None else self._covariates[0]
+            covariates = self._covariates_of(ids, X, table.labels, population, known)
         varying = self._varying(self._shape())
         products = design[:, varying][:, :, None] * covariates[codes][:, None, :]
         return np.column_stack([design, products.reshape(len(design), -1)])
 
     def _covariates_of(
-        self, ids: NDArray, X: Any, labels: NDArray | None, population: Any
+        self, ids: NDArray, X: Any, labels: NDArray | None, population: Any, known: Any
     ) -> NDArray:
-        """Covariates of groups: as given, as in `X`, or as in the fit."""
+        """Covariates of groups: those `known` have the fit's, others as given, or as in `X`."""
+        import pandas as pd
+
         names = self.population_names_
         if not names:
             raise ValueError("population= came, but the fit had no covariates.")
         if population is None and self._has_covariates(X):
             population = self._population_columns
-        if population is None:
-            return self._remembered(ids)
-        return read_population(population, X, labels, ids, self._style_.group, names)[0]
-
-    def _has_covariates(self, X: Any) -> bool:
-        columns = self._population_columns
-        return bool(columns) and is_frame(X) and set(columns) <= set(column_names(X))
-
-    def _remembered(self, ids: NDArray) -> NDArray:
-        """Covariates that groups had in the fit."""
-        import pandas as pd
-
-        known, covariates = self._covariates
         place = pd.Index(known).get_indexer(pd.Index(ids))
-        if np.any(place < 0):
+        if population is None and np.any(place < 0):
             first = ids.tolist()[int(np.argmax(place < 0))]
             raise ValueError(
                 f"group {first!r} was not in the fit: give its covariates as population=."
             )
-        return covariates[place]
+        covariates = np.empty((len(ids), len(names)))
+        if population is not None:
+            group = self._style_.group
+            covariates[:] = read_population(population, X, labels, ids, group, names)[0]
+        covariates[place >= 0] = self._covariates[1][place[place >= 0]]
+        return covariates
+
+    def _tells(self, X: Any, population: Any) -> bool:
+        return population is not None or self._has_covariates(X)
+
+    def _has_covariates(self, X: Any) -> bool:
+        columns = self._population_columns
+        return bool(columns) and is_frame(X) and set(columns) <= set(column_names(X))
 
     def _shape(self) -> dict[str, Any]:
         """Return what a state says of the columns."""
@@ -375,6 +381,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             return np.arange(len(names))
         if isinstance(self.varying, str) or not np.iterable(self.varying):
             raise TypeError(f"varying must be a sequence of columns; {self.varying!r} came.")
+        if self.fit_intercept and INTERCEPT in names[1:]:
+            raise ValueError(
+                f"a column of X is called {INTERCEPT!r}, as is the one that fit_intercept adds; "
+                "rename it."
+            )
+        if any(isinstance(name, bool | np.bool_) for name in self.varying):
+            raise TypeError(f"varying must name columns, not mark them; {self.varying!r} came.")
         unknown = [name for name in self.varying if name not in places]
         if unknown:
             known = ", ".join(map(repr, names))
@@ -393,6 +406,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             varying,
             covariance=self.covariance,
             method=self.method,
+            intercept=bool(self.fit_intercept),
             identified=not notes,
         )
         for note in notes:
@@ -406,10 +420,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "round": 1,
             "done": True,
             "history": [{"criterion": value} for value in fit.path],
-            "log_likelihood": -fit.criterion / 2,
+            "log_likelihood": fit.log_likelihood,
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,
             "covariance": fit.covariance,
+            "doubt": fit.doubt,
             "noise_variance": fit.noise_variance,
             "criterion": fit.criterion,
             "n_parameters": fit.rank + spread[self.covariance] + 1,
@@ -434,6 +449,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "mean": found.mean,
             "mean_covariance": np.zeros((p, p)),
             "covariance": found.variance * np.eye(p),
+            "doubt": np.zeros((p, p)),
             "noise_variance": found.noise_variance,
             "criterion": np.nan,
             "n_parameters": p + 2,
@@ -446,8 +462,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if fit.rank < len(fit.mean):
             remarks.append(
                 f"Columns of X are collinear: of {len(fit.mean)} mean coefficients only {fit.rank} "
-                "combinations are identified, and the others taken to be zero. (A column whose "
-                "values differ little against their size should be centred.)"
+                "combinations are identified. Predictions for rows like those of the fit are "
+                "right; single coefficients and their standard errors mean nothing."
             )
         if fit.noise_variance == 0:
             remarks.append(
@@ -473,6 +489,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         names = sent["covariates"]
         self.population_names_ = names.split("\n") if names else []
         self._whole = sent["mean"], sent["mean_covariance"], sent["covariance"]
+        # a full covariance is known as well as so many clients tell it
+        told = sent["n_clients"] if self.covariance == "full" else None
+        self._doubt = sent["doubt"], told
         p = len(self.terms_)
         self.mean_, self.mean_covariance_ = sent["mean"][:p], sent["mean_covariance"][:p, :p]
         self.covariance_ = sent["covariance"][:p, :p]
@@ -489,7 +508,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     def _posterior(self, block: Factors) -> CoefficientPosterior:
         """Posterior of all coefficients, those of products with covariates among them."""
-        return CoefficientPosterior(block, *self._whole, self.noise_variance_)
+        return CoefficientPosterior(block, *self._whole, self.noise_variance_, self._doubt)
 
     def _centre(self) -> NDArray:
         return self._whole[0]
@@ -530,7 +549,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             labels = None
             if self._has_covariates(X):
                 labels = self._table(self._features(X, None, False), y, groups).labels
-            covariates = self._covariates_of(block.ids, X, labels, population)
+            # of rows that are given, covariates are too
+            known = self._covariates[0] if X is None or not self._tells(X, population) else ()
+            covariates = self._covariates_of(block.ids, X, labels, population, known)
             posterior = posterior.of(self._maps(covariates))
         return self._labelled(posterior, block)
 
@@ -596,7 +617,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         return middle - reach, middle + reach
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        population: Any = None,
     ) -> float:
         """R**2 of the predictions of rows by the coefficients of their groups.
 
@@ -604,12 +631,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         ----------
         X, y, groups : as in `fit`
         sample_weight : array-like of shape (n_rows,), optional
+        population : as in `predict`
         """
-        from sklearn.metrics import r2_score
-
-        check_is_fitted(self, "mean_")
-        table = self._table(X, y, groups)
-        return float(r2_score(table.y, self.predict(X, groups=groups), sample_weight=sample_weight))
+        fitted = self.predict(X, groups=groups, population=population)
+        return self._share_explained(X, y, sample_weight, groups, fitted)
 
     def _fitted_by(self) -> str:
         if self.solver == "gd":

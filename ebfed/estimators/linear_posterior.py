@@ -20,10 +20,14 @@ class CoefficientPosterior(Posterior):
     With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i /
     noise`` and the covariance
 
-        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i',
+        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i' + 2 D_i E[dS A_i dS] D_i',
 
-    where ``noise V_i`` is the covariance of y_i given the mean: conditional variance, and what not
-    knowing the mean adds (Henderson 1975). The variances are taken as known.
+    where ``noise V_i`` is the covariance of y_i given the mean, and ``A_i = Z_i' V_i^-1 Z_i /
+    noise``: conditional variance, what not knowing the mean adds (Henderson 1975), and what not
+    knowing S adds, which counts twice since the first term at the estimate is too small by as much
+    again (Prasad and Rao 1990). For a diagonal S, ``E[dS A dS]`` is the elementwise product of A
+    with the sampling covariance of the variances; for a full one, with B the inverse of the average
+    A_i of m clients, ``(B A B + tr(A B) B) / m``.
 
     Parameters
     ----------
@@ -31,6 +35,9 @@ class CoefficientPosterior(Posterior):
     mean : ndarray of shape (p,)
     mean_covariance, covariance : ndarray of shape (p, p)
     noise_variance : float
+    doubt : tuple, optional
+        What is not known of `covariance`: the sampling covariance of its diagonal, shape (p, p),
+        and None; or, for a full one, B and m. None: it is known.
     maps : ndarray of shape (n, k, p), optional
         Which k combinations of its coefficients each client is asked for; the coefficients
         themselves if None.
@@ -43,10 +50,12 @@ class CoefficientPosterior(Posterior):
         mean_covariance: NDArray,
         covariance: NDArray,
         noise_variance: float,
+        doubt: tuple[NDArray, int | None] | None = None,
         maps: NDArray | None = None,
     ):
         self._block, self._mean, self._mean_covariance = block, mean, mean_covariance
         self._covariance, self._noise, self._maps = covariance, noise_variance, maps
+        self._doubt = doubt
         figures = [
             (shift, np.sqrt(np.maximum(np.einsum("npp->np", each), 0)))
             for shift, each in self._blocks()
@@ -62,6 +71,7 @@ class CoefficientPosterior(Posterior):
             self._mean_covariance,
             self._covariance,
             self._noise,
+            self._doubt,
             maps,
         )
 
@@ -86,14 +96,28 @@ class CoefficientPosterior(Posterior):
             between = X @ self._covariance
             V = between @ X.swapaxes(1, 2)
             V[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] += self._noise
-            weights = np.linalg.solve(V, between).swapaxes(1, 2)  # S X' V^-1, (n, p, r)
+            told = np.linalg.solve(V, X)
+            A = X.swapaxes(1, 2) @ told
+            weights = self._covariance @ told.swapaxes(1, 2)  # S X' V^-1, (n, p, r)
         else:  # rows without noise: their least-squares coefficients where those vary
             root = _root(self._covariance)
             weights = root @ np.linalg.pinv(X @ root)
+            A = np.zeros((len(block), p, p))
         away = np.eye(p) - weights @ X
         mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
-        covariance = away @ self._covariance + away @ self._mean_covariance @ away.swapaxes(1, 2)
+        unknown = self._mean_covariance + 2 * self._unknown(A)
+        covariance = away @ self._covariance + away @ unknown @ away.swapaxes(1, 2)
         return mean, (covariance + covariance.swapaxes(1, 2)) / 2
+
+    def _unknown(self, A: NDArray) -> NDArray:
+        """``E[dS A dS]`` for each client, shape (n, p, p)."""
+        if self._doubt is None:
+            return np.zeros_like(A)
+        B, m = self._doubt
+        if m is None:
+            return A * B
+        product = A @ B
+        return (B @ product + np.einsum("npp->n", product)[:, None, None] * B) / m
 
     @property
     def covariance(self) -> NDArray:
@@ -105,9 +129,11 @@ class CoefficientPosterior(Posterior):
         out = np.empty(len(rows))
         first = 0
         for _, covariance in self._blocks():
-            mine = (codes >= first) & (codes < first + len(covariance))
-            x = rows[mine]
-            out[mine] = np.einsum("np,npq,nq->n", x, covariance[codes[mine] - first], x)
+            mine = np.flatnonzero((codes >= first) & (codes < first + len(covariance)))
+            at_once = max(1, 4_000_000 // rows.shape[1] ** 2)
+            for some in np.array_split(mine, 1 + len(mine) // at_once):
+                x = rows[some]
+                out[some] = np.einsum("np,npq,nq->n", x, covariance[codes[some] - first], x)
             first += len(covariance)
         return np.maximum(out, 0)
 

@@ -86,6 +86,8 @@ class MixtureRegression(RegressionEstimator):
     # Whether components have variances, and rows noise.
     _has_variances: ClassVar[bool] = True
     _has_noise: ClassVar[bool] = True
+    # Of posteriors.
+    _kind: ClassVar[type[ComponentPosterior]] = ComponentPosterior
     # In units: the least variance looked for, and the least information on a mean.
     _least: ClassVar[float] = 0.0
     _ridge: ClassVar[float] = 0.0
@@ -187,7 +189,7 @@ class MixtureRegression(RegressionEstimator):
         if message.keys() != sent["populations"].keys():
             raise ValueError("a message must answer for every population.")
         for name, asked in sent["populations"].items():
-            k, v = asked["variances"].shape
+            (k, p), v = asked["means"].shape, asked["variances"].shape[1]
             shapes: dict[str, tuple[int, ...]] = {
                 "log": (m, k),
                 "mean": (m, k, p),
@@ -420,7 +422,7 @@ class MixtureRegression(RegressionEstimator):
     def _posterior(self, block: Any) -> ComponentPosterior:
         variances = self.variances_[:, :1] if self._one_variance else self.variances_
         population = Population(self.weights_, self.means_, variances, self.noise_variance_)
-        return ComponentPosterior(block, self._weigh, population, self.means_covariance_)
+        return self._kind(block, self._weigh, population, self.means_covariance_)
 
     def _weigh(self, block: Any, population: Population) -> Evidence:
         """Evidence of a block's rows, in the units of the data."""

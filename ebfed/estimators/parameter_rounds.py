@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from ebfed.channels import Channel, Clip, Exact
 from ebfed.channels.report import Report
@@ -212,25 +211,6 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
             "n_parameters": k * p + k - 1 + (found.variances.size if self._has_variances else 0),
             "population": None,
         }
-
-    # Estimates --------------------------------------------------------------------------------
-
-    def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
-    ) -> float:
-        """R**2 of the predictions of rows by the coefficients of their groups.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-        sample_weight : array-like of shape (n_rows,), optional
-        """
-        from sklearn.metrics import r2_score
-
-        check_is_fitted(self, "mean_")
-        table = self._table(X, y, groups)
-        fitted = self.predict(X, groups=groups)
-        return float(r2_score(table.y, fitted, sample_weight=sample_weight))
 
 
 def _average_variance(channel: Channel, values: NDArray) -> NDArray:

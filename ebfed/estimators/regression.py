@@ -271,10 +271,11 @@ class RegressionEstimator(Estimator):
     @property
     def terms_(self) -> list[str]:
         """Names of the coefficients."""
+        return [INTERCEPT] * bool(self.fit_intercept) + self._column_names()
+
+    def _column_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{j}" for j in range(self.n_features_in_)]
-        return [INTERCEPT] * bool(self.fit_intercept) + list(names)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
 
     def posterior(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Posterior:
         """Posterior of each group's coefficients.
@@ -353,6 +354,27 @@ class RegressionEstimator(Estimator):
         if (place >= 0).all():
             return seen
         return self._empty(ids).merge(seen)
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """R**2 of the predictions of rows by the coefficients of their groups.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        fitted = self.predict(X, groups=groups)
+        return self._share_explained(X, y, sample_weight, groups, fitted)
+
+    def _share_explained(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: NDArray
+    ) -> float:
+        from sklearn.metrics import r2_score
+
+        response = self._table(self._features(X, None, False), y, groups).y
+        return float(r2_score(response, fitted, sample_weight=sample_weight))
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -435,8 +457,7 @@ class RegressionEstimator(Estimator):
         values, response = self._validated(table, reset=False)
         labels = np.arange(len(values)) if table.labels is None else table.labels
         fitted = self.predict(X, groups=groups)
-        terms = self.terms_[bool(self.fit_intercept) :]
-        columns: dict[str, Any] = dict(zip(terms, values.T, strict=True))
+        columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
         name = self._y_name or "y"
         columns[name] = response
         columns["fitted"] = fitted
@@ -474,8 +495,14 @@ class RegressionEstimator(Estimator):
             raise ValueError("groups must be None: clients carry their labels.")
         if X.y is None:
             raise ValueError("y is missing: a regression needs it.")
-        labels = np.repeat(X.ids, np.diff(X.indptr))
-        return self._read(X.X, X.y, labels, reset, population)
+        labels = np.repeat(X.ids, X.n)
+        clients, _ = self._read(X.X, X.y, labels, reset, population)
+        if not X.n.all():  # clients without rows are clients too
+            silent = X.ids[X.n == 0]
+            nothing = np.zeros((0, clients.X.shape[1])), np.asarray(clients.y)[:0]
+            empty = type(clients)(silent, np.zeros(len(silent) + 1, np.int64), *nothing)
+            clients = clients.merge(empty)
+        return clients, labels
 
     def _table(self, X: Any, y: Any, groups: Any) -> Table:
         """Separate features, response and labels; known names are looked for in frames."""

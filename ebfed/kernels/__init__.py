@@ -18,6 +18,7 @@ from ebfed.kernels.polya_gamma import fill_polya_gamma, gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.rising import rising_sums
 from ebfed.kernels.slabs import laplace_slab, normal_slab
+from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
 from ebfed.kernels.tallies import gaussian_tally
 
@@ -34,6 +35,7 @@ __all__ = [
     "importance",
     "laplace",
     "laplace_slab",
+    "laplace_softmax",
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
@@ -41,6 +43,7 @@ __all__ = [
     "number_integers",
     "number_more",
     "rising_sums",
+    "softmax_normal",
     "square_products",
     "summarise_rows",
     "triangular_factors",

@@ -95,7 +95,7 @@ def _reflect(A, j):
 
 
 @jit
-def whiten(factors, columns, root, out):
+def whiten(factors, effects, columns, root, out):
     """Divide each client's rows by the factor U of ``V = I + (Z root)(Z root)' = U U'``.
 
     The rows are an upper triangle, and with U upper triangular ``U^-1 rows`` is one too.
@@ -104,8 +104,10 @@ def whiten(factors, columns, root, out):
     ----------
     factors : ndarray of shape (p, r, n_clients)
         Rows of each client, along the second axis; n_clients is a multiple of `BATCH`.
+    effects : ndarray of shape (q, r, n_clients)
+        Z, likewise.
     columns : int64 ndarray of shape (q,)
-        Which columns are Z.
+        Rows of Z beyond which its columns are zero.
     root : ndarray of shape (q, q)
     out : ndarray of shape (p, r, n_clients)
         ``U^-1 factors``. Written to, above and on the diagonal.
@@ -134,7 +136,7 @@ def whiten(factors, columns, root, out):
                 if factor != 0.0:
                     for i in range(min(columns[other], r - 1) + 1):
                         for c in range(BATCH):
-                            spread[k, i, c] += factor * factors[columns[other], i, first + c]
+                            spread[k, i, c] += factor * effects[other, i, first + c]
         size[:] = 1.0
         for j in range(r - 1, -1, -1):
             for i in range(j, -1, -1):

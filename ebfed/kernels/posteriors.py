@@ -26,18 +26,23 @@ def erfcx(y):
 
 @jit
 def _beyond(distance, start):
-    """Survival function and density of ``Z - start | Z > start``, Z standard normal."""
+    """Survival function, its complement and density of ``Z - start | Z > start``, Z normal."""
     if distance < 0.0:
-        return 1.0, 0.0
+        return 1.0, 0.0, 0.0
     if start < 0.0:
         whole = math.erfc(start / _ROOT_2)
         reached = start + distance
         density = 2.0 / _ROOT_2PI * math.exp(-0.5 * reached * reached) / whole
-        return math.erfc(reached / _ROOT_2) / whole, density
+        survival = math.erfc(reached / _ROOT_2) / whole
+        if reached < 0.0:  # where the complement may be tiny
+            within = (math.erfc(-reached / _ROOT_2) - math.erfc(-start / _ROOT_2)) / whole
+            return survival, within, density
+        return survival, 1.0 - survival, density
     fall = math.exp(-distance * (start + 0.5 * distance))
     whole = erfcx(start / _ROOT_2)
     density = 2.0 / _ROOT_2PI * fall / whole
-    return fall * erfcx((start + distance) / _ROOT_2) / whole, density
+    survival = fall * erfcx((start + distance) / _ROOT_2) / whole
+    return survival, 1.0 - survival, density
 
 
 @jit
@@ -57,8 +62,8 @@ def _below(t, i, weights, anchors, scales, starts, sides):
             total += 0.5 * weight * math.erfc(-z / _ROOT_2)
             density += weight * math.exp(-0.5 * z * z) / (_ROOT_2PI * scale)
         else:
-            survival, slope = _beyond(sides[k] * z, starts[k, i])
-            total += weight * (survival if sides[k] < 0 else 1.0 - survival)
+            survival, within, slope = _beyond(sides[k] * z, starts[k, i])
+            total += weight * (survival if sides[k] < 0 else within)
             density += weight * slope / scale
     return total, density
 

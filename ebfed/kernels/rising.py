@@ -1,8 +1,15 @@
 """Rising factorials, the ingredient of beta-binomial probabilities, and their derivatives."""
 
+import math
+
 import numpy as np
 
 from ebfed.kernels._jit import jit
+
+# Terms that are added up one by one: beyond as many, Euler's and Maclaurin's formula is exact.
+_FIRST = 16
+# Counts from which the formula is faster.
+_MANY = 64
 
 
 @jit
@@ -24,8 +31,9 @@ def rising_sums(starts, counts, step):
     """
     sums = np.zeros((len(starts), 4))
     for i in range(len(starts)):
+        first = counts[i] if counts[i] < _MANY else _FIRST
         log, inverse, square, weighted, product = 0.0, 0.0, 0.0, 0.0, 1.0
-        for j in range(counts[i]):
+        for j in range(first):
             x = starts[i] + j * step
             product *= x
             if not 1e-200 < product < 1e200:  # one logarithm for many factors
@@ -34,6 +42,54 @@ def rising_sums(starts, counts, step):
             inverse += 1 / x
             square += 1 / (x * x)
             weighted += j / x
-        sums[i, 0] = log + np.log(product)
-        sums[i, 1], sums[i, 2], sums[i, 3] = inverse, square, weighted
+        log += np.log(product)
+        if first < counts[i]:
+            rest = _sums_far_out(starts[i] + first * step, counts[i] - first, step)
+            log += rest[0]
+            inverse += rest[1]
+            square += rest[2]
+            weighted += first * rest[1] + rest[3]
+        sums[i, 0], sums[i, 1], sums[i, 2], sums[i, 3] = log, inverse, square, weighted
     return sums
+
+
+@jit
+def _sums_far_out(start, count, step):
+    """Return what `rising_sums` does, for a start of at least 16 steps, in constant time.
+
+    By Euler's and Maclaurin's formula: integrals from start to end, half the ends, and odd
+    derivatives there, whose terms fall like ``(step / start)**2``; of the first that is left out
+    (the sixth), 1e-14 of the largest term remains. Nothing is divided by the step, which may be 0.
+    """
+    end = start + count * step
+    ratio = count * step / start
+    growth = math.log1p(ratio)
+    by_log, by_weight = 0.0, 0.0
+    by_inverse = growth / ratio if ratio > 0.0 else 1.0
+    if ratio > 0.03:
+        by_log = (1.0 + ratio) * by_inverse - 1.0
+        by_weight = (1.0 - by_inverse) / ratio
+    else:  # these cancel: their series, from the last term to the first
+        for k in range(13, 1, -1):
+            by_log = ratio * (1.0 / (k * (k - 1)) - by_log)
+            by_weight = 1.0 / k - ratio * by_weight
+    low, high = _corrections(step / start), _corrections(step / end)
+    log = count * (math.log(start) + by_log) - 0.5 * growth + high[0] - low[0]
+    inverse = count / start * by_inverse + (0.5 + low[1]) / start - (0.5 + high[1]) / end
+    square = count / start / end + (0.5 + low[2]) / start**2 - (0.5 + high[2]) / end**2
+    weighted = count * (count / start) * by_weight - 0.5 * count / end
+    weighted += start / end * high[3] / end - low[3] / start
+    return log, inverse, square, weighted
+
+
+@jit
+def _corrections(q):
+    """Bernoulli's numbers with odd derivatives of ``log x``, ``1 / x``, ``1 / x**2``, ``j / x``.
+
+    In units of 1, -1 / x, -1 / x**2, and start / x**2; q is the step over x.
+    """
+    s = q * q
+    log = q * (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s / 1188))))
+    weighted = 1 / 12 - s * (1 / 120 - s * (1 / 252 - s * (1 / 240 - s / 132)))
+    square = q * (1 / 6 - s * (1 / 30 - s * (1 / 42 - s * (1 / 30 - s * 5 / 66))))
+    return log, q * weighted, square, weighted

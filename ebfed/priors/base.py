@@ -46,6 +46,10 @@ UNKNOWN_NOISE = (
     "is taken to be zero, so estimates are the local ones; give `variances` to shrink them."
 )
 
+ONE_GROUP = (
+    "Only one group has data: the spread of the population is not identified and taken to be zero."
+)
+
 
 class IdentificationWarning(UserWarning):
     """The data cannot tell something that was to be estimated."""

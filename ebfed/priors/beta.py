@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
-from ebfed.priors.base import Prior
+from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.regression import Design, WithCovariates
@@ -306,11 +306,7 @@ class Beta(WithCovariates, Prior):
     def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
         """Say in a sentence what the data could not tell."""
         if counts.sum() == 1:
-            self._say(
-                "Only one group has data: the spread of the population is not identified and taken "
-                "to be zero.",
-                True,
-            )
+            self._say(ONE_GROUP, True)
         elif rows.trials.max() == 1:
             self._say(
                 "No group has two rows: the spread of the population is not identified and taken "

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.base import Prior, relative_likelihoods
+from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
 from ebfed.priors.posterior import DiscretePosterior
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import fit_weights, newton
@@ -160,6 +160,8 @@ class Discrete(Prior):
             self._npmle(*self._settled(likelihood).distinct())
         else:
             self._em(rows, counts)
+        if counts.sum() == 1 and not placed:
+            self._say(ONE_GROUP, True)
 
     @staticmethod
     def _middle(likelihood: Likelihood) -> float:

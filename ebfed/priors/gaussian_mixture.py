@@ -458,6 +458,11 @@ class GaussianMixturePosterior(Posterior):
             share * _normal_cdf(threshold, mean, sd) for share, mean, sd in self._components()
         )
 
+    def _prob_from(self, threshold: float) -> NDArray:
+        return sum(
+            share * _normal_cdf(-threshold, -mean, sd) for share, mean, sd in self._components()
+        )
+
     def _quantile(self, q: float) -> NDArray:
         """Bisect between the least and the largest quantile of the components."""
         from scipy.special import ndtri

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,11 @@ class Components:
     def arrays(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
         """All of them, as the kernels take them."""
         return self.weights, self.anchors, self.scales, self.starts, self.sides
+
+    @property
+    def mirrored(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+        """The arrays of the components of -theta."""
+        return self.weights, -self.anchors, self.scales, self.starts, -self.sides
 
     def moments(self) -> tuple[NDArray, NDArray]:
         """Mean and variance of each client's mixture, each of shape (n,)."""
@@ -106,19 +111,25 @@ class MixturePosterior(Posterior):
         sign = 1 if q <= 0.5 else -1
         values, first = [], 0
         for block in self._blocks():
-            weights, anchors, scales, starts, sides = block.arrays
-            last = first + weights.shape[1]
+            last = first + block.weights.shape[1]
             mean, sd = sign * self.mean[first:last, 0], self.sd[first:last, 0]
-            mirrored = (weights, sign * anchors, scales, starts, sign * sides)
-            values.append(sign * mixture_quantiles(min(q, 1 - q), mean, sd, *mirrored))
+            arrays = block.arrays if sign > 0 else block.mirrored
+            values.append(sign * mixture_quantiles(min(q, 1 - q), mean, sd, *arrays))
             first = last
         return np.concatenate(values)[:, None]
 
     def prob_below(self, threshold: float) -> NDArray:
         """Probability that theta is at most `threshold`, shape (n, 1)."""
+        return self._below(threshold, (block.arrays for block in self._blocks()))
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        return self._below(-threshold, (block.mirrored for block in self._blocks()))
+
+    @staticmethod
+    def _below(threshold: float, blocks: Iterable[tuple[NDArray, ...]]) -> NDArray:
         below = [
-            mixture_below(np.full(block.weights.shape[1], float(threshold)), *block.arrays)
-            for block in self._blocks()
+            mixture_below(np.full(arrays[0].shape[1], float(threshold)), *arrays)
+            for arrays in blocks
         ]
         return np.minimum(np.concatenate(below), 1.0)[:, None]
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
-from ebfed.priors.base import UNKNOWN_NOISE, Prior
+from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, Prior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
@@ -247,11 +247,7 @@ class Normal(WithCovariates, Prior):
         if m == 0:
             self._say("No client has data: the population is unknown.", True)
         elif m == 1 and self.variance is None:
-            self._say(
-                "Only one group has data: the spread of the population is not identified and taken "
-                "to be zero.",
-                True,
-            )
+            self._say(ONE_GROUP, True)
         elif likelihood.scatter is not None and likelihood.degrees == 0:
             self._say(UNKNOWN_NOISE, True)
         elif self.variance is None and np.any(self.variance_ == 0):
@@ -451,11 +447,10 @@ class NormalPosterior(Posterior):
 
     def prob_below(self, threshold: float) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        from scipy.special import ndtr
+        return _normal_below(threshold - self.mean, self.sd)
 
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = (threshold - self.mean) / self.sd
-        return np.where(self.sd > 0, ndtr(z), self.mean <= threshold)
+    def _prob_from(self, threshold: float) -> NDArray:
+        return _normal_below(self.mean - threshold, self.sd)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d)."""
@@ -474,3 +469,11 @@ class NormalPosterior(Posterior):
             for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
         ]
         return np.sqrt(variance) * np.stack(critical, axis=1)
+
+
+def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
+    """Probability that a normal, or a point where `sd` is 0, is at most so far above its mean."""
+    from scipy.special import ndtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(sd > 0, ndtr(distance / sd), distance >= 0)

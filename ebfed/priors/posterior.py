@@ -73,9 +73,15 @@ class Posterior(ABC):
         ``min(P(theta <= 0), P(theta >= 0))``: how sure one is of the direction of an effect
         (Stephens 2017). A point at zero is of neither sign, so near 1 where there surely is none.
         """
-        not_above = self.prob_below(0.0)
-        below = self.prob_below(float(np.nextafter(0.0, -1.0)))
-        return np.minimum(not_above, 1 - below)
+        rate = np.minimum(self.prob_below(0.0), self._prob_from(0.0))
+        return np.clip(rate, 0.0, 1.0)
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        """Probability that a coordinate is at least `threshold`, shape (n, d).
+
+        Posteriors that know their upper tail as well as the lower one say it to the last digit.
+        """
+        return 1 - self.prob_below(float(np.nextafter(threshold, -np.inf)))
 
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
@@ -247,6 +253,10 @@ class DiscretePosterior(Posterior):
         """Weight of the atoms at or below `threshold`, shape (n, d)."""
         below = self._rows(lambda weights: weights @ (self.atoms <= threshold))
         return self._unless_exact(below, lambda known: known <= threshold)
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        above = self._rows(lambda weights: weights @ (self.atoms >= threshold))
+        return self._unless_exact(above, lambda known: known >= threshold)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw atoms, shape (size, n, d)."""

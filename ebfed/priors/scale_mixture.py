@@ -19,10 +19,9 @@ class ScaleMixture(Symmetric):
     """Population ``sum_k weights_k N(mode, scales_k**2)``, the first scale being zero.
 
     The scales are a fixed grid, and the weights maximise the marginal likelihood, which is concave
-    in them: one answer, found to a duality gap of `tol`
-    times n. Everything symmetric and falling from its
-    mode to both sides that is as smooth as a mixture of normals (normal, Laplace, t, point-normal)
-    is near some member (Stephens 2017).
+    in them: one answer, found to a duality gap of `tol` times n. Everything symmetric and falling
+    from its mode to both sides that is as smooth as a mixture of normals (normal, Laplace, t,
+    point-normal) is near some member (Stephens 2017).
 
     Parameters
     ----------
@@ -64,6 +63,11 @@ class ScaleMixture(Symmetric):
         self.scales = scales
         self.tol = tol
 
+    def _fit(self, likelihood: Likelihood) -> None:
+        if self.mode is None:
+            raise TypeError("mode must be a number: a scale mixture does not estimate it.")
+        super()._fit(likelihood)
+
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
         scales = self._grid_of_scales(rows)
         likelihoods = self._likelihoods(rows, scales)
@@ -74,12 +78,7 @@ class ScaleMixture(Symmetric):
 
     def _grid_of_scales(self, rows: Likelihood) -> NDArray:
         if self.scales is not None:
-            scales = np.unique(np.asarray(self.scales, float))
-            if scales.ndim != 1 or not len(scales) or not (scales >= 0).all():
-                raise ValueError(
-                    f"scales must be numbers that are not negative; {self.scales!r} came."
-                )
-            return scales
+            return self._given_scales()
         if isinstance(rows, Gaussian):
             smallest = np.sqrt(rows.variances.min()) / 10
             largest = 2 * np.sqrt(max(0, ((rows.values - self.mode) ** 2 - rows.variances).max()))
@@ -89,6 +88,17 @@ class ScaleMixture(Symmetric):
             largest = nodes[-1] - nodes[0]
         steps = int(np.ceil(2 * np.log2(max(largest / smallest, 8))))
         return np.append(0.0, smallest * np.sqrt(2) ** np.arange(steps + 1))
+
+    def _given_scales(self) -> NDArray:
+        try:
+            scales = np.unique(np.asarray(self.scales, float))
+        except (TypeError, ValueError):
+            raise TypeError(f"scales must be numbers; {self.scales!r} came.") from None
+        if not len(scales) or not ((scales >= 0) & (scales < np.inf)).all():
+            raise ValueError(
+                f"scales must be finite numbers, none of them negative; {self.scales!r} came."
+            )
+        return scales
 
     def _likelihoods(self, rows: Likelihood, scales: NDArray) -> NDArray:
         """Likelihood of each client under each component, up to a factor, shape (n, k)."""

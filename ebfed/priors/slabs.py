@@ -95,9 +95,9 @@ class LaplaceSlab:
 
         s = np.sqrt(s2)
         above, below = s / scale - u / s, s / scale + u / s
-        share = expit(_log_mills(above) - _log_mills(below))
+        odds = _log_mills(above) - _log_mills(below)
         zero = np.zeros(u.shape)
-        return [(share, zero, s, above, 1), (1 - share, zero, s, below, -1)]
+        return [(expit(odds), zero, s, above, 1), (expit(-odds), zero, s, below, -1)]
 
 
 Slab = type[NormalSlab] | type[LaplaceSlab]

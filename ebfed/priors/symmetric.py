@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Likelihood
-from ebfed.priors.base import Prior
+from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.mixture_posterior import Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.slabs import NormalSlab, Slab
@@ -41,6 +42,8 @@ class Symmetric(Prior):
     scales_: NDArray
 
     def _fit(self, likelihood: Likelihood) -> None:
+        if self.mode is not None and not isinstance(self.mode, Real):
+            raise TypeError(f"mode must be a number; {self.mode!r} came.")
         if self.mode is not None and not np.isfinite(self.mode):
             raise ValueError(f"mode must be finite; {self.mode!r} came.")
         rows = self._settled(likelihood)
@@ -51,6 +54,9 @@ class Symmetric(Prior):
             rows, counts = rows.compress()
         if len(rows):
             self._fit_parts(rows, counts)
+            if counts.sum() == 1 and self.n_parameters_:
+                known = "Only one group has data: the population is fitted to that one estimate."
+                self._say(ONE_GROUP if self.mode is None else known, True)
         else:
             self._say("No client has data: the population is unknown.", True)
             self._set(self.mode or 0.0, np.ones(1), np.zeros(1), 0)

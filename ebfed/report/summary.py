@@ -55,9 +55,9 @@ def summary_table(estimator: Any) -> Text:
     if weight is not None:
         lines.append(f"Weight of a group's own data against the mean: {_range(weight, '.3f')}")
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
-        lines.append(
-            f"Atoms: {len(prior.atoms_)}; the log-likelihood is within {gap:.1g} of its maximum."
-        )
+        kind = "Atoms" if hasattr(prior, "atoms_") else "Components"
+        within = f"the log-likelihood is within {gap:.1g} of its maximum"
+        lines.append(f"{kind}: {len(prior.weights_)}; {within}.")
     for note in estimator.notes_:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
     lines.append("=" * WIDTH)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.symmetric import Symmetric
+
 __all__ = ["glance", "glance_regression", "terms", "tidy", "tidy_regression"]
 
 
@@ -31,6 +33,8 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
         ``estimate``, ``std_error`` (NaN where none is known). With covariates, ``intercept`` and
         each covariate's name come in place of ``mean``, and a last column, ``z``: estimate over
         error. The ``sd``, alpha and beta of a beta population are then those at average covariates.
+        Populations symmetric around a mode have ``pi0``, the probability of the mode itself, and
+        the ``scale`` of their one slab.
     """
     prior, group = estimator.prior_, estimator._style_.group
     names = getattr(estimator, "population_names_", [])
@@ -54,6 +58,8 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
             for name in ("alpha", "beta")
             if hasattr(prior, f"{name}_")
         ]
+        if isinstance(prior, Symmetric):
+            rows += [(name, group, column, value, np.nan) for name, value in _shape(prior)]
     if hasattr(estimator, "means_"):
         rows += _components(estimator)
     titles = ("term", "group", "column", "estimate", "std_error")
@@ -62,6 +68,16 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
         with np.errstate(divide="ignore"):
             columns["z"] = columns["estimate"] / columns["std_error"]
     return columns
+
+
+def _shape(prior: Symmetric) -> list[tuple[str, float]]:
+    """Probability of the mode itself, and scale of the slab, where a population has these."""
+    shape = []
+    if getattr(prior, "spike", True):
+        shape.append(("pi0", prior.weights_[prior.scales_ == 0].sum()))
+    if hasattr(prior, "scale_"):
+        shape.append(("scale", prior.scale_))
+    return shape
 
 
 def _components(estimator: Any) -> list[tuple]:

@@ -7,10 +7,10 @@ over clients. Local estimates are least squares of least norm, whose error ``50 
 what the paper prints.
 
 Gradient descent is the paper's Algorithm 1 with step .001, from draws of ``N(0, I / 50)``. Its
-objective is unbounded below: components shrink at a steady pace, ``2 d`` times the step in each round, until
-they vanish, so that the result is that of the round it stopped at. The paper's figures lie on the
-way down. Algorithm 6 clusters the local estimates once and then finds nothing to change. Maximum
-likelihood integrates the coefficients out; with variances (`AdaMix`) it comes within a few per cent
+objective is unbounded below: components shrink at a steady pace, ``2 d`` times the step in each
+round, until they vanish, so that the result is that of the round it stopped at. The paper's figures
+lie on the way down. Algorithm 6 clusters the local estimates once and then finds nothing to change.
+Maximum likelihood integrates the coefficients out; with variances (`AdaMix`) it comes within a few per cent
 of the Bayes risk, that of the posterior mean under the true population. Without them
 (`MixtureLinearEB`) no estimate can err by less than the spread of a component, .05.
 """

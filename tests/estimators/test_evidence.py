@@ -12,8 +12,9 @@ from ebfed.estimators.evidence import (
     rotate,
     weigh,
 )
+from ebfed.estimators.kmeans import kmeans
 from ebfed.estimators.parameter_rounds import draw, least_squares
-from ebfed.estimators.scoring import _score, accelerate, between, improve, invert, kmeans
+from ebfed.estimators.scoring import _score, accelerate, between, improve, invert
 from ebfed.streams import Stream, make_key
 
 RNG = np.random.default_rng(0)

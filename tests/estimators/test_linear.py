@@ -6,6 +6,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
+from ebfed.estimators import mixed_model
 from ebfed.estimators.mixed_model import _Problem
 from ebfed.factors import Factors
 
@@ -56,8 +57,18 @@ def test_against_dense_matrices(covariance, method):
     assert estimator.criterion_ == pytest.approx(criterion, abs=1e-8)
     posterior = estimator.posterior()
     np.testing.assert_allclose(posterior.mean, coefficients, atol=1e-9)
-    np.testing.assert_allclose(posterior.covariance, covariances, atol=1e-9)
+    # what not knowing the variances adds, by differences, is tested below
+    known = eb.estimators.CoefficientPosterior(
+        estimator.clients_,
+        estimator.mean_,
+        estimator.mean_covariance_,
+        estimator.covariance_,
+        estimator.noise_variance_,
+    )
+    np.testing.assert_allclose(known.covariance, covariances, atol=1e-9)
+    covariances = posterior.covariance
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.einsum("npp->np", covariances)), atol=1e-9)
+    assert np.all(posterior.sd >= known.sd)
     draws = posterior.sample(20_000, 0)
     # five standard errors of a covariance of 20,000 draws: a false alarm rate below 1e-4
     spread = np.einsum("snp,snq->npq", draws - posterior.mean, draws - posterior.mean) / 20_000
@@ -69,15 +80,20 @@ def test_against_dense_matrices(covariance, method):
 def test_slope_of_the_criterion(covariance, method):
     X, y, groups, _ = simulate(2, m=12)
     factors = eb.LinearEB().fit(X, y, groups=groups).clients_
-    problem = _Problem(factors.rows, len(X), np.array([0, 2]), covariance, method)
-    free = np.random.default_rng(0).normal(size=problem.size)
+    problem = _Problem(factors.rows, len(X), np.array([0, 2]), covariance, method, True)
+    entries = {
+        "diag": mixed_model._Diagonal(),
+        "spherical": mixed_model._Common(2),
+        "full": mixed_model._Lower(problem.lower),
+    }[covariance]
+    free = np.random.default_rng(0).normal(size={"diag": 2, "spherical": 1, "full": 3}[covariance])
 
     def value(free):
-        return problem.value(problem.whiten(problem.root(free)))
+        return problem.value(problem.whiten(entries.root(free)))
 
-    root = problem.root(free)
-    slope = problem.of_free(problem.slope(problem.whiten(root)), root)
-    steps = 1e-5 * np.eye(problem.size)
+    root = entries.root(free)
+    slope = entries.of(2 * problem.slope(problem.whiten(root), covariance != "full") @ root)
+    steps = 1e-5 * np.eye(len(free))
     numeric = [(value(free + step) - value(free - step)) / 2e-5 for step in steps]
     np.testing.assert_allclose(slope, numeric, rtol=1e-6, atol=1e-6)
 
@@ -299,6 +315,7 @@ def test_bad_rows(X, y, groups, match):
         ({"solver": "x"}, "solver must be"),
         ({"varying": ["q"]}, "varying has 'q'"),
         ({"varying": "x0"}, "varying must be"),
+        ({"varying": [True, False]}, "varying must name"),
     ],
 )
 def test_bad_arguments(arguments, match):
@@ -370,3 +387,96 @@ def test_tables_that_are_not_in_memory(fit_intercept):
             eb.LinearEB().fit(table, y, groups="g")
         with pytest.raises(ValueError, match="must have the column y='w'"):
             eb.LinearEB().fit(table, "w", groups="g")
+
+
+def test_full_is_no_worse_than_diagonal():
+    """Slopes far larger than the others' spread, and uncentred: the root passes a saddle."""
+    m = 250
+    groups = np.repeat(np.arange(m), 3)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(5, 1, size=(3 * m, 2))
+        theta = rng.normal(size=(m, 3)) * [10, 10, 300]
+        design = np.column_stack([np.ones(3 * m), X])
+        y = np.einsum("np,np->n", design, theta[groups]) + rng.normal(size=3 * m)
+        full, diag = (eb.LinearEB(c).fit(X, y, groups=groups) for c in ("full", "diag"))
+        assert full.criterion_ <= diag.criterion_ + 1e-6
+
+
+@pytest.mark.parametrize("offset", [1e5, 1e7])
+def test_means_that_dwarf_the_spread(offset):
+    """A full covariance does not depend on where zero is."""
+    X, y, groups, _ = simulate(13)
+    plain = eb.LinearEB("full").fit(X, y, groups=groups)
+    moved = eb.LinearEB("full").fit(X + offset, y + offset, groups=groups)
+    assert moved.criterion_ == pytest.approx(plain.criterion_, abs=1e-5)
+    assert moved.noise_variance_ == pytest.approx(plain.noise_variance_, rel=1e-6)
+    # the posterior's own matrices are of squares, and lose digits
+    np.testing.assert_allclose(
+        moved.predict(X + offset, groups=groups) - offset,
+        plain.predict(X, groups=groups),
+        atol=1e-9 * offset,
+    )
+
+
+@pytest.mark.parametrize(("m", "n"), [(8, 5), (15, 5), (30, 4)])
+def test_coverage_with_few_groups(m, n):
+    """Variances near zero, estimated from little: 60 runs, s.e. 1.5 % or less."""
+    hits = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(m), n)
+        theta = np.sqrt(0.1) * rng.normal(size=m)
+        X = rng.normal(size=(m * n, 1))
+        y = theta[groups] + rng.normal(size=m * n)
+        estimator = eb.LinearEB(varying=["intercept"]).fit(X, y, groups=groups)
+        low, high = estimator.posterior().interval()
+        hits.append(np.mean((low[:, 0] <= theta) & (theta <= high[:, 0])))
+    assert np.mean(hits) > 0.925
+
+
+def test_log_likelihood_is_that_of_gaussian_eb():
+    _, y, groups, _ = simulate(14)
+    w = np.random.default_rng(0).normal(size=60)
+    for method in ("reml", "ml"):
+        lines = eb.LinearEB(varying=["intercept"], method=method)
+        lines.fit(np.zeros((len(y), 1)), y, groups=groups, population=w)
+        means = eb.GaussianEB(method=method).fit(y, groups=groups, population=w)
+        assert lines.log_likelihood_ == pytest.approx(means.log_likelihood_, abs=1e-3)
+
+
+def test_server_predicts_new_groups():
+    X, y, groups, _ = simulate(15)
+    estimator, server = eb.LinearEB(), eb.LinearEB()
+    clients, memory = estimator.prepare(X, y, groups=groups)
+    state = server.start(estimator.describe(clients, memory), np.zeros(2, np.uint64))
+    message, _ = estimator.local(server.broadcast(state), memory, clients, None)
+    server.conclude(server.update(state, message))
+    fitted = eb.LinearEB().fit(X, y, groups=groups)
+    np.testing.assert_allclose(server.predict(X), fitted.predict(X))
+    np.testing.assert_allclose(server.posterior(X, y, groups=groups).mean, fitted.posterior().mean)
+    with pytest.raises(ValueError, match="kept their rows"):
+        server.posterior()
+
+
+def test_clients_without_rows_are_clients():
+    X, y, groups, _ = simulate(16, m=10)
+    clients = eb.Clients.from_rows(X, groups, y)
+    indptr = np.append(clients.indptr, clients.indptr[-1])
+    more = eb.Clients(np.arange(11), indptr, clients.X, clients.y)
+    estimator = eb.LinearEB().fit(more)
+    assert estimator.groups_.tolist() == list(range(11))
+    np.testing.assert_allclose(estimator.posterior().mean[-1], estimator.mean_)
+
+
+def test_covariates_of_known_groups_are_those_of_the_fit():
+    X, y, groups, _ = simulate(17)
+    w = np.random.default_rng(0).normal(size=60)
+    estimator = eb.LinearEB().fit(X, y, groups=groups, population=w)
+    plain = estimator.posterior(groups=[3]).mean
+    np.testing.assert_array_equal(estimator.posterior(groups=[3], population=[9.0]).mean, plain)
+    with pytest.raises(ValueError, match="rows without groups need covariates"):
+        estimator.predict(X)
+    both = estimator.predict(X[:2], population=[0.0, 1.0])
+    assert both.shape == (2,)
+    assert np.isfinite(estimator.score(X, y, groups=groups + 100, population=w))

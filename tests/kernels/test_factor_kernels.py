@@ -51,7 +51,7 @@ def test_whiten(diagonal, r):
     root = np.diag(np.diag(root)) if diagonal else root
     factors = np.triu(RNG.normal(size=(n, r, p))).transpose(2, 1, 0).copy()
     out = np.zeros_like(factors)
-    total = whiten(factors, columns, root, out)
+    total = whiten(factors, factors[columns], columns, root, out)
     expected = 0.0
     for i in range(n):
         A = factors[:, :, i].T

@@ -15,7 +15,15 @@ from scipy.stats import norm
 
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
-from ebfed.priors import Discrete, Laplace, Normal, PointLaplace, PointNormal, ScaleMixture
+from ebfed.priors import (
+    Discrete,
+    GaussianMixture,
+    Laplace,
+    Normal,
+    PointLaplace,
+    PointNormal,
+    ScaleMixture,
+)
 
 RNG = np.random.default_rng(20)
 ERRORS = RNG.uniform(0.3, 1.5, 400)
@@ -219,6 +227,56 @@ def test_local_false_sign_rate(prior):
     expected = np.minimum((draws <= 0).mean(axis=0), (draws >= 0).mean(axis=0))
     # 400 frequencies of 4000 draws, bound of five standard errors: false alarms below 1e-3
     assert np.all(np.abs(rate - expected) < 5 * np.sqrt(0.25 / 4000))
+
+
+FAR = np.array([0.0, 0.3, 2.0, 6.0, 12.0, 16.0])
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        Normal(mean=0.0, variance=25.0),
+        PointNormal(),
+        Laplace(mean=0.0),
+        PointLaplace(),
+        ScaleMixture(),
+        Discrete([-20.0, -8.0, -1.0, 0.0, 1.0, 8.0, 20.0], weights=[1, 2, 3, 4, 3, 2, 1]),
+        GaussianMixture(1),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_local_false_sign_rates_are_symmetric_to_the_last_digit(prior):
+    x = np.concatenate([-FAR, FAR, [-9.0, -7.0, 7.0, 9.0]])
+    prior.fit(Gaussian(x[:, None], np.ones((len(x), 1))))
+    messages = Gaussian(np.concatenate([FAR, -FAR])[:, None], np.ones((12, 1)))
+    rate = prior.posterior(messages).local_false_sign_rate()[:, 0]
+    np.testing.assert_allclose(rate[:6], rate[6:], rtol=1e-10)
+    assert np.all((rate > 0) & (rate <= 1))
+    assert rate[5] < 1e-28
+    exact = prior.posterior(Gaussian(np.array([[2.0], [0.0], [-2.0]]), np.zeros((3, 1))))
+    np.testing.assert_array_equal(exact.local_false_sign_rate()[:, 0], [0, 1, 0])
+
+
+def test_local_false_sign_rates_far_out():
+    """Down to 1e-60, against the pieces of the posterior in scipy's logarithms."""
+    prior = Laplace(mean=0.0).fit(MESSAGES)
+    for x in (12.0, 18.0):
+        rate = prior.posterior(Gaussian(np.array([[x], [-x]]), np.ones((2, 1))))
+        k, found = 1 / prior.scale_, rate.local_false_sign_rate()[:, 0]
+        below = norm.logsf(x + k) + k * x
+        above = norm.logcdf(x - k) - k * x
+        expected = np.exp(below - np.logaddexp(below, above))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert found[0] < 1e-60
+    # where the mode is no end of a piece, both pieces have a tail beyond zero
+    prior = Laplace(mean=-0.5)
+    prior.fit(MESSAGES)
+    rate = prior.posterior(Gaussian(np.array([[12.0]]), np.ones((1, 1)))).local_false_sign_rate()
+    k = 1 / prior.scale_
+    upper = norm.cdf(0.0, 12 - k) - norm.cdf(-0.5, 12 - k)
+    lower = np.exp(norm.logcdf(-0.5, 12 + k) + 25 * k)
+    total = norm.sf(-0.5, 12 - k) + lower
+    assert rate.item() == pytest.approx((upper + lower) / total, rel=1e-8)
 
 
 MATCHING = {

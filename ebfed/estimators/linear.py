@@ -213,16 +213,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if not is_lazy(X):
             return super()._read(X, y, groups, reset, population)
         y = self._y_name if y is None and not reset else y
-        if not isinstance(y, str) or population is not None:
-            raise ValueError(
-                "y must name a column of X, the rows of which are not in memory, and population "
-                "must be None."
-            )
+        if not isinstance(y, str):
+            raise ValueError("y must name a column of X, the rows of which are not in memory.")
+        if population is not None:
+            raise ValueError("population= needs the rows of X in memory.")
         found = summarise(X, groups, cross=True)
-        if y not in found.columns or len(found.columns) < 2:
-            raise ValueError(
-                f"X must have the column y={y!r} and another; it has {', '.join(found.columns)}."
-            )
+        if y not in found.columns:
+            raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
+        if len(found.columns) < 2:
+            raise ValueError(f"X has no column but y={y!r}; nothing to explain it with.")
         order = [j for j, name in enumerate(found.columns) if name != y]
         names = [found.columns[j] for j in order]
         validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=reset)
@@ -288,9 +287,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
                 f"group {first!r} was not in the fit: give its covariates as population=."
             )
         covariates = np.empty((len(ids), len(names)))
-        if population is not None:
+        # a table need not have groups that are known; numbers are for all
+        new = (place < 0) | (not is_frame(population))
+        if population is not None and new.any():
             group = self._style_.group
-            covariates[:] = read_population(population, X, labels, ids, group, names)[0]
+            covariates[new] = read_population(population, X, labels, ids[new], group, names)[0]
         covariates[place >= 0] = self._covariates[1][place[place >= 0]]
         return covariates
 

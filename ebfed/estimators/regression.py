@@ -18,6 +18,7 @@ from ebfed.clients import LARGEST, Clients, number_labels
 from ebfed.estimators.base import Estimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
+from ebfed.pushdown import is_lazy
 from ebfed.tabular import Style, Table, frame, read, read_labels
 
 __all__ = ["INTERCEPT", "RegressionEstimator"]
@@ -374,6 +375,8 @@ class RegressionEstimator(Estimator):
         from sklearn.metrics import r2_score
 
         response = self._table(self._features(X, None, False), y, groups).y
+        if response is None:
+            raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
         return float(r2_score(response, fitted, sample_weight=sample_weight))
 
     # Reports ----------------------------------------------------------------------------------
@@ -504,8 +507,16 @@ class RegressionEstimator(Estimator):
             clients = clients.merge(empty)
         return clients, labels
 
+    def _hint(self) -> str:
+        return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"
+
     def _table(self, X: Any, y: Any, groups: Any) -> Table:
         """Separate features, response and labels; known names are looked for in frames."""
+        if is_lazy(X):
+            raise ValueError(
+                "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
+                "collect its rows first."
+            )
         columns = getattr(X, "columns", ())
         if y is None and self._y_name is not None and self._y_name in columns:
             y = self._y_name
@@ -537,6 +548,10 @@ class RegressionEstimator(Estimator):
         table = self._table(self._features(X, population, False), None, groups)
         values = validate_data(self, table.X, dtype=np.float64, reset=False)
         _check_size(values)
+        if table.labels is not None and len(table.labels) != len(values):
+            raise ValueError(
+                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
+            )
         design = self._extended(self._design(values), X, table, population, False)
         return design, table.labels
 

@@ -83,12 +83,14 @@ def regression_table(estimator: Any) -> Text:
         _pair("AIC", _figure(facts["aic"]), "BIC", _figure(facts["bic"])),
         *textwrap.wrap(told, WIDTH, initial_indent=f"{'Channel:':<16}", subsequent_indent=" " * 16),
         "-" * WIDTH,
-        f"{'':<10}{'of':<16}{'coefficient':<20}{'estimate':>16}{'std. error':>16}",
+        f"{'':<8}{'of':<14}{'coefficient':<30}{'estimate':>13}{'std. error':>13}",
         "-" * WIDTH,
     ]
     for term, group, column, estimate, error in zip(*columns.values(), strict=True):
         shown = "" if np.isnan(error) else f"{error:.4g}"
-        lines.append(f"{term:<10}{group[:15]:<16}{column[:19]:<20}{estimate:>16.6g}{shown:>16}")
+        lines.append(
+            f"{term:<8}{_short(group, 13):<14}{_short(column, 29):<30}{estimate:>13.6g}{shown:>13}"
+        )
     lines.append("-" * WIDTH)
     for note in estimator.notes_:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
@@ -116,6 +118,11 @@ def _channel(estimator: Any) -> list[str]:
                 f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
             )
     return lines
+
+
+def _short(name: str, width: int) -> str:
+    """Cut the middle out of a long name: columns differ at their ends."""
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width - 1) // 2 :]}"
 
 
 def _figure(value: float) -> str:

@@ -79,7 +79,7 @@ class RegressionStudy(SimulatedStudy):
         ]
         for method, rows in self.table.groupby("method", sort=False):
             rows = rows.set_index("d")
-            cells = [f"{row.mse:.4f} ({row.mse_se:.4f})" for row in rows.itertuples()]
+            cells = [_cell(row.mse, row.mse_se) for row in rows.itertuples()]
             lines.append(f"{method:<16}" + "".join(f"{cell:>18}" for cell in cells))
             if rows["formula"].notna().any():
                 cells = [f"{value:.4f}         " for value in rows["formula"]]
@@ -119,8 +119,11 @@ class RegressionStudy(SimulatedStudy):
     def figure(self) -> Any:
         """Draw the error against the number of coefficients."""
         (ax,) = new_axes(1, (6.4, 4.2))
+        table = self.table.assign(band=2 * self.table["mse_se"])
+        # least squares explodes where there are as many coefficients as rows
+        seen = table["mse"] < 20 * table.loc[table["method"] == POOLED, "mse"].max()
         plot_curves(
-            self.table.assign(band=2 * self.table["mse_se"]),
+            table[seen],
             x="d",
             y="mse",
             spread="band",
@@ -212,6 +215,11 @@ def _one_run(seed: tuple[int, int], d: int, m: int) -> list[dict[str, Any]]:
         }
         for method, each in estimates.items()
     ]
+
+
+def _cell(value: float, error: float) -> str:
+    form = ".4f" if value < 100 else ".2g"
+    return f"{value:{form}} ({error:{form}})"
 
 
 def _error(estimates: NDArray, theta: NDArray) -> float:

@@ -385,7 +385,7 @@ def test_tables_that_are_not_in_memory(fit_intercept):
         np.testing.assert_allclose(again.mean, plain.posterior().mean, rtol=1e-5, atol=1e-5)
         with pytest.raises(ValueError, match="y must name a column"):
             eb.LinearEB().fit(table, y, groups="g")
-        with pytest.raises(ValueError, match="must have the column y='w'"):
+        with pytest.raises(ValueError, match="y='w' is not a column"):
             eb.LinearEB().fit(table, "w", groups="g")
 
 
@@ -475,8 +475,13 @@ def test_covariates_of_known_groups_are_those_of_the_fit():
     estimator = eb.LinearEB().fit(X, y, groups=groups, population=w)
     plain = estimator.posterior(groups=[3]).mean
     np.testing.assert_array_equal(estimator.posterior(groups=[3], population=[9.0]).mean, plain)
+    table = pd.DataFrame({"group": [1000], "w0": [1.0]})
+    mixed = estimator.posterior(groups=[3, 1000], population=table)
+    np.testing.assert_allclose(mixed.mean[:1], plain)
     with pytest.raises(ValueError, match="rows without groups need covariates"):
         estimator.predict(X)
+    with pytest.raises(ValueError, match="1 entries for the 9 rows"):
+        estimator.predict(X[:9], groups=[3])
     both = estimator.predict(X[:2], population=[0.0, 1.0])
     assert both.shape == (2,)
     assert np.isfinite(estimator.score(X, y, groups=groups + 100, population=w))

@@ -296,8 +296,13 @@ class GaussianEB(LocationEstimator):
     @property
     def n_parameters_(self) -> int:
         """Number of fitted parameters, noise variances included."""
-        noise = self.prior_.noise_variance_
-        return self.prior_.n_parameters_ + (0 if noise is None else len(np.unique(noise)))
+        prior = self.prior_
+        if prior.noise_variance_ is None:
+            return prior.n_parameters_
+        # spherical: fitted with the population's variance, and like it one for all columns
+        spherical = isinstance(prior, Normal) and prior.covariance == "spherical"
+        shared = spherical and prior.variance is None and self._all_exact()
+        return prior.n_parameters_ + (1 if shared else len(prior.noise_variance_))
 
 
 def posterior_from(
@@ -382,6 +387,8 @@ def posterior_from(
     if population is None:
         posterior = fitted.fit(likelihood).posterior(likelihood)
     else:
+        if hasattr(population, "to_numpy") and not is_frame(population):
+            population = population.to_numpy()  # a series: row by row, whatever its index
         columns = column_names(population) if is_frame(population) else population
         covariates, names = read_population(columns, population, None, np.arange(len(values)))
         check_covariates(covariates[informative(likelihood, 0, True)[0]], names)

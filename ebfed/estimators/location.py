@@ -116,6 +116,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     summaries_: Summary
     _reported: float | None
     _consent_name: str | None = None
+    _group_name: str | None = None
     _population_columns: Sequence[str] = ()
 
     @abstractmethod
@@ -560,16 +561,18 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         y : ignored
         groups : array-like of shape (n_rows,) or str, optional
             Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
+            group of its own. Later frames with the column named here need not name it again.
         consent : array-like of shape (n_rows,), str or dict, optional
             Which of the channels in `channel` each row's group chose: labels, the column of the
             frame `X` that holds them, or a dict from group to class.
         population : list of str, data frame or array-like, optional
             Covariates of the groups, on which the mean of the population depends, besides an
             intercept: columns of the frame `X` that are constant within groups; a frame with a row
-            for each group and the column of labels (called as in `groups`, else ``"group"``), in
-            any order; or numbers of shape (n_groups, k), in the order of sorted labels. In a
-            federation they are public: clients state them as they are.
+            for each group and the column (in pandas, or the index) of labels (called as in
+            `groups`, else ``"group"``), in any order; a pandas series with labels in its index; or
+            numbers of shape (n_groups, k), in the order of sorted labels. An index that only counts
+            rows from 0, where labels are others, is no index of labels. In a federation covariates
+            are public: clients state them as they are.
 
         Returns
         -------
@@ -607,7 +610,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             )
         rows = self._read(X, y, groups, False, population=population)
         summary = rows.summary
-        if groups is None and not isinstance(X, Clients | Summary):
+        if rows.labels is None:
             if self.groups_.dtype.kind != "i":
                 raise ValueError("groups must label the rows, as they did before.")
             start = self.groups_[-1] + 1
@@ -934,6 +937,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                 "X is one-dimensional and y was given. Observations go in X; if y holds the "
                 "labels of the groups, pass them as groups=."
             )
+        groups = self._group_column(X, groups, reset)
         whole, X, population = X, *self._without_covariates(X, population, reset)
         table = read(X, groups, self._consent_column(X, consent, reset))
         values = self._validate(table.X, reset)
@@ -992,6 +996,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
                     "0 and 1."
                 )
             header = pd.DataFrame(columns=column_names(X))
+            groups = self._group_column(header, groups, reset)
             consent = self._consent_column(header, consent, reset)
             X = summarise(X, groups, None if isinstance(consent, Mapping) else consent)
         if named_columns(population):
@@ -1014,6 +1019,14 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             return self._consent_name
         return consent
 
+    def _group_column(self, X: Any, groups: Any, reset: bool) -> Any:
+        """Remember the column of labels, which later frames that have it need not name."""
+        if reset:
+            self._group_name = groups if isinstance(groups, str) else None
+        elif groups is None and is_frame(X) and self._group_name in column_names(X):
+            return self._group_name
+        return groups
+
     def _validate(self, X: Any, reset: bool) -> NDArray:
         if _ndim(X) == 1 and (reset or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
@@ -1027,6 +1040,7 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def _values(self, X: Any, groups: Any) -> NDArray:
         if isinstance(X, Clients | Summary):
             raise TypeError("augment needs the rows themselves; a summary came.")
+        groups = self._group_column(X, groups, False)
         X, _ = self._without_covariates(X, None, False)
         return self._validate(read(X, groups, self._consent_column(X, None, False)).X, reset=False)
 

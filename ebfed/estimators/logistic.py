@@ -6,6 +6,7 @@ import warnings
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
@@ -27,11 +28,11 @@ from ebfed.estimators.normal_population import (
     LOW,
     Covariance,
     NormalPopulation,
-    root_of,
 )
 from ebfed.estimators.regression import RegressionEstimator
 from ebfed.priors import IdentificationWarning
 from ebfed.streams import Stream, make_key
+from ebfed.tabular import Table
 
 __all__ = ["LogisticEB"]
 
@@ -43,6 +44,10 @@ PROMISE = 1e-9
 ENOUGH = 1e-3
 # A log-likelihood of a row that is as good as that of certainty.
 PERFECT = -0.01
+# What a fit may leave: a step of a seventh of a standard error.
+MOST_LEFT = 1e-2
+# What is little where there is no end.
+LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
 SHORTEST = 1e-4
 # Sweeps of Gibbs sampling before the first draw.
@@ -93,7 +98,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     mean_ : ndarray of shape (p,)
         Of the population, the intercept first.
     mean_covariance_ : ndarray of shape (p, p)
-        Sampling covariance of `mean_`.
+        Sampling covariance of `mean_`; NaN for ``"gd"``. Of collinear columns, that of the
+        combinations that are identified.
     covariance_ : ndarray of shape (p, p)
         Of the population.
     clients_, groups_, terms_, history_, privacy_, notes_ :
@@ -126,10 +132,14 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         "mean",
         "mean_covariance",
         "covariance",
+        "root",
+        "identified",
         "notes",
         "seed",
     )
     _numeric: ClassVar[bool] = False
+    # Labels that are known of before they come.
+    _declared: NDArray | None = None
 
     def __init__(
         self,
@@ -159,12 +169,22 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     # Clients ----------------------------------------------------------------------------------
 
+    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+        """Check features and response; scikit-learn cannot tell that labels are missing."""
+        y = np.asarray(table.y)
+        if y.dtype.kind == "O" and pd.isna(y).any():
+            raise ValueError("y contains missing values.")
+        return super()._validated(table, reset)
+
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
         """Return labels; with `reset`, learn which there are."""
+        if y.dtype.kind == "O":
+            y = _plain(y)
         check_classification_targets(y)
-        y = np.array(y.tolist()) if y.dtype.kind == "O" else y  # of the type that they have
         classes = np.unique(y)
         if reset:
+            if self._declared is not None:
+                classes = np.union1d(classes, self._declared)
             _check_classes(classes)
             self.classes_ = classes
         elif not np.isin(classes, self.classes_).all():
@@ -174,12 +194,15 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
         """State numbers of rows, columns, and labels."""
-        return super().describe(clients, memory) | {"classes": np.unique(np.asarray(clients.y))}
+        classes = np.unique(np.asarray(clients.y))
+        if hasattr(self, "classes_"):  # those that `partial_fit` was told of, too
+            classes = np.union1d(classes, self.classes_)
+        return super().describe(clients, memory) | {"classes": classes}
 
     def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
         """Send what the round asks for: see `_phase`."""
         if sent["phase"] == "size":
-            return {"squares": _sums(clients.X**2, clients)}, memory
+            return _measure(clients, sent["classes"][1]), memory
         if sent["phase"] == "gd":
             theta = memory.get("theta", np.zeros((len(clients), len(sent["mean"]))))
             theta, message = _descend(clients, sent, theta, self.learning_rate)
@@ -202,7 +225,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         _check_classes(classes)
         if len(classes) < 2:
             raise ValueError(
-                f"y has one class only, {classes.tolist()[0]!r}: at least two classes are needed."
+                f"y has one class only, {classes.tolist()[0]!r}: at least two classes are needed. "
+                "Where others come later, name all in partial_fit(..., classes=...)."
             )
         state = super().start(facts, key)
         notes = _open_questions(state["n"])
@@ -232,8 +256,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             raise ValueError(f"learning_rate must be positive; {self.learning_rate!r} came.")
 
     def _asked(self, state: dict) -> dict:
-        names = ("phase", "classes", "mean", "root")
-        return {name: state[name] for name in names if name in state}
+        asked = {name: state[name] for name in ("phase", "classes")}
+        if "frame" in state:
+            asked |= {name: state["frame"] @ state[name] for name in ("mean", "root")}
+        return asked
 
     def check_facts(self, facts: dict) -> None:
         """Raise a ValueError if that is not what clients may state."""
@@ -246,15 +272,14 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         """Raise a ValueError if that is no answer of the clients that stated these facts."""
         super().check_message(message, facts, sent, turn)
         m, p = len(facts["n"]), int(facts["n_features"][0]) + bool(self.fit_intercept)
-        shapes: dict[str, tuple[int, ...]] = {
-            "mean": (m, p),
-            "covariance": (m, p, p),
-            "evidence": (m,),
-        }
+        shapes: dict[str, tuple[int, ...]]
         if sent["phase"] == "size":
-            shapes = {"squares": (m, p)}
+            shapes = {"centre": (m, p), "products": (m, p, p), "second": (m,)}
         elif sent["phase"] == "gd":
             shapes = {"mean": (m, p), "log_variance": (m,)}
+        else:
+            k = sent["root"].shape[1]
+            shapes = {"mean": (m, k), "covariance": (m, k, k), "evidence": (m,)}
         if {name: part.shape for name, part in message.items()} != shapes:
             raise ValueError(f"a message must have the shapes {shapes}.")
 
@@ -267,20 +292,39 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def _begin(self, state: dict, messages: dict) -> dict:
         """Choose units from the sizes of columns."""
-        square = messages["squares"].sum(axis=0) / max(int(state["n"].sum()), 1)
+        n, centre = state["n"], messages["centre"]
+        N = max(int(n.sum()), 1)
+        within = messages["products"].sum(axis=0) / N
+        square = np.diag(within) + n @ centre**2 / N
         if self.covariance == "spherical" or self.method == "gd":
             square = np.full(len(square), square.mean())
         empty = square == 0
         unit = 1 / np.sqrt(np.where(empty, 1.0, square))
-        flat = empty if state["spread"] else np.ones(len(unit), bool)
+        ways, identified = _directions(within, centre, n / N, self.fit_intercept)
+        notes = list(state["notes"])
+        if not identified.all():
+            notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        frame, flat = np.eye(len(unit)), empty if state["spread"] else np.ones(len(unit), bool)
+        if self.covariance == "full" and self.method != "gd":
+            # any covariance may be learned in any coordinates: in those in which columns are
+            # centred, of unit size, and say different things
+            frame, ways, unit = ways, np.eye(ways.shape[1]), np.ones(ways.shape[1])
+            flat = np.full(len(unit), not state["spread"])
         root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
         # squares of scores are information where scores are those of the likelihood
         exact = state["spread"] and self.method != "laplace"
+        told = messages["second"][n > 0] / n[n > 0]
         return state | {
             "phase": "ep" if self.method == "polya-gamma" else self.method,
             "mean": np.zeros(len(unit)),
             "root": root,
             "unit": unit,
+            "frame": frame,
+            "ways": ways,
+            "identified": identified,
+            # where the likelihood has no maximum; Laplace's approximation to it has
+            "pure": exact and bool(np.isin(told, (0, 1)).all()),
+            "notes": notes,
             "caution": CAUTION if exact else np.inf,
             "reach": 1.0,
             "gain": np.inf,
@@ -292,7 +336,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def _climb(self, state: dict, messages: dict) -> dict:
         """Take a step of scoring, or a quarter of the last if that led down."""
         here, value = self._population(state), float(messages["evidence"].sum())
-        tried = {"log_likelihood": value, "sd": np.sqrt(np.diag(here.covariance)).mean()}
+        _, root = here.seen_from(state["frame"])
+        tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
         state = state | {"history": [*state["history"], tried]}
         slack = PROMISE * (1 + abs(value))
         # these approximations have the slopes of their evidence
@@ -301,32 +346,38 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             best = NormalPopulation(state["best_mean"], state["best_root"], state["unit"])
             shorter = {"caution": 10 * state["caution"], "reach": state["reach"] / 2}
             return state | _told(best.toward(here, 0.25)) | shorter
-        step = here.step(
-            messages["mean"],
-            messages["covariance"],
-            self.covariance,
-            spread=state["spread"],
-            caution=state["caution"],
-            reach=state["reach"],
-        )
+        moments = messages["mean"], messages["covariance"], self.covariance
+        options = {name: state[name] for name in ("ways", "spread", "caution", "reach")}
+        step = here.step(*moments, **options)
         # without an evidence to climb, steps that come to nothing get shorter
         vain = not climbs and step.gain > state["gain"]
+        longer = {
+            "reach": min(2 * state["reach"], 1.0),
+            "caution": max(state["caution"] / 10, CAUTION),
+        }
         state = state | {
             "log_likelihood": value,
             "reach": state["reach"] * (0.5 if vain else 1.0),
+            **(longer if climbs else {}),
             "gain": step.gain,
             "best_mean": here.mean,
             "best_root": here.root,
-            "mean_covariance": step.mean_covariance,
+            "mean_covariance": state["frame"] @ step.mean_covariance @ state["frame"].T,
         }
         settled = step.gain <= slack or state["reach"] < SHORTEST
         near = settled or step.gain <= ENOUGH
         if near and state["phase"] == "ep" and len(here.mean) <= MOST_CORRECTED:
             return state | _told(step.population) | {"phase": "corrected", "reach": 1.0}
-        if settled or value > PERFECT * state["n"].sum():
+        if value > PERFECT * state["n"].sum() or (state["pure"] and step.gain <= LITTLE):
+            return state | {"phase": "end"}
+        if settled:
+            left = here.step(*moments, **options | {"reach": 1.0}).gain
+            if left > MOST_LEFT + slack:
+                _warn(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
             return state | {"phase": "end"}
         if state["round"] >= self.max_iter:
-            self._warn(state, step.gain)
+            if not state["pure"]:  # there is nothing to converge to
+                _warn(f"after {state['round']} rounds", step.gain, "Raise max_iter.")
             return state | {"phase": "end"}
         return state | _told(step.population)
 
@@ -345,29 +396,21 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             "mean": mean,
             "root": np.sqrt(variance) * np.eye(len(mean)),
             "log_likelihood": np.nan,
-            "mean_covariance": np.zeros((len(mean), len(mean))),
+            "mean_covariance": np.full((len(mean), len(mean)), np.nan),
             "history": [*state["history"], {"variance": variance}],
         }
         return state | {"phase": "end"} if state["round"] >= self.max_iter else state
 
-    def _warn(self, state: dict, gain: float) -> None:
-        warnings.warn(
-            f"not converged after {self.max_iter} rounds: the next was to raise the log-likelihood "
-            f"by {gain:.2g}. Raise max_iter.",
-            ConvergenceWarning,
-            stacklevel=6,
-        )
-
     def _end(self, state: dict) -> dict:
         """Add what was learned, in plain numbers."""
-        population = self._population(state)
-        covariance = population.covariance
+        population, frame = self._population(state), state["frame"]
+        mean, root = population.seen_from(frame)
         notes = list(state["notes"])
         low, high = population.at_bounds
         if self.method == "gd":
             notes += [JOINT]
             warnings.warn(JOINT, IdentificationWarning, stacklevel=6)
-        elif high:
+        elif high or state["pure"]:
             notes += [UNBOUNDED]
             warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=6)
         elif state["log_likelihood"] > PERFECT * state["n"].sum():
@@ -376,12 +419,14 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             notes += [NO_SPREAD]
         if self.method == "laplace":
             notes += [LAPLACE]
-        return state | {"done": True, "covariance": covariance, "notes": notes}
+        learned = {"mean": mean, "root": root, "covariance": root @ root.T, "notes": notes}
+        return state | {"done": True} | learned
 
     def _learn(self, sent: dict) -> None:
         for name in ("classes", "mean", "mean_covariance", "covariance", "notes"):
             setattr(self, f"{name}_", sent[name])
-        self._seed = sent["seed"]
+        # a root has digits that are lost in its square
+        self._seed, self._root, self._identified = sent["seed"], sent["root"], sent["identified"]
 
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
@@ -394,27 +439,32 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             Blocks may share groups. Without `groups`, the rows of a block are new groups, numbered
             on from those seen.
         classes : array-like of shape (2,), optional
-            All labels that may come. The first block must have both.
+            All labels that may come; of use with the first block, which may then lack one.
         """
-        if classes is not None:
-            _check_classes(np.unique(classes))
-        return super().partial_fit(X, y, groups=groups)
+        if classes is None:
+            return super().partial_fit(X, y, groups=groups)
+        self._declared = np.unique(classes)
+        _check_classes(self._declared)
+        try:
+            return super().partial_fit(X, y, groups=groups)
+        finally:
+            self._declared = None
 
     # Estimates --------------------------------------------------------------------------------
 
     def _posterior(self, block: Clients) -> NormalCoefficients | DrawnCoefficients:
-        population = NormalPopulation(
-            self.mean_, root_of(self.covariance_), np.ones(len(self.mean_))
-        )
+        population = NormalPopulation(self.mean_, self._root, np.ones(len(self.mean_)))
+        # of gradient descent, what is not known of the mean is not known
+        doubt = np.nan_to_num(self.mean_covariance_)
         rows = WhiteRows.of(block, population, self.classes_[1])
         if self.method != "polya-gamma":
             mean, covariance, _ = rows.approximate(
                 "corrected" if self.method == "ep" else "laplace"
             )
-            return NormalCoefficients(population, mean, covariance, self.mean_covariance_)
+            return NormalCoefficients(population, mean, covariance, doubt)
         stream = Stream(make_key(self._seed), 0)
         drawn = rows.sample(stream, BURN, self.n_draws)
-        return DrawnCoefficients(population, *drawn, self.mean_covariance_, self._seed)
+        return DrawnCoefficients(population, *drawn, doubt, self._seed)
 
     def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
         """Log-odds of the second class, from `predict_proba`, shape (n_rows,).
@@ -505,7 +555,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def _parameters(self) -> list[tuple[str, str, str, float, float]]:
         group, terms = self._style_.group, self.terms_
-        errors = np.sqrt(np.diag(self.mean_covariance_))
+        errors = np.where(self._identified, np.sqrt(np.diag(self.mean_covariance_)), np.nan)
         spreads = np.sqrt(np.diag(self.covariance_))
         rows: list[tuple] = [
             ("mean", "", term, value, error)
@@ -521,6 +571,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         return rows
 
 
+COLLINEAR = (
+    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
+    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
+)
 NO_SPREAD = (
     "An estimated variance between groups is zero: groups differ no more than chance explains."
 )
@@ -542,8 +596,91 @@ JOINT = (
 )
 
 
+def _warn(how: str, gain: float, advice: str) -> None:
+    warnings.warn(
+        f"not converged: {how} the next was to raise the log-likelihood by {gain:.2g}. {advice}",
+        ConvergenceWarning,
+        stacklevel=6,
+    )
+
+
 def _told(population: NormalPopulation) -> dict[str, NDArray]:
     return {"mean": population.mean, "root": population.root}
+
+
+def _measure(clients: Clients, second: Any) -> dict[str, NDArray]:
+    """Mean of each client's rows, products about it, and how many are of the second class."""
+    n = np.maximum(clients.n, 1)
+    centre = _sums(clients.X, clients) / n[:, None]
+    away = clients.X - np.repeat(centre, clients.n, axis=0)
+    p = away.shape[1]
+    products = _sums((away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients)
+    ones = (np.asarray(clients.y) == second).astype(float)[:, None]
+    return {
+        "centre": centre,
+        "products": products.reshape(-1, p, p),
+        "second": _sums(ones, clients)[:, 0],
+    }
+
+
+def _directions(
+    within: NDArray, centres: NDArray, share: NDArray, intercept: bool
+) -> tuple[NDArray, NDArray]:
+    """Find the directions in which coefficients matter, and matter alike.
+
+    Parameters
+    ----------
+    within : ndarray of shape (p, p)
+        Average of products of rows about their clients' mean.
+    centres : ndarray of shape (n, p)
+        These means.
+    share : ndarray of shape (n,)
+        Of the rows.
+    intercept : bool
+        Whether the first column is all ones.
+
+    Returns
+    -------
+    ways : ndarray of shape (p, rank)
+        ``X ways`` has unit mean square and no correlation.
+    identified : bool ndarray of shape (p,)
+        Whether rows tell this coefficient from the others.
+    """
+    p = len(within)
+    centre = share @ centres if intercept else np.zeros(p)
+    if intercept:
+        centre[0] = 0.0
+    away = centres - centre
+    products = within + (share[:, None] * away).T @ away
+    size = np.sqrt(np.diag(products))
+    size = np.where(size > 1e-13 * np.abs(centre), size, 0.0)  # of what is constant, rounding
+    scale = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(
+        products / np.outer(scale, scale) * np.outer(size > 0, size > 0)
+    )
+    told = values > 1e-11 * max(values[-1], 1e-300)
+    ways = vectors[:, told] / np.sqrt(values[told])
+    if told.all():  # the root that depends on no order of columns
+        ways = ways @ vectors.T
+    ways = ways / scale[:, None]
+    lost = vectors[:, ~told] / scale[:, None]
+    identified = np.abs(vectors[:, ~told]).max(axis=1, initial=0.0) < 1e-6
+    if intercept:  # of centred columns, to that of columns as they are
+        moves = np.abs(centre @ lost) > 1e-9 * (np.abs(centre) @ np.abs(lost))
+        identified[0] = not moves.any()
+        ways[0] -= centre @ ways
+    return ways, identified
+
+
+def _plain(labels: NDArray) -> NDArray:
+    """Return labels as an array of the type that they have."""
+    kinds = {type(label) for label in labels}
+    plain = np.array(labels.tolist())
+    if len(kinds) > 1 and plain.dtype.kind not in "bif":
+        raise ValueError(
+            f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
+        )
+    return plain
 
 
 def _sums(values: NDArray, clients: Clients) -> NDArray:

@@ -27,6 +27,7 @@ from ebfed.tabular import frame
 
 __all__ = ["MixtureEB"]
 
+MESSAGES = "message_log_likelihood"  # column of the history
 DRIFTS = (
     "Clustering assigns estimates to their nearest centres and takes no account of their errors: "
     "where components overlap, centres drift apart from round to round and estimates get worse. "
@@ -43,7 +44,8 @@ class MixtureEB(GaussianEB):
 
         theta_i^ = sum_l r_il mu_l,   r_il ~ w_l exp(-n_i |xbar_i - mu_l|**2 / (2 noise)),
 
-    with r_il summing to one, and weights and centres by maximum marginal likelihood.
+    with r_il summing to one, and weights and centres by maximum marginal likelihood. Components
+    have no covariates: ``population=``, which methods share with `GaussianEB`, is refused.
 
     Parameters
     ----------
@@ -87,9 +89,10 @@ class MixtureEB(GaussianEB):
     means_, variances_ : ndarray of shape (k, d)
         Of the components, sorted by their means.
     history_ : DataFrame
-        A row for each step of EM or round of clustering, with the log-likelihood of the messages
-        (of clustering: of the means that were sent first); for each round of noisy EM, how far
-        centres moved.
+        A row for each step of EM or round of clustering, with ``message_log_likelihood``: that of
+        the messages (of clustering: of the means that were sent first), which lacks what the
+        scatter within groups adds to `log_likelihood_`; for each round of noisy EM, how far centres
+        moved.
     prior_, noise_variance_, summaries_, groups_, notes_, privacy_, log_likelihood_ :
         See `GaussianEB`. With ``trust="server"`` the log-likelihood is not released: NaN.
 
@@ -244,6 +247,11 @@ class MixtureEB(GaussianEB):
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round."""
         self._check()
+        told = int((facts["n"] > 0).sum())
+        if self.k != "bic" and 0 < told < self.k:
+            raise ValueError(
+                f"k={self.k} is more than there are groups with rows: n_samples={told} of them."
+            )
         return super().start(facts, key)
 
     def broadcast(self, state: dict) -> dict:
@@ -264,7 +272,7 @@ class MixtureEB(GaussianEB):
         prior = state["prior"]
         prior["notes_"] = [*prior["notes_"], *self._doubts(state)]
         path = prior.get("path_", np.empty(0))
-        return state | {"history": {"step": np.arange(len(path)), "log_likelihood": path}}
+        return state | {"history": {"step": np.arange(len(path)), MESSAGES: path}}
 
     def _doubts(self, state: dict) -> list[str]:
         """Say if reports are too noisy to tell the components apart."""
@@ -294,14 +302,14 @@ class MixtureEB(GaussianEB):
         prior = Discrete.known(centres, shares)
         settled = prior._settled(likelihood)
         log = float(prior.log_marginal(settled).sum())
-        past = {"round": np.empty(0, int), "log_likelihood": np.empty(0)}
+        past = {"round": np.empty(0, int), MESSAGES: np.empty(0)}
         past = past if first else state["history"]
         state = state | {
             "round": state["round"] + 1,
             "heard": [messages] if first else state["heard"],
             "history": {
                 "round": np.append(past["round"], state["round"] + 1),
-                "log_likelihood": np.append(past["log_likelihood"], log),
+                MESSAGES: np.append(past[MESSAGES], log),
             },
         }
         if state["round"] < self.n_rounds:
@@ -309,7 +317,7 @@ class MixtureEB(GaussianEB):
             noise = self._known_variances(message) if noise is None else noise
             return state | {"centres": centres, "shares": shares, "noise": noise}
         prior._say(DRIFTS)
-        path = state["history"]["log_likelihood"]
+        path = state["history"][MESSAGES]
         if (best := int(np.argmax(path))) < len(path) - 1:
             prior._say(
                 f"Here it has: after round {best + 1} the messages lost "

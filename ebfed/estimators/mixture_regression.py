@@ -33,7 +33,17 @@ from ebfed.estimators.evidence import (
 )
 from ebfed.estimators.kmeans import kmeans
 from ebfed.estimators.regression import RegressionEstimator
-from ebfed.estimators.scoring import MEMORY, accelerate, between, improve, invert
+from ebfed.estimators.scoring import (
+    FLOOR,
+    MEMORY,
+    accelerate,
+    between,
+    improve,
+    invert,
+    rank,
+    ridged,
+    shortest,
+)
 from ebfed.factors import Factors
 from ebfed.priors import IdentificationWarning
 from ebfed.tabular import frame
@@ -41,6 +51,7 @@ from ebfed.tabular import frame
 __all__ = ["MixtureRegression"]
 
 MOST_ROUNDS = 300
+LEAST_ROUNDS = 3  # sizes of columns, one component for all, the components
 POOL = 6  # rounds that fit one component, at most
 SHORT = 4  # rounds after which the likeliest start goes on alone
 SMALLEST_STEP = 1e-4  # share of a step that is still tried
@@ -68,6 +79,7 @@ class MixtureRegression(RegressionEstimator):
         "means_covariance",
         "variances",
         "noise_variance",
+        "least_noise",
         "n_parameters",
         "numbers",
         "notes",
@@ -145,6 +157,12 @@ class MixtureRegression(RegressionEstimator):
         if noise is not None and not (isinstance(noise, Real) and 0 < noise < np.inf):
             raise ValueError(f"noise_variance must be above 0, or None; {noise!r} came.")
 
+        if self._n_rounds() is None and self._most_rounds() < LEAST_ROUNDS:
+            raise ValueError(
+                f"n_rounds must be at least {LEAST_ROUNDS}: one tells the sizes of columns, one "
+                f"fits a single component, and one several; {self.n_rounds!r} came."
+            )
+
     def _most_rounds(self) -> int:
         return MOST_ROUNDS if self.n_rounds is None else self.n_rounds
 
@@ -155,7 +173,17 @@ class MixtureRegression(RegressionEstimator):
         p = state["n_features"] + bool(self.fit_intercept)
         notes = []
         told = facts["n"][facts["n"] > 0]
-        if self._has_variances and told.max(initial=0) <= 1:
+        if len(told) and self.n_components > len(told):
+            raise ValueError(
+                f"n_components={self.n_components} is more than there are groups with rows: "
+                f"n_samples={len(told)} of them."
+            )
+        if self._has_variances and len(told) == 1:
+            notes.append(
+                "Only one group has data: the spread of the population is not identified and "
+                "taken to be zero."
+            )
+        elif self._has_variances and told.max(initial=0) <= 1:
             notes.append(
                 "No group has two rows: noise and spread of the population are not identified "
                 "apart. The spread is taken to be zero."
@@ -216,25 +244,30 @@ class MixtureRegression(RegressionEstimator):
         state = state | {"candidates": candidates, "numbers": state["numbers"] + numbers}
         (first, *_) = candidates
         if state["phase"] == "pool":
-            if state["round"] <= POOL and first["gain"] > 0.1 and not first["stuck"]:
+            more = state["round"] < min(POOL + 1, self._most_rounds() - 1)
+            if more and first["gain"] > 0.1 and not first["stuck"]:
                 return state
             return self._begin(state, messages["0"])
-        if len(candidates) > 1 and len(first["path"]) + first["lost"] >= SHORT:
+        tired = state["round"] >= self._most_rounds()
+        if len(candidates) > 1 and (tired or len(first["path"]) >= SHORT):
             candidates = [max(candidates, key=lambda each: each["path"][-1])]
             state = state | {"candidates": candidates}
         (first, *others) = candidates
-        tired = state["round"] >= self._most_rounds()
         still = first["stuck"] or first["gain"] <= self.tol * len(state["n"])
         if tired and not still:
+            gain = first["gain"]
+            doing = (
+                f"still gaining {gain:.3g} in log-likelihood"
+                if gain < np.inf
+                else "too few to tell what another gains"
+            )
             warnings.warn(
-                f"{type(self).__name__} stopped after {state['round']} rounds, still gaining "
-                f"{first['gain']:.3g} in log-likelihood; raise n_rounds.",
+                f"{type(self).__name__} stopped after {state['round']} rounds, {doing}; raise "
+                "n_rounds.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if tired or (still and not others):
-            return self._done(state, max(candidates, key=lambda each: each["path"][-1]))
-        return state
+        return self._done(state, first) if tired or (still and not others) else state
 
     def _measure(self, state: dict, messages: dict) -> dict:
         """Take units from the sizes of columns, and begin with one component for all."""
@@ -262,7 +295,7 @@ class MixtureRegression(RegressionEstimator):
         tried = Population(**candidate["tried"])
         grid = make_grid(state["size"], tried, len(state["n"]))
         known = heard["information"].sum(axis=0) / _squares(grid)
-        heard = heard | {"information": known + self._ridge * np.eye(state["p"])}
+        heard = heard | {"information": ridged(known, self._ridge)}
         value, target = improve(
             tried,
             heard,
@@ -294,6 +327,8 @@ class MixtureRegression(RegressionEstimator):
         # not beyond the step: the step itself; not that: half of it
         begin, end = (Population(**x) for x in candidate["trail"][-1])
         return candidate | {
+            "path": [*path, path[-1]],
+            "weights": [*candidate["weights"], candidate["weights"][-1]],
             "tried": between(begin, end, reach / 2)._asdict(),
             "leap": leap / 4 if reach > 1 else leap,
             "reach": reach / 2,
@@ -318,6 +353,12 @@ class MixtureRegression(RegressionEstimator):
         values = (tried.means + tried.variances * heard["mean"][:, 0])[told] * state["columns_size"]
         rng = np.random.RandomState(np.random.default_rng([*state["key"], 3]).integers(2**31))
         k = min(k, len(np.unique(values, axis=0)))
+        if k < self.n_components:
+            told_apart = (
+                f"Groups have only {k} different estimate{'s' * (k > 1)}: of "
+                f"{self.n_components} components {k} {'are' if k > 1 else 'is'} fitted."
+            )
+            state = state | {"notes": [*state["notes"], told_apart]}
         starts: dict[bytes, Population] = {}
         for _ in range(self.n_init if k > 1 else 1):
             labels, centres = kmeans(values, k, rng)
@@ -341,31 +382,45 @@ class MixtureRegression(RegressionEstimator):
         unit, units = units[-1], units[:-1]
         n_rows = int(state["n"].sum())
         path = [value - n_rows * np.log(unit) for value in candidate["path"]]
+        found = found._replace(
+            means=shortest(found.means, candidate["information"].sum(axis=0)),
+        )
         order = np.lexsort(found.means.T[::-1])
+        k, p = found.means.shape
+        # rounds before the candidate's first have no likelihood of it
+        early = state["round"] - len(path)
+        path = [*[np.nan] * early, *path]
+        shares = [*[np.full(k, np.nan)] * early, *candidate["weights"]]
         history = [
             {"log_likelihood": value, "change": value - before}
             | {f"weight_{j}": weights[each] for j, each in enumerate(order)}
-            for value, before, weights in zip(
-                path, [np.nan, *path], candidate["weights"], strict=False
-            )
+            for value, before, weights in zip(path, [np.nan, *path], shares, strict=False)
         ]
-        k, p = found.means.shape
         free = k * p + k - 1 + (self.noise_variance is None)
         free += found.variances.size if state["spread"] else 0
-        for note in state["notes"]:
-            warnings.warn(note, IdentificationWarning, stacklevel=6)
         variances = np.broadcast_to(found.variances, (k, p))[order]
         variances = np.where(variances > 2 * self._least, variances, 0.0)
+        informations = candidate["information"][order]
+        covariances = np.stack([invert(each) for each in informations])
+        notes = [*state["notes"], *_undetermined(informations)]
+        exact = self._has_noise and self.noise_variance is None and found.noise < 2 * FLOOR
+        if exact:
+            notes.append(EXACT)
+            covariances = covariances * variances.any()  # noise is all that they would come from
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=6)
         return state | {
             "done": True,
+            "notes": notes,
             "history": history,
-            "log_likelihood": path[-1],
+            "log_likelihood": np.nan if exact else path[-1],
             "weights": found.weights[order],
             "means": found.means[order] * unit / units,
-            "means_covariance": np.stack([invert(candidate["information"][each]) for each in order])
-            * np.outer(unit / units, unit / units),
+            "means_covariance": covariances * np.outer(unit / units, unit / units),
             "variances": variances * (unit / units) ** 2,
-            "noise_variance": found.noise * unit**2,
+            "noise_variance": 0.0 if exact else found.noise * unit**2,
+            # what posteriors take for it
+            "least_noise": found.noise * unit**2 if exact else 0.0,
             "n_parameters": free,
             "candidates": [],
         }
@@ -382,7 +437,7 @@ class MixtureRegression(RegressionEstimator):
             "notes",
         ):
             setattr(self, f"{name}_", sent[name])
-        self._n_parameters = sent["n_parameters"]
+        self._n_parameters, self._least_noise = sent["n_parameters"], sent["least_noise"]
         self.mean_ = self.weights_ @ self.means_
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
 
@@ -421,7 +476,8 @@ class MixtureRegression(RegressionEstimator):
 
     def _posterior(self, block: Any) -> ComponentPosterior:
         variances = self.variances_[:, :1] if self._one_variance else self.variances_
-        population = Population(self.weights_, self.means_, variances, self.noise_variance_)
+        noise = max(self.noise_variance_, self._least_noise)
+        population = Population(self.weights_, self.means_, variances, noise)
         return self._kind(block, self._weigh, population, self.means_covariance_)
 
     def _weigh(self, block: Any, population: Population) -> Evidence:
@@ -444,6 +500,31 @@ class MixtureRegression(RegressionEstimator):
         assert isinstance(posterior, ComponentPosterior)
         columns = {f"component_{j}": x for j, x in enumerate(posterior.responsibilities.T)}
         return frame({self._style_.group: posterior._ids} | columns, self._style_)
+
+
+EXACT = (
+    "The components explain all rows exactly: the noise is taken to be zero, where the likelihood "
+    "has no bound."
+)
+
+
+def _undetermined(informations: NDArray) -> list[str]:
+    """Say which coefficients rows leave open."""
+    p, notes = informations.shape[1], []
+    told = rank(informations.sum(axis=0))
+    if told < p:
+        notes.append(
+            f"Columns of X are collinear: of {p} coefficients of a mean only {told} combinations "
+            "are identified. Predictions for rows like those of the fit are right; single "
+            "coefficients and their standard errors mean nothing."
+        )
+    for j, each in enumerate(informations):
+        if (own := rank(each)) < told:
+            notes.append(
+                f"The groups of component {j} identify only {own} combinations of the {p} "
+                "coefficients of its mean."
+            )
+    return notes
 
 
 def _candidate(population: Population) -> dict[str, Any]:

@@ -4,13 +4,16 @@ With ``theta_i = mean + root eta_i``, ``eta_i ~ N(0, I)`` before and mean ``a_i`
 ``V_i`` after client i's rows, its scores, the slopes of its log marginal likelihood, are (Fisher's
 identity)
 
-    a_i                          in delta,   mean -> mean + root delta,
+    W' a_i                       in gamma,   mean -> mean + root W gamma,
     (V_i + a_i a_i' - I) / 2     in E,       root root' -> root exp(E) root',
 
 whatever the likelihood of the rows. The information is the sum of squares of the scores (Berndt,
 Hall, Hall, Hausman, 1974), which needs many clients, mixed with what it would be were the rows
-normal: with ``A_i = I - V_i``, ``sum_i A_i`` and ``E -> sum_i A_i E A_i / 2``. Steps with it climb
-in some ten rounds where EM (which puts I for A_i) takes hundreds if clients have few rows.
+normal: with ``A_i = I - V_i``, ``sum_i W' A_i W`` and ``E -> sum_i A_i E A_i / 2``. Steps with it
+climb in some ten rounds where EM (which puts I for A_i) takes hundreds if clients have few rows.
+
+The columns of ``root W`` are the directions in which the mean is to move, so scaled that all matter
+alike: those of the root may be far from it where a diagonal covariance meets columns of large mean.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ Covariance = Literal["diag", "spherical", "full"]
 
 # Variances are looked for within these factors of the unit.
 LOW, HIGH = 1e-6, 1e4
-# No step changes the logarithm of a variance by more, or a mean by more units.
+# No step changes the logarithm of a variance by more, or a mean by more along one of its ways.
 LARGEST_STEP, LARGEST_SHIFT = 2.0, 4.0
 CAUTION = 2.0
 
@@ -52,12 +55,19 @@ class NormalPopulation:
     @property
     def covariance(self) -> NDArray:
         """``root root'``, shape (p, p); what is at its lower bound is zero."""
+        return np.outer(self.unit, self.unit) * self._scaled()
+
+    def _scaled(self) -> NDArray:
         scaled = self.root / self.unit[:, None]
-        values, vectors = np.linalg.eigh(scaled @ scaled.T)
+        square = scaled @ scaled.T
+        values, vectors = np.linalg.eigh(square)
         values = np.where(values > 2 * LOW, values, 0.0)
         # what is diagonal stays so exactly
-        full = np.outer(self.unit, self.unit) * ((vectors * values) @ vectors.T)
-        return np.where(self.root @ self.root.T == 0, 0.0, full)
+        return np.where(square == 0, 0.0, (vectors * values) @ vectors.T)
+
+    def seen_from(self, frame: NDArray) -> tuple[NDArray, NDArray]:
+        """Mean and a root of ``theta = frame eta``; of what is at its lower bound, zero."""
+        return frame @ self.mean, frame @ (self.unit[:, None] * root_of(self._scaled()))
 
     @property
     def at_bounds(self) -> tuple[bool, bool]:
@@ -72,6 +82,7 @@ class NormalPopulation:
         covariances: NDArray,
         kind: Covariance,
         *,
+        ways: NDArray,
         spread: bool = True,
         caution: float = CAUTION,
         reach: float = 1.0,
@@ -85,6 +96,8 @@ class NormalPopulation:
         covariances : ndarray of shape (n, p, p)
             V_i.
         kind : {"diag", "spherical", "full"}
+        ways : ndarray of shape (p, k)
+            Directions of the mean: ``root W``. One unit of each is a large step.
         spread : bool
             Whether root is to be learned.
         caution : float
@@ -92,28 +105,40 @@ class NormalPopulation:
         reach : float
             Share of the largest step that is allowed.
         """
-        n, p = means.shape
-        scores, information = _mean_block(means, covariances)
+        (n, p), q = means.shape, ways.shape[1]
+        scores, information = _mean_block(means, covariances, np.linalg.solve(self.root, ways))
         if spread:
             spread_scores, spread_information = _spread_block(means, covariances, kind)
             scores = np.hstack([scores, spread_scores])
             information = block_diag(information, spread_information)
+            if kind == "diag":  # variances that lie at their lower bound, and are to fall, stay
+                low = np.diag(self.root) ** 2 <= 1.01 * LOW * self.unit**2
+                held = q + np.flatnonzero(low & (spread_scores.sum(axis=0) < 0))
+                scores[:, held] = information[held] = information[:, held] = 0.0
         slope, k = scores.sum(axis=0), scores.shape[1]
         few = 1 / (1 + n / (caution * k))
         inverse = _inverse((1 - few) * scores.T @ scores + few * information)
         move = inverse @ slope
-        log_change = _symmetric(move[p:], p, kind) if spread else np.zeros((p, p))
+        log_change = _symmetric(move[q:], p, kind) if spread else np.zeros((p, p))
         values, vectors = np.linalg.eigh(log_change)
-        values = np.clip(values, -reach * LARGEST_STEP, reach * LARGEST_STEP)
-        shift = self.root @ move[:p]
-        shift /= max(np.abs(shift / self.unit).max() / (reach * LARGEST_SHIFT), 1.0)
-        moved = self.root @ (vectors * np.exp(values / 2)) @ vectors.T
-        new = NormalPopulation(self.mean + shift, self._bounded(moved, kind), self.unit)
-        # what the bounds leave of the move
-        ratio = np.linalg.solve(self.root, new.root)
+        longest = reach * LARGEST_STEP
+        # cut to length one by one, which may lead down where variances move together, or together
+        cuts = (
+            np.clip(values, -longest, longest),
+            values * min(1, longest / max(abs(values).max(), 1e-300)),
+        )
+        shift = ways @ (move[:q] / max(np.abs(move[:q]).max() / (reach * LARGEST_SHIFT), 1.0))
         excess = 0.5 * (covariances.sum(axis=0) + means.T @ means - n * np.eye(p))
-        gain = slope[:p] @ move[:p] + (excess * (ratio @ ratio.T - np.eye(p))).sum()
-        return Step(new, 0.5 * abs(float(gain)), self.root @ inverse[:p, :p] @ self.root.T)
+        best, rise = self, -np.inf
+        for cut in cuts:
+            moved = self.root @ (vectors * np.exp(cut / 2)) @ vectors.T
+            new = NormalPopulation(self.mean + shift, self._bounded(moved, kind), self.unit)
+            ratio = np.linalg.solve(self.root, new.root)  # what the bounds leave of the move
+            along = float((excess * (ratio @ ratio.T - np.eye(p))).sum())
+            if along > rise:
+                best, rise = new, along
+        gain = float(slope[:q] @ move[:q]) + rise
+        return Step(best, 0.5 * abs(gain), ways @ inverse[:q, :q] @ ways.T)
 
     def _bounded(self, root: NDArray, kind: Covariance) -> NDArray:
         """Keep the variances within their bounds."""
@@ -167,9 +192,9 @@ def _inverse(information: NDArray) -> NDArray:
     return (vectors[:, told] / values[told]) @ vectors[:, told].T / np.outer(size, size)
 
 
-def _mean_block(means: NDArray, covariances: NDArray) -> tuple[NDArray, NDArray]:
-    """Scores in delta, and their information were the rows normal."""
-    return means, (np.eye(means.shape[1]) - covariances).sum(axis=0)
+def _mean_block(means: NDArray, covariances: NDArray, white: NDArray) -> tuple[NDArray, NDArray]:
+    """Scores in gamma, and their information were the rows normal; `white` is W."""
+    return means @ white, white.T @ (np.eye(means.shape[1]) - covariances).sum(axis=0) @ white
 
 
 def _spread_block(

@@ -131,6 +131,18 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
         self._ledger = self._write_ledger(sent)
         return self
 
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """R**2 of the predictions of rows by the coefficients of their groups.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        return MixtureRegression.score(self, X, y, sample_weight, groups=groups)
+
     # Server -----------------------------------------------------------------------------------
 
     def start(self, facts: dict, key: NDArray) -> dict:
@@ -208,6 +220,7 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
             "means_covariance": np.zeros((k, p, p)),
             "variances": np.broadcast_to(found.variances, (k, p)).copy(),
             "noise_variance": float(found.noise),
+            "least_noise": 0.0,
             "n_parameters": k * p + k - 1 + (found.variances.size if self._has_variances else 0),
             "population": None,
         }

@@ -42,8 +42,10 @@ def read_population(
     ----------
     population : list of str, data frame or array-like, or None
         Columns of `X` that are constant within groups; a frame with a row for each group and the
-        column `group` of labels, in any order; or numbers of shape (n_groups, k) or (n_groups,),
-        in the order of sorted labels.
+        column `group` of labels (in pandas, or an index of that name), in any order; or numbers of
+        shape (n_groups, k) or (n_groups,), in the order of sorted labels. A pandas series is taken
+        by the labels in its index; in the order of sorted labels if that only counts its rows
+        (0, 1, …) and these are not the labels, or if each row of `X` is a group.
     X : data frame of rows
         Needed for names of columns only.
     labels : ndarray of shape (n_rows,) or None
@@ -80,6 +82,10 @@ def read_population(
     if population is None:
         return np.empty((len(ids), 0)), []
     named = named_columns(population)
+    index = _index(population)
+    named_index = index is not None and is_frame(population) and index.name == group
+    if named_index and group not in column_names(population):
+        population = population.reset_index()
     if named:
         if not is_frame(X):
             raise ValueError(
@@ -93,6 +99,10 @@ def read_population(
         named = _in_order(named, names)
         covariates = _by_group(population, named, ids, group)
     else:
+        each_row = X is not None and labels is None
+        if index is not None and not each_row and _labels_groups(index, ids):
+            place = _rows_of(read_labels(index.to_series(), "population's index"), ids)
+            population = population.to_numpy()[place]
         covariates = _numbers(population, len(ids))
         named = [f"w{j}" for j in range(covariates.shape[1])] if names is None else list(names)
         if covariates.shape[1] != len(named):
@@ -146,14 +156,35 @@ def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDAr
 
 def _by_group(population: Any, named: list[str], ids: NDArray, group: str) -> NDArray:
     """Rows of a frame in the order of labels."""
-    import pandas as pd
-
     if group not in column_names(population):
         raise ValueError(
             f"population must have the column {group!r} of labels; it has "
             f"{', '.join(map(repr, column_names(population)))}."
         )
-    known, owner = number_labels(read_labels(population[group], f"population[{group!r}]"))
+    place = _rows_of(read_labels(population[group], f"population[{group!r}]"), ids)
+    return numeric_columns(population, named, "population")[place]
+
+
+def _index(population: Any) -> Any:
+    """Return the labels of the rows of a pandas frame or series; None of anything else."""
+    import pandas as pd
+
+    return population.index if isinstance(population, pd.DataFrame | pd.Series) else None
+
+
+def _labels_groups(index: Any, ids: NDArray) -> bool:
+    """Whether an index holds labels: any but one that only counts rows which others label."""
+    import pandas as pd
+
+    counts = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(len(index)))
+    return not counts or bool(np.all(index.get_indexer(pd.Index(ids)) >= 0))
+
+
+def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
+    """Where the one row of each group is."""
+    import pandas as pd
+
+    known, owner = number_labels(labels)
     if len(known) < len(owner):
         twice = known.tolist()[int(np.argmax(np.bincount(owner) > 1))]
         raise ValueError(f"population must have one row for each group; {twice!r} has two.")
@@ -163,7 +194,7 @@ def _by_group(population: Any, named: list[str], ids: NDArray, group: str) -> ND
         raise ValueError(
             f"population says nothing of {len(missing)} groups, the first {missing[0]!r}."
         )
-    return numeric_columns(population, named, "population")[np.argsort(owner)[place]]
+    return np.argsort(owner)[place]
 
 
 def _numbers(population: Any, n_groups: int) -> NDArray:

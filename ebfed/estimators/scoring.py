@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.estimators.evidence import Population, responsibilities
 
-__all__ = ["accelerate", "between", "improve", "invert"]
+__all__ = ["FLOOR", "accelerate", "between", "improve", "invert", "rank", "ridged", "shortest"]
 
 MEMORY = 6  # steps that acceleration looks back on
 FLOOR = 1e-10  # least noise, in units of the response
@@ -83,12 +83,38 @@ def invert(information: NDArray) -> NDArray:
     return (vectors / values) @ vectors.T
 
 
-def _axes(information: NDArray) -> tuple[NDArray, NDArray]:
+def rank(information: NDArray) -> int:
+    """In how many directions clients tell of a mean."""
+    return len(_axes(information)[0])
+
+
+def shortest(means: NDArray, information: NDArray) -> NDArray:
+    """Leave out of means (k, p) what lies in directions that no client tells of."""
+    values, vectors = _axes(information)
+    if len(values) == means.shape[1]:
+        return means
+    basis = np.linalg.qr(information @ vectors)[0]
+    return means @ basis @ basis.T
+
+
+def ridged(information: NDArray, ridge: float) -> NDArray:
+    """Add to the information on means (k, p, p), but in no direction that no client tells of.
+
+    There it is left out: a step would be a rounding error divided by the ridge.
+    """
+    if ridge == 0:
+        return information
+    bases = [np.linalg.qr(_axes(each, 1e-7)[1])[0] for each in information]
+    onto = np.stack([basis @ basis.T for basis in bases])
+    return onto @ information @ onto + ridge * onto
+
+
+def _axes(information: NDArray, least: float = 1e-9) -> tuple[NDArray, NDArray]:
     """Eigenvalues and vectors, columns scaled alike, of the directions that are told of."""
     size = np.sqrt(np.diag(information))
     size = np.where(size > 0, size, np.inf)
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
-    known = values > 1e-9 * max(values[-1], 1e-300)
+    known = values > least * max(values[-1], 1e-300)
     return values[known], vectors[:, known] / size[:, None]
 
 

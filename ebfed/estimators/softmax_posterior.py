@@ -83,8 +83,8 @@ class SoftmaxPosterior(ComponentPosterior):
     def probabilities(self, rows: NDArray, codes: NDArray) -> NDArray:
         """Probabilities of classes, averaged over the posterior, shape (n_rows, C).
 
-        Over 512 points for each component: off by some 1e-3 where logits have a standard
-        deviation of 3, by 1e-4 where it is 1.
+        Over 512 points for each component. For three and four classes, the largest of 100 errors
+        was 4e-4 where logits have a standard deviation of 1, and 5e-3 where it is 3.
 
         Parameters
         ----------

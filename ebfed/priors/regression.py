@@ -132,7 +132,11 @@ class WithCovariates:
         away = np.asarray(covariates, float) - self.covariates_mean_
         rows = np.hstack([np.ones((len(away), 1)), away])
         variance = np.einsum("ni,dij,nj->nd", rows, self.coefficients_covariance_, rows)
-        return self.predictor_ + away @ self.slopes_, variance
+        linear = np.broadcast_to(self.predictor_, variance.shape)
+        for column, slope in zip(away.T, self.slopes_, strict=True):
+            # a product of matrices would round by how many clients are in it
+            linear = linear + column[:, None] * slope
+        return linear, variance
 
     def _check_clients(self) -> None:
         """Refuse likelihoods that need one population for all clients."""

@@ -103,13 +103,14 @@ class MixtureStudy(SimulatedStudy):
         """Draw error against rounds of clustering, and against epsilon."""
         left, right = new_axes(2, (9.6, 4.2))
         few = self.table[self.table["m"] == CLIENTS]
-        _draw(few[few["method"].isin([CLUSTERING, EM, KNOWN])], "rounds", left)
+        clustering = few[few["method"] == CLUSTERING]
+        levels = [_level(few, name, clustering, "rounds") for name in (EM, KNOWN)]
+        _draw(pd.concat([clustering, *levels]), "rounds", left)
         left.set(xlabel="rounds of clustering")
         left.set_title(f"clustering, m = {CLIENTS}", loc="left", fontsize="medium")
         private = self.table[self.table["method"] == PRIVATE]
         names = {m: f"{PRIVATE}, m = {m:,}" for m in private["m"].unique()}
-        known = private.drop_duplicates("epsilon").assign(method=KNOWN, mse_se=0.0)
-        known["mse"] = few.loc[few["method"] == KNOWN, "mse"].item()
+        known = _level(few, KNOWN, private, "epsilon")
         private = private.assign(method=private["m"].map(names))
         styles = [LOOKS[PRIVATE], LOOKS[EM] | {"ls": "-"}]
         looks = dict(zip(names.values(), styles, strict=False)) | {KNOWN: LOOKS[KNOWN]}
@@ -130,6 +131,12 @@ def _print_curve(rows: pd.DataFrame, method: str, x: str) -> list[str]:
         ("", [f"({value:.3f})" for value in rows["mse_se"]]),
     )
     return [f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells) for name, cells in parts]
+
+
+def _level(rows: pd.DataFrame, method: str, like: pd.DataFrame, x: str) -> pd.DataFrame:
+    """One method's error at every x of another, of which it has none: a line of the legend."""
+    value = rows.loc[rows["method"] == method, "mse"].item()
+    return like.drop_duplicates(x).assign(method=method, mse=value, mse_se=0.0)
 
 
 def _draw(rows: pd.DataFrame, x: str, ax: Any, looks: Any = LOOKS) -> None:

@@ -245,6 +245,35 @@ def test_units_do_not_matter():
     assert scaled.log_likelihood_ == pytest.approx(plain.log_likelihood_, abs=1e-5)
 
 
+@pytest.mark.parametrize("shift", [100.0, 2000.0])
+def test_centres_do_not_matter(shift):
+    X, y, groups, _ = draw()
+    plain = eb.LogisticEB("full").fit(X, y, groups=groups)
+    moved = eb.LogisticEB("full").fit(X + shift, y, groups=groups)
+    assert moved.log_likelihood_ == pytest.approx(plain.log_likelihood_, abs=1e-5)
+    np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=1e-5)
+    np.testing.assert_allclose(
+        moved.predict_proba(X + shift, groups=groups), plain.predict_proba(X, groups=groups), 1e-4
+    )
+    # a diagonal covariance means something else there, but the mean still finds its place
+    other = eb.LogisticEB().fit(X + shift, y, groups=groups)
+    pooled = LogisticRegression(C=1e8).fit(X, y)
+    assert np.abs(other.coef_ - pooled.coef_[0]).max() < 0.3
+
+
+def test_collinear_columns():
+    X, y, groups, _ = draw()
+    plain = eb.LogisticEB("full").fit(X, y, groups=groups)
+    wide = np.column_stack([X, 2 * X[:, 0], np.full(len(X), 3.0)])
+    est = eb.LogisticEB("full").fit(wide, y, groups=groups)
+    # points of importance sampling are others
+    assert est.log_likelihood_ == pytest.approx(plain.log_likelihood_, abs=0.3)
+    assert est.coef_[0] + 2 * est.coef_[2] == pytest.approx(plain.coef_[0], abs=0.02)
+    assert any("of 5 mean coefficients only 3" in note for note in est.notes_)
+    unknown = est.tidy().query("term == 'mean'")["std_error"].isna()
+    assert unknown.tolist() == [True, True, False, True, True]
+
+
 def test_turning_features_turns_a_full_covariance():
     X, y, groups, _ = draw(m=100)
     plain = eb.LogisticEB("full").fit(X, y, groups=groups)
@@ -292,6 +321,9 @@ def test_groups_of_one_class_each():
         est = eb.LogisticEB().fit(X, groups % 2, groups=groups)
     assert finite(est, X, groups)
     assert est.covariance_[0, 0] > 50
+    with pytest.warns(IdentificationWarning, match="groups all of one class") as caught:
+        eb.LogisticEB().fit(X, groups % 2, groups=groups)
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("method", ["ep", "laplace", "polya-gamma"])
@@ -346,6 +378,7 @@ def test_laplace_and_descent_say_what_they_are():
     with pytest.warns(IdentificationWarning, match="has no maximum"):
         est = eb.LogisticEB(method="gd").fit(X, y, groups=groups)
     assert np.isnan(est.log_likelihood_)
+    assert est.tidy()["std_error"].isna().all()
     with pytest.raises(ValueError, match="diverged"):
         eb.LogisticEB(method="gd", learning_rate=1e200).fit(X, y, groups=groups)
 
@@ -402,3 +435,28 @@ def test_labels_that_the_fit_had_not():
         est.posterior(X, Y + 1, groups=GROUPS)
     with pytest.raises(ValueError, match="multiclass"):
         clone(est).partial_fit(X, Y, classes=[0, 1, 2], groups=GROUPS)
+
+
+def test_missing_labels_and_labels_of_objects():
+    missing = pd.Series(Y).astype("boolean")
+    missing[3] = pd.NA
+    with pytest.raises(ValueError, match="y contains missing values"):
+        eb.LogisticEB().fit(X, missing, groups=GROUPS)
+    for labels in ([0, 1], [False, True], ["a", "b"]):
+        y = np.array(labels, object)[Y]
+        assert eb.LogisticEB().fit(X, y, groups=GROUPS).classes_.tolist() == labels
+    with pytest.raises(ValueError, match="several types: int, str"):
+        eb.LogisticEB().fit(X, np.array([0, "b"], object)[Y], groups=GROUPS)
+
+
+def test_a_first_block_of_one_class():
+    first = Y == 1
+    with pytest.raises(ValueError, match="classes="):
+        eb.LogisticEB().partial_fit(X[first], Y[first] > 0, groups=GROUPS[first])
+    est = eb.LogisticEB()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the likelihood of one class has no maximum
+        est.partial_fit(X[first], Y[first] > 0, classes=[0, 1], groups=GROUPS[first])
+    est.partial_fit(X[~first], Y[~first] > 0, groups=GROUPS[~first])
+    whole = eb.LogisticEB().fit(X, Y, groups=GROUPS)
+    np.testing.assert_allclose(est.mean_, whole.mean_, rtol=1e-6)

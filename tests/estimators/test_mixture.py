@@ -94,7 +94,7 @@ def test_clustering_drifts_and_says_so():
     assert "lost" in notes
     history = learner.history_
     assert history["round"].tolist() == list(range(1, 31))
-    assert history["log_likelihood"].iloc[-1] < history["log_likelihood"].max() - 10
+    assert history["message_log_likelihood"].iloc[-1] < history["message_log_likelihood"].max() - 10
 
 
 def test_clustering_sends_estimates_in_every_round():
@@ -344,8 +344,8 @@ def test_a_summary_lists_the_components():
     text = fitted.summary()
     assert "GaussianMixture" in text
     assert "mean      component 1     x1" in text
-    assert fitted.history_.columns.tolist() == ["step", "log_likelihood"]
-    assert (np.diff(fitted.history_["log_likelihood"]) > -1e-6).all()
+    assert fitted.history_.columns.tolist() == ["step", "message_log_likelihood"]
+    assert (np.diff(fitted.history_["message_log_likelihood"]) > -1e-6).all()
 
 
 def test_responsibilities_of_rows_and_of_strangers():
@@ -357,3 +357,8 @@ def test_responsibilities_of_rows_and_of_strangers():
     assert table.iloc[:, 1:].to_numpy(float).argmax(axis=1).tolist() == [0, 2]
     new = fitted.responsibilities(groups=[10**6]).iloc[0, 1:].astype(float)
     np.testing.assert_allclose(new, fitted.weights_)
+
+
+def test_components_are_no_more_than_groups():
+    with pytest.raises(ValueError, match="k=4 is more than there are groups with rows: n_samples=3"):
+        eb.MixtureEB(4, variances=1.0).fit([1.0, 2.0, 3.0], groups=[0, 1, 2])

@@ -377,6 +377,58 @@ def test_estimates_with_standard_errors():
         eb.posterior_from(values, errors, "npmle", population=W)
 
 
+@pytest.mark.parametrize("kind", CLASSES)
+def test_pandas_indices(kind):
+    """A series or frame is aligned by the labels in its index."""
+    expected, plain = clone(CLASSES[kind]), ROWS[["county", "radon"]]
+    expected.fit(plain, groups="county", population=URANIUM)
+    by_name = pd.Series(URANIUM, COUNTIES).sample(frac=1, random_state=0)
+    more = pd.concat([by_name, pd.Series({"zz": 9.0})])
+    frame = TABLE.set_index("county")[["uranium"]].sample(frac=1, random_state=1)
+    category = by_name.set_axis(pd.CategoricalIndex(by_name.index))
+    rows_only = pd.Series(URANIUM)  # its index counts rows: these come in the order of labels
+    for population in (by_name, more, frame, category, rows_only, pl.Series(URANIUM)):
+        est = clone(CLASSES[kind]).fit(plain, groups="county", population=population)
+        np.testing.assert_array_equal(est.predict(), expected.predict())
+    new = est.posterior(groups=["zz", "c01"], population=more)
+    np.testing.assert_array_equal(new.mean[0], est.posterior(groups=["c01"]).mean[0])
+    # numbers that label groups, in any order
+    shuffled = pd.Series(URANIUM, np.arange(40)).sample(frac=1, random_state=0)
+    est = clone(CLASSES[kind]).fit(RADON, groups=OWNER, population=shuffled)
+    np.testing.assert_array_equal(est.predict(), expected.predict())
+    with pytest.raises(ValueError, match="population says nothing of 1 groups, the first 'c00'"):
+        est.fit(plain, groups="county", population=pd.Series(URANIUM, COUNTIES).iloc[1:])
+    with pytest.raises(ValueError, match="one row for each group; 'c00' has two"):
+        est.fit(plain, groups="county", population=pd.concat([by_name, by_name[["c00"]]]))
+
+
+def test_rows_without_groups_take_a_series_in_its_order():
+    kept = pd.DataFrame({"x": LEVEL, "w": URANIUM}).sample(frac=0.8, random_state=0)
+    expected = eb.GaussianEB(0.1).fit(kept["x"].to_numpy(), population=kept["w"].to_numpy())
+    est = eb.GaussianEB(0.1).fit(kept["x"].to_numpy(), population=kept["w"])
+    np.testing.assert_array_equal(est.coef_, expected.coef_)
+    errors = np.full(len(kept), 0.3)
+    ours = eb.posterior_from(kept["x"], errors, population=kept["w"])
+    theirs = eb.posterior_from(kept["x"], errors, population=kept["w"].to_numpy())
+    np.testing.assert_array_equal(ours.mean, theirs.mean)
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_later_frames_need_not_name_the_labels_again(kind, library):
+    rows = library(ROWS.to_dict("list"))
+    est = clone(CLASSES[kind]).fit(rows, groups="county", population=["uranium", "clay"])
+    np.testing.assert_array_equal(est.predict(rows), est.predict(rows, groups="county"))
+    assert est.score(rows) == est.score(rows, groups="county")
+    assert len(est.augment(rows)) == len(ROWS)
+    np.testing.assert_array_equal(est.posterior(rows).mean, est.posterior().mean)
+    twice = clone(est).fit(rows, groups="county", population=["uranium", "clay"])
+    assert twice.partial_fit(rows).groups_.tolist() == est.groups_.tolist()
+    # frames without that column are rows without groups
+    plain = eb.GaussianEB().fit(ROWS[["county", "radon"]], groups="county")
+    assert plain.predict(ROWS[["radon"]]).shape == (len(ROWS),)
+
+
 def test_groups_without_rows_and_groups_not_asked():
     rng = np.random.default_rng(2)
     n = rng.integers(0, 5, 60)

@@ -36,3 +36,14 @@ def test_rising_sums(rows, step):
     assert np.all(
         np.abs(found[:, 0] - np.array(expected)[:, 0]) <= ROUNDING * (1 + np.array(scale))
     )
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-9, 1e-5, 1e-3, 0.02, 1.0, 1e4])
+@pytest.mark.parametrize("count", [63, 64, 65, 1000, 100_000])
+def test_many_terms(count, step):
+    """Sums in constant time against those term by term; log 1 leaves nothing but rounding."""
+    starts = np.array([1e-13, 1e-4, 0.3, 1 - 1e-9, 1.0])
+    found = rising_sums(starts, np.full(5, count), step)
+    expected = np.array([reference(start, count, step) for start in starts])
+    np.testing.assert_allclose(found[:, 1:], expected[:, 1:], rtol=1e-11)
+    np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=1e-11, atol=1e-15 * count)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize
+from scipy.special import expit
 from scipy.stats import norm
 
 import ebfed as eb
@@ -18,6 +19,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.priors import (
     Discrete,
     GaussianMixture,
+    IdentificationWarning,
     Laplace,
     Normal,
     PointLaplace,
@@ -185,6 +187,70 @@ def test_no_data_and_bad_arguments():
         ScaleMixture(scales=[-1.0, 2.0]).fit(MESSAGES)
     with pytest.raises(ValueError, match="prior must be 'normal', 'point_normal', 'laplace'"):
         eb.posterior_from([1.0, 2.0], [1.0, 1.0], prior="spike")
+
+
+def test_what_a_scale_mixture_refuses():
+    with pytest.raises(TypeError, match="mode must be a number"):
+        ScaleMixture(mode=None).fit(MESSAGES)
+    for mode in ("a", [0.0]):
+        with pytest.raises(TypeError, match="mode must be a number"):
+            ScaleMixture(mode=mode).fit(MESSAGES)
+    for scales in ([0, np.inf], [-1.0, 2.0], [0, np.nan], []):
+        with pytest.raises(ValueError, match="scales must be finite numbers"):
+            ScaleMixture(scales=scales).fit(MESSAGES)
+    for scales in ("a", [0, "b"], [[0], [1, 2]]):
+        with pytest.raises(TypeError, match="scales must be numbers"):
+            ScaleMixture(scales=scales).fit(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("prior", "sentence"),
+    [
+        ("laplace", "the spread of the population is not identified"),
+        ("npmle", "the spread of the population is not identified"),
+        (PointNormal(mode=None), "the spread of the population is not identified"),
+        ("point_normal", "fitted to that one estimate"),
+        ("scale_mixture", "fitted to that one estimate"),
+    ],
+)
+@pytest.mark.parametrize("others", [[], [np.nan]])
+def test_one_estimate_is_no_population(prior, sentence, others):
+    with pytest.warns(IdentificationWarning, match=sentence):
+        posterior = eb.posterior_from([5.0, *others], [1.0, *others], prior=prior)
+    assert sentence in posterior.prior.notes_[-1]
+
+
+def likeliest(prior, x, s):
+    """Log-likelihood of the best of many starts of Nelder and Mead's."""
+
+    def minus(p):
+        weight = max(expit(p[0]), 1e-12) if prior.spike else 1.0
+        return -prior.slab.fit(x, s**2, weight, np.exp(np.clip(p[1], -9, 9)), p[2])[0]
+
+    starts = [[odds, scale, mode] for odds in (-1, 1) for scale in (-1, 0.7) for mode in x]
+    starts = sorted(starts, key=minus)[:10]
+    runs = [minimize(minus, start, method="Nelder-Mead", tol=1e-3) for start in starts]
+    return -min(run.fun for run in runs) - 0.5 * np.log(2 * np.pi * s**2).sum()
+
+
+def test_a_mode_among_few_precise_estimates():
+    x = np.array([3.294, -1.857, 1.991, 3.071, 0.562, 1.48, 6.55, 2.135])
+    s = np.array([1.102, 3.883, 0.058, 1.004, 5.437, 0.113, 1.085, 1.063])
+    messages = Gaussian(x[:, None], s[:, None] ** 2)
+    prior = PointNormal(mode=None).fit(messages)
+    assert prior.log_marginal(messages).sum() > -15.684
+    assert prior.pi0_ == pytest.approx(0.46, abs=0.02)
+
+
+@pytest.mark.parametrize("family", [PointNormal, PointLaplace])
+def test_modes_are_found_where_errors_differ(family):
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        s = rng.lognormal(0, 1, 20)
+        x = rng.normal(np.where(rng.random(20) < 0.5, 1.0, rng.normal(1, 2, 20)), s)
+        messages = Gaussian(x[:, None], s[:, None] ** 2)
+        prior = family(mode=None).fit(messages)
+        assert prior.log_marginal(messages).sum() > likeliest(prior, x, s) - 0.05
 
 
 @settings(max_examples=40, deadline=None)

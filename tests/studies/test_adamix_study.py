@@ -35,8 +35,13 @@ def test_text_and_figure(study):
     assert "printed in the paper: AdaMix" in text
     assert "10.42" in text
     assert "AdaMix lies above the Bayes risk" in text
+    assert "stopped after 50 steps, of 350" in text
     assert max(map(len, text.splitlines())) <= 96
-    assert len(study.figure().axes) == 1
+    (ax,) = study.figure().axes
+    assert "steps" in ax.get_xlabel()
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert lines[adamix.DESCENT].get_xdata().tolist() == [0, 25, 50]
+    assert lines[adamix.MIXTURE].get_linestyle() == "None"
     assert study.to_dict()["study"] == "adamix"
 
 

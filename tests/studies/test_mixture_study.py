@@ -18,6 +18,16 @@ def test_table(study):
     assert table.loc[table["method"] == mixture.PRIVATE, "epsilon"].tolist() == [1, 8]
 
 
+def test_figure_names_its_lines_in_legends(study):
+    left, right = study.figure().axes
+    names = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in (left, right)]
+    assert names == [
+        [mixture.CLUSTERING, mixture.EM, mixture.KNOWN],
+        ["EM, private, m = 500", mixture.KNOWN],
+    ]
+    assert not left.texts
+
+
 def test_clients_are_those_of_the_population():
     summary, theta = mixture.simulate(3000, np.random.default_rng(0))
     assert set(theta) == set(mixture.CENTRES)

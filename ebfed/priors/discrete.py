@@ -308,7 +308,8 @@ def _likeliest(
     atoms, weights, gap = _climb(rows, counts, nodes, atoms, weights, tol, 300)
     # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
     merged = _merged(atoms, weights, nodes)
-    if len(merged[0]) < len(atoms) and (rows.relative(merged[0][:, None]) @ merged[1] > 0).all():
+    possible = rows.relative(merged[0][:, None]) @ merged[1] > 1e-100  # next to none is none
+    if len(merged[0]) < len(atoms) and possible.all():
         fewer = _climb(rows, counts, nodes, *merged, tol, 20)
         if fewer[2] <= tol and len(fewer[0]) < len(atoms):
             return fewer

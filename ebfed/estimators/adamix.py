@@ -57,7 +57,7 @@ class AdaMix(ParameterRounds):
     learning_rate : float
         Of ``"gradient"``.
     n_rounds : int, optional
-        At most; 300 if None. Their exact number for ``"gradient"`` (301 if None: the start and 300
+        At most, from 3 on; 300 if None. Their exact number for ``"gradient"`` (301 if None: the start and 300
         steps) and through a `channel`, where it has to be given: each round is one more report of
         every client.
     n_init : int
@@ -82,7 +82,12 @@ class AdaMix(ParameterRounds):
     noise_variance_ : float
     coefficients_ : ndarray of shape (n_groups, p)
         Each group's own: posterior means, or what ``"gradient"`` arrived at.
-    clients_, groups_, terms_, history_, privacy_, notes_ :
+    log_likelihood_ : float
+        NaN where the rows are explained exactly, so that it has no bound, and of ``"gradient"`` or
+        through a `channel`.
+    history_ : DataFrame
+        A row for each round; NaN in the first ones, before there are components.
+    clients_, groups_, terms_, privacy_, notes_ :
         See `RegressionEstimator`.
 
     References

@@ -44,8 +44,10 @@ PROMISE = 1e-9
 ENOUGH = 1e-3
 # A log-likelihood of a row that is as good as that of certainty.
 PERFECT = -0.01
-# What a fit may leave: a step of a seventh of a standard error.
-MOST_LEFT = 1e-2
+# What a fit may leave: a step of less than half a standard error.
+MOST_LEFT = 0.1
+# Coordinates more oblique than this would magnify the noise of importance sampling.
+OBLIQUE = 30.0
 # What is little where there is no end.
 LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
@@ -172,7 +174,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response; scikit-learn cannot tell that labels are missing."""
         y = np.asarray(table.y)
-        if y.dtype.kind == "O" and pd.isna(y).any():
+        if y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
             raise ValueError("y contains missing values.")
         return super()._validated(table, reset)
 
@@ -322,6 +324,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             "frame": frame,
             "ways": ways,
             "identified": identified,
+            "correct": len(unit) <= MOST_CORRECTED
+            and np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None]) < OBLIQUE,
             # where the likelihood has no maximum; Laplace's approximation to it has
             "pure": exact and bool(np.isin(told, (0, 1)).all()),
             "notes": notes,
@@ -366,7 +370,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         }
         settled = step.gain <= slack or state["reach"] < SHORTEST
         near = settled or step.gain <= ENOUGH
-        if near and state["phase"] == "ep" and len(here.mean) <= MOST_CORRECTED:
+        if near and state["phase"] == "ep" and state["correct"]:
             return state | _told(step.population) | {"phase": "corrected", "reach": 1.0}
         if value > PERFECT * state["n"].sum() or (state["pure"] and step.gain <= LITTLE):
             return state | {"phase": "end"}
@@ -419,7 +423,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             notes += [NO_SPREAD]
         if self.method == "laplace":
             notes += [LAPLACE]
-        learned = {"mean": mean, "root": root, "covariance": root @ root.T, "notes": notes}
+        # for posteriors no variance is zero: what depends on the mean depends on no coordinates
+        floored = frame @ population.root
+        learned = {"mean": mean, "root": floored, "covariance": root @ root.T, "notes": notes}
         return state | {"done": True} | learned
 
     def _learn(self, sent: dict) -> None:

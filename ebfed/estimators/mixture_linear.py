@@ -36,7 +36,7 @@ class MixtureLinearEB(ParameterRounds):
         ``"clustering"`` is Algorithm 6 of Ozkara et al.: clients send theta_i^, which the server
         clusters by k-means. For replication.
     n_rounds : int, optional
-        At most; 300 if None. Their exact number for ``"clustering"`` (10 if None).
+        At most, from 3 on; 300 if None. Their exact number for ``"clustering"`` (10 if None).
     n_init : int
         Starts, by k-means++, of which the likeliest is kept.
     tol : float
@@ -57,7 +57,11 @@ class MixtureLinearEB(ParameterRounds):
     mean_, variance_ : ndarray of shape (p,)
         Of the population.
     noise_variance_ : float
-    clients_, groups_, terms_, history_, privacy_, notes_ :
+    log_likelihood_ : float
+        NaN where the rows are explained exactly, so that it has no bound, and of ``"clustering"``.
+    history_ : DataFrame
+        A row for each round; NaN in the first ones, before there are components.
+    clients_, groups_, terms_, privacy_, notes_ :
         See `RegressionEstimator`.
 
     References

@@ -100,10 +100,10 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
     """Correct normal approximations by importance sampling at given points.
 
     Points are weighted once for the posterior and once for its approximation, and what differs is
-    added to the approximation's moments: where it is exact, nothing is. What is added along an
-    eigenvector of `cov` is multiplied by ``A^2 / (A^2 + FAINT^2)``, A one less the eigenvalue:
-    where rows say next to nothing, it would be noise. Clients for which a few points outweigh all
-    others keep the approximation.
+    added to the approximation's moments: where it is exact, nothing is. What is added to a
+    coordinate j is multiplied by ``A^2 / (A^2 + FAINT^2)``, ``A = 1 - cov_jj``: where rows say
+    next to nothing, it would be noise. Clients for which a few points outweigh all others keep the
+    approximation.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
     n_points, d = points.shape
     root, away = np.empty((d, d)), np.empty((n_points, d))
     posterior, normal = np.empty(n_points), np.empty(n_points)
-    eta, shift, spread, one = np.empty(d), np.empty(d), np.empty((d, d)), np.eye(d)
+    eta, shift, share, spread = np.empty(d), np.empty(d), np.empty(d), np.empty((d, d))
     for i in range(len(indptr) - 1):
         m, V = mean[i], cov[i]
         root[:] = V
@@ -164,18 +164,18 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
                 for h in range(j + 1):
                     spread[j, h] += more * away[k, j] * away[k, h]
         for j in range(d):
+            told = (1 - V[j, j]) ** 2
+            share[j] = told / (told + FAINT * FAINT)
+        for j in range(d):
             for h in range(j + 1):
-                spread[j, h] = spread[h, j] = spread[j, h] - shift[j] * shift[h]
-        told = np.dot(one - V, one - V)
-        share = np.linalg.solve(told + FAINT * FAINT * one, told)
-        shift[:] = np.dot(share, shift)
-        root[:] = V + np.dot(np.dot(share, spread), share)
+                more = spread[j, h] - shift[j] * shift[h]
+                root[j, h] = V[j, h] + share[j] * share[h] * more
         spread[:] = root
         if not _cholesky(root):
             continue
         evidence[i] = top + math.log(total / base) - d * math.log(widening)
         for j in range(d):
-            m[j] += shift[j]
+            m[j] += share[j] * shift[j]
             for h in range(j + 1):
                 V[j, h] = V[h, j] = spread[j, h]
 

@@ -360,5 +360,7 @@ def test_responsibilities_of_rows_and_of_strangers():
 
 
 def test_components_are_no_more_than_groups():
-    with pytest.raises(ValueError, match="k=4 is more than there are groups with rows: n_samples=3"):
+    with pytest.raises(
+        ValueError, match="k=4 is more than there are groups with rows: n_samples=3"
+    ):
         eb.MixtureEB(4, variances=1.0).fit([1.0, 2.0, 3.0], groups=[0, 1, 2])

@@ -57,9 +57,9 @@ class AdaMix(ParameterRounds):
     learning_rate : float
         Of ``"gradient"``.
     n_rounds : int, optional
-        At most, from 3 on; 300 if None. Their exact number for ``"gradient"`` (301 if None: the start and 300
-        steps) and through a `channel`, where it has to be given: each round is one more report of
-        every client.
+        At most, from 3 on; 300 if None. Their exact number for ``"gradient"`` (301 if None: the
+        start and 300 steps) and through a `channel`, where it has to be given: each round is one
+        more report of every client.
     n_init : int
         Starts, by k-means++, of which the likeliest is kept.
     tol : float

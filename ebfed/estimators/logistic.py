@@ -48,6 +48,8 @@ PERFECT = -0.01
 MOST_LEFT = 0.1
 # Coordinates more oblique than this would magnify the noise of importance sampling.
 OBLIQUE = 30.0
+# And more oblique than this, variances lie on ridges where a search may stop short.
+FAR = 500.0
 # What is little where there is no end.
 LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
@@ -316,6 +318,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         # squares of scores are information where scores are those of the likelihood
         exact = state["spread"] and self.method != "laplace"
         told = messages["second"][n > 0] / n[n > 0]
+        oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
+        if oblique > FAR:
+            notes += [UNCENTRED]
+            warnings.warn(UNCENTRED, ConvergenceWarning, stacklevel=6)
         return state | {
             "phase": "ep" if self.method == "polya-gamma" else self.method,
             "mean": np.zeros(len(unit)),
@@ -324,8 +330,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             "frame": frame,
             "ways": ways,
             "identified": identified,
-            "correct": len(unit) <= MOST_CORRECTED
-            and np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None]) < OBLIQUE,
+            "correct": len(unit) <= MOST_CORRECTED and oblique < OBLIQUE,
             # where the likelihood has no maximum; Laplace's approximation to it has
             "pure": exact and bool(np.isin(told, (0, 1)).all()),
             "notes": notes,
@@ -580,6 +585,11 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 COLLINEAR = (
     "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
     "Predictions for rows like those of the fit are right; single coefficients mean nothing."
+)
+UNCENTRED = (
+    "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
+    "that of the intercept is then hardly told apart, and the fit may have stopped short: centre "
+    "them, or fit covariance='full', which does not depend on where zero is."
 )
 NO_SPREAD = (
     "An estimated variance between groups is zero: groups differ no more than chance explains."

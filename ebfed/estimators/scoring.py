@@ -20,7 +20,7 @@ from ebfed.estimators.evidence import Population, responsibilities
 __all__ = ["FLOOR", "accelerate", "between", "improve", "invert", "rank", "ridged", "shortest"]
 
 MEMORY = 6  # steps that acceleration looks back on
-FLOOR = 1e-10  # least noise, in units of the response
+FLOOR = 1e-14  # least noise, in units of the response, with room for an offset
 
 
 def improve(

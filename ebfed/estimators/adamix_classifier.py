@@ -13,7 +13,7 @@ from ebfed import kernels
 from ebfed.clients import Clients, number_labels
 from ebfed.engines import Engine
 from ebfed.estimators.evidence import Evidence, Population
-from ebfed.estimators.logistic import LogisticEB
+from ebfed.estimators.logistic import LogisticEB, _plain
 from ebfed.estimators.logistic_posterior import WhiteRows
 from ebfed.estimators.mixture_regression import MixtureRegression
 from ebfed.estimators.normal_population import LOW, NormalPopulation
@@ -154,10 +154,12 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
 
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
         """Return labels; with `reset`, learn which there are."""
+        y = _plain(y) if y.dtype.kind == "O" else y
         check_classification_targets(y)
-        y = np.array(y.tolist()) if y.dtype.kind == "O" else y  # of the type that they have
         if reset:
             self.classes_ = np.unique(y)
+            if self._declared is not None:
+                self.classes_ = np.union1d(self.classes_, self._declared)
         elif not np.isin(y, self.classes_).all():
             strange = np.unique(y[~np.isin(y, self.classes_)]).tolist()
             raise ValueError(f"y has labels that the fit had not: {strange}.")
@@ -174,9 +176,13 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
             Blocks may share groups. Without `groups`, the rows of a block are new groups, numbered
             on from those seen.
         classes : array-like of shape (C,), optional
-            All labels that may come. The first block must have them all.
+            All labels that may come. Without it, the first block must have them all.
         """
-        return RegressionEstimator.partial_fit(self, X, y, groups=groups)
+        self._declared = None if classes is None else np.unique(classes)
+        try:
+            return RegressionEstimator.partial_fit(self, X, y, groups=groups)
+        finally:
+            self._declared = None
 
     def _block(self, clients: Clients) -> Clients:
         return clients

@@ -97,11 +97,16 @@ class AdaMixStudy(SimulatedStudy):
         lines.append("-" * WIDTH)
         for method in (MIXTURE, POINTS):
             rows = self.table[self.table["method"] == method].set_index("n").reindex(columns)
-            for what, form in (("rounds", ".1f"), ("seconds", ".2f")):
-                cells = [f"{value:{form}}".rjust(20) for value in rows[what]]
-                lines.append(f"{f'{method}, {what}':<36}" + "".join(cells))
+            cells = [f"{value:.1f}".rjust(20) for value in rows["rounds"]]
+            lines.append(f"{f'{method}, rounds':<36}" + "".join(cells))
         lines.append("=" * WIDTH)
         return Text("\n".join(lines + wrap(self._notes())))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, without ``seconds``: the same for a seed."""
+        out = super().to_dict()
+        table = [{x: row[x] for x in row if x != "seconds"} for row in out["table"]]
+        return out | {"table": table}
 
     def _notes(self) -> Iterator[str]:
         yield (

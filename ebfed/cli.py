@@ -372,7 +372,14 @@ def _fit_every_kind() -> None:
     """Fit tiny tables of every kind of label and value that kernels are compiled for."""
     import numpy as np
 
-    from ebfed.estimators import BernoulliEB, GaussianEB
+    from ebfed.estimators import (
+        AdaMixClassifier,
+        BernoulliEB,
+        GaussianEB,
+        LinearEB,
+        LogisticEB,
+        posterior_from,
+    )
     from ebfed.files import Tally
     from ebfed.streams import Stream, make_key
 
@@ -397,3 +404,15 @@ def _fit_every_kind() -> None:
             Tally().add(groups, X)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
+    for prior in ("npmle", "point_normal", "laplace", "point_laplace", "scale_mixture"):
+        shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
+        shrunk.interval(), shrunk.local_false_sign_rate()
+    X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
+    y = X[:, 0] + stream.normals(60)[:, 0]
+    LinearEB("full").fit(X, y, groups=groups)
+    with warnings.catch_warnings():  # of what so few rows cannot tell
+        warnings.simplefilter("ignore")
+        for method in ("ep", "polya-gamma", "laplace"):
+            LogisticEB(method=method).fit(X, y > 0, groups=groups).predict(X, groups=groups)
+        kinds = np.digitize(y, [-0.5, 0.5])
+        AdaMixClassifier(1, n_rounds=3).fit(X, kinds, groups=groups).predict(X, groups=groups)

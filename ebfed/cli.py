@@ -399,7 +399,7 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
         BernoulliEB().fit(X, groups=near, population=[0.0, 1.0, 3.0, 4.0])
-    for groups in (near, frozen(near)):  # as files are read
+    for groups in (near, frozen(near), far, frozen(far)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)
     stream = Stream(make_key(0), 0)

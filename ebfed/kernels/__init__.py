@@ -14,7 +14,7 @@ from ebfed.kernels.logistic import (
     laplace,
     log_logistic_normal,
 )
-from ebfed.kernels.polya_gamma import fill_polya_gamma, gibbs_logistic
+from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.rising import rising_sums
 from ebfed.kernels.slabs import laplace_slab, normal_slab
@@ -28,7 +28,6 @@ __all__ = [
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
-    "fill_polya_gamma",
     "fill_uniforms",
     "gaussian_tally",
     "gibbs_logistic",

@@ -17,7 +17,6 @@ per cent of the Bayes risk, that of the posterior mean under the true population
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -67,8 +66,7 @@ class AdaMixStudy(SimulatedStudy):
     table : DataFrame
         A row for each number of rows ``n``, ``method`` and ``round`` at which it was stopped (NaN:
         it has none, or stops by itself): the squared error ``mse``, its standard error ``mse_se``
-        and the standard deviation of one run ``mse_sd``; ``seconds`` of the whole fit, and how many
-        ``rounds`` it took.
+        and the standard deviation of one run ``mse_sd``; and how many ``rounds`` the fit took.
     runs : DataFrame
         The same of each run.
     reps, seed : int
@@ -101,12 +99,6 @@ class AdaMixStudy(SimulatedStudy):
             lines.append(f"{f'{method}, rounds':<36}" + "".join(cells))
         lines.append("=" * WIDTH)
         return Text("\n".join(lines + wrap(self._notes())))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, without ``seconds``: the same for a seed."""
-        out = super().to_dict()
-        table = [{x: row[x] for x in row if x != "seconds"} for row in out["table"]]
-        return out | {"table": table}
 
     def _notes(self) -> Iterator[str]:
         yield (
@@ -227,8 +219,7 @@ def run(
     )
     by = ["m", "n", "method", "round"]
     table = average(runs, by, ["mse"])
-    means = runs.groupby(by, sort=False, dropna=False)[["seconds", "rounds"]].mean()
-    table[["seconds", "rounds"]] = means.to_numpy()
+    table["rounds"] = runs.groupby(by, sort=False, dropna=False)["rounds"].mean().to_numpy()
     return AdaMixStudy(table, runs, runs["run"].nunique(), seed)
 
 
@@ -276,11 +267,8 @@ def _one_run(seed: tuple[int, int], m: int, n: int, last: int) -> list[dict[str,
         (POINTS, MixtureLinearEB(2, **arguments)),
         (MIXTURE, AdaMix(2, **arguments)),
     ):
-        began = time.perf_counter()
-        learner.fit(clients)
-        seconds = time.perf_counter() - began
-        estimates = learner.posterior().mean
-        rows.append(row(method, estimates, seconds=seconds, rounds=float(learner.n_iter_)))
+        estimates = learner.fit(clients).posterior().mean
+        rows.append(row(method, estimates, rounds=float(learner.n_iter_)))
     known = Population(np.full(2, 0.5), np.stack([mu, -mu]), np.full((2, 1), SPREAD), NOISE)
     nothing = np.zeros((2, FEATURES, FEATURES))
     bayes = ComponentPosterior(factors, _weigh, known, nothing)

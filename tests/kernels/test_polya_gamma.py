@@ -5,7 +5,8 @@ import pytest
 from numba import config
 from scipy.special import expit
 
-from ebfed.kernels import fill_polya_gamma, gibbs_logistic
+from ebfed.kernels import gibbs_logistic
+from ebfed.kernels.polya_gamma import fill_polya_gamma
 from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
 SIZE = 100_000 if config.DISABLE_JIT == 0 else 2_000

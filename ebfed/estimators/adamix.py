@@ -67,6 +67,7 @@ class AdaMix(ParameterRounds):
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     verbose : int
+        1 shows a progress bar over rounds.
     random_state : int, Generator or None
         Of starts, draws and channels.
 

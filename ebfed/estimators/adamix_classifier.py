@@ -57,6 +57,7 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     verbose : int
+        1 shows a progress bar over rounds.
     random_state : int, Generator or None
         Of the starts.
 

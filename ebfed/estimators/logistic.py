@@ -92,6 +92,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         Of each posterior of ``"polya-gamma"``.
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
+    verbose : int
+        1 shows a progress bar over rounds.
     random_state : int, Generator or None
         Of ``"polya-gamma"``; the other methods draw nothing.
 
@@ -155,6 +157,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         learning_rate: float = 0.1,
         n_draws: int = 300,
         engine: Engine | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ):
         self.covariance = covariance
@@ -164,6 +167,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         self.learning_rate = learning_rate
         self.n_draws = n_draws
         self.engine = engine
+        self.verbose = verbose
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -319,7 +323,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         exact = state["spread"] and self.method != "laplace"
         told = messages["second"][n > 0] / n[n > 0]
         oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
-        if oblique > FAR:
+        if oblique > FAR and self.covariance != "full" and self.method != "gd":
             notes += [UNCENTRED]
             warnings.warn(UNCENTRED, ConvergenceWarning, stacklevel=6)
         return state | {

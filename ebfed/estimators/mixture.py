@@ -28,6 +28,7 @@ from ebfed.tabular import frame
 __all__ = ["MixtureEB"]
 
 MESSAGES = "message_log_likelihood"  # column of the history
+FEW = "Groups are too few, or too much alike: of {} components, {} fitted."
 DRIFTS = (
     "Clustering assigns estimates to their nearest centres and takes no account of their errors: "
     "where components overlap, centres drift apart from round to round and estimates get worse. "
@@ -247,11 +248,6 @@ class MixtureEB(GaussianEB):
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round."""
         self._check()
-        told = int((facts["n"] > 0).sum())
-        if self.k != "bic" and 0 < told < self.k:
-            raise ValueError(
-                f"k={self.k} is more than there are groups with rows: n_samples={told} of them."
-            )
         return super().start(facts, key)
 
     def broadcast(self, state: dict) -> dict:
@@ -275,21 +271,25 @@ class MixtureEB(GaussianEB):
         return state | {"history": {"step": np.arange(len(path)), MESSAGES: path}}
 
     def _doubts(self, state: dict) -> list[str]:
-        """Say if reports are too noisy to tell the components apart."""
+        """Say if there are too few groups, or reports too noisy, to tell components apart."""
         prior = state["prior"]
         centres = prior["atoms_" if self.components == "points" else "means_"]
         away = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
+        few = []
+        if self.k != "bic" and len(centres) < self.k:
+            few = [FEW.format(self.k, len(centres))]
         gap = (away + np.diag(np.full(len(away), np.inf))).min() if len(away) > 1 else 0.0
         middle = Summary(np.zeros(1), np.ones(1, int), prior["mean_"][None], np.zeros((1, 1)))
         channels = self._channels(state["settings"][-1]).values()
         noise = max(float(np.sqrt(channel.variance(middle).max())) for channel in channels)
         if gap >= 2 * noise:
-            return []
+            return few
         return [
+            *few,
             f"Reports carry noise of standard deviation up to {noise:.3g}. Components nearer to "
             "one another than twice that are hardly told apart, and estimates drawn to wrong "
             "centres can be worse than the groups' own means. More epsilon, a smaller radius or "
-            "trust='server' would tell them."
+            "trust='server' would tell them.",
         ]
 
     def _cluster(self, state: dict, messages: dict[str, Message]) -> dict:
@@ -316,6 +316,8 @@ class MixtureEB(GaussianEB):
             noise = prior.noise_variance_
             noise = self._known_variances(message) if noise is None else noise
             return state | {"centres": centres, "shares": shares, "noise": noise}
+        if len(centres) < int(self.k):
+            prior._say(FEW.format(self.k, len(centres)))
         prior._say(DRIFTS)
         path = state["history"][MESSAGES]
         if (best := int(np.argmax(path))) < len(path) - 1:

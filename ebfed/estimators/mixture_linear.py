@@ -44,6 +44,7 @@ class MixtureLinearEB(ParameterRounds):
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     verbose : int
+        1 shows a progress bar over rounds.
     random_state : int, Generator or None
         Of the starts.
 

@@ -359,8 +359,9 @@ def test_responsibilities_of_rows_and_of_strangers():
     np.testing.assert_allclose(new, fitted.weights_)
 
 
-def test_components_are_no_more_than_groups():
-    with pytest.raises(
-        ValueError, match="k=4 is more than there are groups with rows: n_samples=3"
-    ):
-        eb.MixtureEB(4, variances=1.0).fit([1.0, 2.0, 3.0], groups=[0, 1, 2])
+@pytest.mark.parametrize("solver", ["em", "clustering"])
+def test_components_are_no_more_than_groups(solver):
+    estimator = eb.MixtureEB(4, solver=solver, variances=1.0)
+    estimator.fit([1.0, 2.0, 3.0], groups=[0, 1, 2])
+    assert estimator.k_ <= 3
+    assert any("of 4 components" in note for note in estimator.notes_)

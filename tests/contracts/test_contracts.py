@@ -472,7 +472,7 @@ def test_logistic_estimator(estimator, tolerance):
         eb.LogisticEB(method="gd"),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),
-        eb.MixtureEB(variances=1.0),
+        eb.MixtureEB(max_k=2, variances=1.0),
         eb.MixtureEB(2, components="diag", variances=1.0),
         eb.MixtureEB(2, solver="clustering", variances=1.0),
         eb.OptOutMean(tau2=1.0, alpha2=1.0, gamma2=0.1, random_state=0),

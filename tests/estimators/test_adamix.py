@@ -236,6 +236,7 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(back, est.posterior().mean, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_dask_gives_the_same():
     distributed = pytest.importorskip("distributed")
     from ebfed.engines.dask import Dask

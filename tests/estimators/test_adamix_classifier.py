@@ -64,7 +64,13 @@ def test_contract_of_three_classes(estimator):
     check_regression_contract(estimator, X, y, groups, tolerance=1e-2)
 
 
-@pytest.mark.parametrize("estimator", [eb.AdaMixClassifier(k, random_state=0) for k in (1, 2)])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.AdaMixClassifier(1, random_state=0),
+        pytest.param(eb.AdaMixClassifier(2, random_state=0), marks=pytest.mark.slow),
+    ],
+)
 # Its data have no groups, so that every row is one, whose spread nothing identifies.
 @pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -207,6 +207,7 @@ def test_blocks_do_not_matter(method):
 
 
 @JOINT
+@pytest.mark.slow
 def test_dask_gives_the_same():
     distributed = pytest.importorskip("distributed")
     X, y, groups, _ = draw()

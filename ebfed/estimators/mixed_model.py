@@ -168,6 +168,7 @@ class _Problem:
         self.dof = max(left_over if self.restricted else n_rows, 1)
         self.white = np.zeros_like(self.rows)
         self.last: tuple[NDArray, _Profile] | None = None
+        self.last_effects: NDArray | None = None
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
@@ -198,7 +199,7 @@ class _Problem:
             quadratic = residual @ residual
         of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
         profile = _Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
-        self.last = root, profile
+        self.last, self.last_effects = (root, profile), None
         return profile
 
     def value(self, profile: _Profile) -> float:
@@ -208,10 +209,13 @@ class _Problem:
 
     def effects(self) -> NDArray:
         """Z whitened, from the rows that were whitened last."""
+        if self.last_effects is not None:
+            return self.last_effects
         share = self.map[self.varying, np.arange(len(self.varying))]
         Z = self.white[self.varying] * share[:, None, None]
         if (shift := self.map[0] * (self.varying > 0)).any():
             Z += shift[:, None, None] * self.white[0]
+        self.last_effects = Z
         return Z
 
     def slope(self, profile: _Profile, diagonal: bool) -> NDArray:

@@ -102,6 +102,10 @@ class Table:
     def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> Table:
         """Merge the messages of one column; those without information or error are left out."""
         _, variances, values, scatter, degrees = informative(likelihood, column, noisy)
+        sample = variances[:1000]
+        if len(sample) == len(np.unique(sample)) == 1000:  # few are equal: merging saves nothing
+            nothing = np.zeros(len(values))
+            return cls(variances, nothing + 1, values, nothing, scatter, degrees)
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
         merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
         counts, means, scatters = merged.T
@@ -113,7 +117,11 @@ class Table:
         if self.n_means > 1 or len(self.variances) < 2000 or not self.variances.all():
             return self
         level = np.log(self.variances / self.variances.min()) // 0.02
-        codes, _ = number_integers(level.astype(np.int64))
+        codes = level.astype(np.int64)
+        if codes.max() > len(codes):  # variances are too far apart to be tabulated
+            codes, _ = number_integers(codes)
+        else:
+            codes = (np.cumsum(np.bincount(codes) > 0) - 1)[codes]
         counts = np.bincount(codes, self.counts)
         variances, means = (
             np.bincount(codes, self.counts * each) / counts for each in (self.variances, self.means)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed import kernels
 from ebfed.clients import Clients, number_labels
 from ebfed.engines import Engine
 from ebfed.estimators.evidence import Evidence, Population
-from ebfed.estimators.logistic import LogisticEB, _plain
+from ebfed.estimators.logistic import LogisticEB
 from ebfed.estimators.logistic_posterior import WhiteRows
 from ebfed.estimators.mixture_regression import MixtureRegression
 from ebfed.estimators.normal_population import LOW, NormalPopulation
-from ebfed.estimators.regression import RegressionEstimator
 from ebfed.estimators.softmax_posterior import SoftmaxPosterior, approximate
 
 __all__ = ["AdaMixClassifier"]
@@ -153,37 +151,8 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
 
     # Clients ----------------------------------------------------------------------------------
 
-    def _encode(self, y: NDArray, reset: bool) -> NDArray:
-        """Return labels; with `reset`, learn which there are."""
-        y = _plain(y) if y.dtype.kind == "O" else y
-        check_classification_targets(y)
-        if reset:
-            self.classes_ = np.unique(y)
-            if self._declared is not None:
-                self.classes_ = np.union1d(self.classes_, self._declared)
-        elif not np.isin(y, self.classes_).all():
-            strange = np.unique(y[~np.isin(y, self.classes_)]).tolist()
-            raise ValueError(f"y has labels that the fit had not: {strange}.")
-        return y
-
-    def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
-    ) -> Self:
-        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-            Blocks may share groups. Without `groups`, the rows of a block are new groups, numbered
-            on from those seen.
-        classes : array-like of shape (C,), optional
-            All labels that may come. Without it, the first block must have them all.
-        """
-        self._declared = None if classes is None else np.unique(classes)
-        try:
-            return RegressionEstimator.partial_fit(self, X, y, groups=groups)
-        finally:
-            self._declared = None
+    def _check_classes(self, classes: NDArray) -> None:
+        """Take any number of them."""
 
     def _block(self, clients: Clients) -> Clients:
         return clients
@@ -214,8 +183,7 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round, which asks for the sizes of columns."""
         classes = np.unique(facts["classes"])
-        # what two classes need, any number does
-        state = super().start(facts | {"classes": classes[:2]}, key)
+        state = super().start(facts, key)
         return state | {"classes": classes, "p": state["p"] * (len(classes) - 1)}
 
     def _measure(self, state: dict, messages: dict) -> dict:

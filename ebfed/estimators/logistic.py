@@ -193,12 +193,20 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         if reset:
             if self._declared is not None:
                 classes = np.union1d(classes, self._declared)
-            _check_classes(classes)
+            self._check_classes(classes)
             self.classes_ = classes
         elif not np.isin(classes, self.classes_).all():
             strange = classes[~np.isin(classes, self.classes_)].tolist()
             raise ValueError(f"y has labels that the fit had not: {strange}.")
         return y
+
+    def _check_classes(self, classes: NDArray) -> None:
+        if len(classes) > 2:
+            shown = ", ".join(map(repr, classes[:5].tolist()))
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass: "
+                f"{len(classes)} classes came, {shown} among them."
+            )
 
     def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
         """State numbers of rows, columns, and labels."""
@@ -230,7 +238,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         """Return the state before the first round, which asks for the sizes of columns."""
         self._check_arguments()
         classes = np.unique(facts["classes"])
-        _check_classes(classes)
+        self._check_classes(classes)
         if len(classes) < 2:
             raise ValueError(
                 f"y has one class only, {classes.tolist()[0]!r}: at least two classes are needed. "
@@ -453,13 +461,13 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         X, y, groups : as in `fit`
             Blocks may share groups. Without `groups`, the rows of a block are new groups, numbered
             on from those seen.
-        classes : array-like of shape (2,), optional
+        classes : array-like, optional
             All labels that may come; of use with the first block, which may then lack one.
         """
         if classes is None:
             return super().partial_fit(X, y, groups=groups)
         self._declared = np.unique(classes)
-        _check_classes(self._declared)
+        self._check_classes(self._declared)
         try:
             return super().partial_fit(X, y, groups=groups)
         finally:
@@ -730,14 +738,6 @@ def _descend(
             "log_variance": np.log(variance) - rate * by_log_variance,
         }
         return theta - rate * (slope + away), message
-
-
-def _check_classes(classes: NDArray) -> None:
-    if len(classes) > 2:
-        raise ValueError(
-            "Only binary classification is supported. The type of the target is multiclass: "
-            f"{len(classes)} classes came, {', '.join(map(repr, classes[:5].tolist()))} among them."
-        )
 
 
 def _open_questions(n: NDArray) -> list[str]:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.factors import Factors
-from ebfed.priors import Posterior
+from ebfed.priors.posterior import NormalMarginals
 
 __all__ = ["CoefficientPosterior"]
 
 
-class CoefficientPosterior(Posterior):
+class CoefficientPosterior(NormalMarginals):
     """Normal posteriors of clients' coefficients, correlated within a client.
 
     With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i /
@@ -136,20 +136,6 @@ class CoefficientPosterior(Posterior):
                 out[some] = np.einsum("np,npq,nq->n", x, covariance[codes[some] - first], x)
             first += len(covariance)
         return np.maximum(out, 0)
-
-    def _quantile(self, q: float) -> NDArray:
-        from scipy.special import ndtri
-
-        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
-            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
-
-    def prob_below(self, threshold: float) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, p)."""
-        from scipy.special import ndtr
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = (threshold - self.mean) / self.sd
-        return np.where(self.sd > 0, ndtr(z), self.mean <= threshold)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` coefficient vectors of each client, shape (size, n, p)."""

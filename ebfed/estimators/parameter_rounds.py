@@ -131,17 +131,7 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
         self._ledger = self._write_ledger(sent)
         return self
 
-    def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
-    ) -> float:
-        """R**2 of the predictions of rows by the coefficients of their groups.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-        sample_weight : array-like of shape (n_rows,), optional
-        """
-        return MixtureRegression.score(self, X, y, sample_weight, groups=groups)
+    score = MixtureRegression.score  # not the mixin's, which knows no groups
 
     # Server -----------------------------------------------------------------------------------
 

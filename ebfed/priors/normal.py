@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, Prior
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import NormalMarginals, Posterior
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
 from ebfed.priors.variance_components import Table, fit_components, informative
@@ -358,7 +358,7 @@ def _fit_column(
     return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
 
 
-class NormalPosterior(Posterior):
+class NormalPosterior(NormalMarginals):
     """``N(a_i x_i + (1 - a_i) mean_i, g_1 + 2 g_3)``, the population's uncertainty included.
 
     Let t be the population's variance, v_i that of x_i around theta_i, q_i what the channel added
@@ -439,19 +439,6 @@ class NormalPosterior(Posterior):
         self.sd = np.sqrt(self._own_variance + between + more)
         self._prior = prior
 
-    def _quantile(self, q: float) -> NDArray:
-        from scipy.special import ndtri
-
-        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
-            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
-
-    def prob_below(self, threshold: float) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        return _normal_below(threshold - self.mean, self.sd)
-
-    def _prob_from(self, threshold: float) -> NDArray:
-        return _normal_below(self.mean - threshold, self.sd)
-
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d)."""
         rng = np.random.default_rng(random_state)
@@ -469,11 +456,3 @@ class NormalPosterior(Posterior):
             for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
         ]
         return np.sqrt(variance) * np.stack(critical, axis=1)
-
-
-def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
-    """Probability that a normal, or a point where `sd` is 0, is at most so far above its mean."""
-    from scipy.special import ndtr
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(sd > 0, ndtr(distance / sd), distance >= 0)

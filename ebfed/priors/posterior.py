@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import Likelihood
 from ebfed.tabular import Style, frame
 
-__all__ = ["DiscretePosterior", "Posterior"]
+__all__ = ["DiscretePosterior", "NormalMarginals", "Posterior"]
 
 
 class Posterior(ABC):
@@ -190,6 +190,31 @@ class Posterior(ABC):
 def _long(values: ArrayLike, shape: tuple[int, int]) -> NDArray:
     values = np.asarray(values)
     return np.broadcast_to(values[:, None] if values.ndim == 1 else values, shape).ravel()
+
+
+class NormalMarginals(Posterior):
+    """Posterior whose every coordinate is normal, with `mean` and `sd`; a point where that is 0."""
+
+    def _quantile(self, q: float) -> NDArray:
+        from scipy.special import ndtri
+
+        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
+            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+        return _normal_below(threshold - self.mean, self.sd)
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        return _normal_below(self.mean - threshold, self.sd)
+
+
+def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
+    """Probability that a normal, or a point where `sd` is 0, is at most so far above its mean."""
+    from scipy.special import ndtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(sd > 0, ndtr(distance / sd), distance >= 0)
 
 
 class DiscretePosterior(Posterior):

@@ -143,7 +143,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         "notes",
         "seed",
     )
-    _numeric: ClassVar[bool] = False
+    _numeric = False
     # Labels that are known of before they come.
     _declared: NDArray | None = None
 

@@ -1,0 +1,218 @@
+"""Learning a response from rows of many groups: reading them, and what all such methods report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ebfed.clients import LARGEST, Clients
+from ebfed.estimators.base import Estimator
+from ebfed.privacy import ledger
+from ebfed.pushdown import is_lazy
+from ebfed.tabular import Table, frame, read
+
+__all__ = ["SupervisedEstimator"]
+
+
+class SupervisedEstimator(Estimator):
+    """A method whose clients have features and a response, and are labelled by group."""
+
+    answers_every_round = True
+
+    clients_: Any
+    _history: list[dict]
+    _ledger: list[dict]
+    _y_name: str | None = None
+    _group_name: str | None = None
+    # Whether this copy is a server's, and the rows stay with clients.
+    _elsewhere: bool = False
+    # Whether the response is a number, rather than a class.
+    _numeric: bool = True
+
+    def _encode(self, y: NDArray, reset: bool) -> NDArray:
+        """Return the response as numbers; with `reset`, learn how."""
+        return y
+
+    # What clients state -----------------------------------------------------------------------
+
+    def describe(self, clients: Any, memory: dict) -> dict[str, NDArray]:
+        """State numbers of rows, and columns."""
+        return {
+            "n": clients.n,
+            "n_features": np.array([self.n_features_in_]),
+            "columns": np.array(["\n".join(getattr(self, "feature_names_in_", ()))]),
+        }
+
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        kinds = {"n": "i", "n_features": "i", "columns": "U"}
+        sound = facts.keys() >= kinds.keys() and all(
+            isinstance(facts[name], np.ndarray)
+            and facts[name].dtype.kind == kind
+            and facts[name].ndim == 1
+            for name, kind in kinds.items()
+        )
+        if not (
+            sound
+            and len(facts["n"]) > 0
+            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and facts["n"].min() >= 0
+            and facts["n_features"][0] > 0
+        ):
+            raise ValueError("facts must be numbers of rows, and columns.")
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round."""
+        for name in ("n_features", "columns"):
+            if len(np.unique(facts[name])) > 1:
+                different = np.unique(facts[name]).tolist()
+                raise ValueError(f"clients have different columns: {different}.")
+        return {
+            "round": 0,
+            "done": False,
+            "turn": np.zeros(len(facts["n"]), np.int8),
+            "key": key,
+            "n": facts["n"],
+            "n_features": int(facts["n_features"][0]),
+            "columns": str(facts["columns"][0]),
+            "history": [],
+        }
+
+    # Reports ----------------------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> NDArray:
+        """Labels of the groups that were fitted, sorted."""
+        check_is_fitted(self, "clients_")
+        return self.clients_.ids
+
+    def _column_names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+
+    @property
+    def history_(self) -> Any:
+        """What each round or step reached: a frame."""
+        check_is_fitted(self, "clients_")
+        names = self._history[0] if self._history else ()
+        columns: dict[str, Any] = {"round": np.arange(1, len(self._history) + 1)}
+        columns |= {name: [row[name] for row in self._history] for name in names}
+        return frame(columns, self._style_)
+
+    @property
+    def privacy_(self) -> Any:
+        """Ledger of what left the clients: a frame with one row for each kind of release."""
+        check_is_fitted(self, "clients_")
+        return frame(ledger.columns(self._ledger), self._style_)
+
+    def _sizes(self) -> NDArray:
+        return self._n if self._elsewhere else self.clients_.n
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def _read(
+        self, X: Any, y: Any, groups: Any, reset: bool, population: Any = None
+    ) -> tuple[Clients, NDArray | None]:
+        """Return clients with sorted labels, and the label of each row."""
+        if isinstance(X, Clients):
+            return self._read_clients(X, groups, reset, population)
+        if reset:
+            self._y_name = y if isinstance(y, str) else None
+            self._group_name = groups if isinstance(groups, str) else None
+        table = self._table(self._features(X, population, reset), y, groups)
+        values, response = self._validated(table, reset)
+        response = self._encode(response, reset)
+        if reset:
+            self._style_ = table.style
+        design = self._extended(self._design(values), X, table, population, reset)
+        if table.labels is None:
+            ids = np.arange(len(values))
+            return Clients(ids, np.arange(len(values) + 1), design, response), None
+        return Clients.from_rows(design, table.labels, response), table.labels
+
+    def _read_clients(
+        self, X: Clients, groups: Any, reset: bool, population: Any
+    ) -> tuple[Clients, NDArray | None]:
+        if groups is not None:
+            raise ValueError("groups must be None: clients carry their labels.")
+        if X.y is None:
+            raise ValueError("y is missing: it is what is to be learned.")
+        labels = np.repeat(X.ids, X.n)
+        clients, _ = self._read(X.X, X.y, labels, reset, population)
+        if not X.n.all():  # clients without rows are clients too
+            silent = X.ids[X.n == 0]
+            nothing = np.zeros((0, clients.X.shape[1])), np.asarray(clients.y)[:0]
+            empty = type(clients)(silent, np.zeros(len(silent) + 1, np.int64), *nothing)
+            clients = clients.merge(empty)
+        return clients, labels
+
+    def _hint(self) -> str:
+        return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"
+
+    def _table(self, X: Any, y: Any, groups: Any) -> Table:
+        """Separate features, response and labels; known names are looked for in frames."""
+        if is_lazy(X):
+            raise ValueError(
+                "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
+                "collect its rows first."
+            )
+        columns = getattr(X, "columns", ())
+        if y is None and self._y_name is not None and self._y_name in columns:
+            y = self._y_name
+        if groups is None and self._group_name is not None and self._group_name in columns:
+            groups = self._group_name
+        return read(X, groups, y=y)
+
+    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+        """Check features and response as scikit-learn does."""
+        values, response = validate_data(
+            self, table.X, table.y, dtype=np.float64, reset=reset, y_numeric=self._numeric
+        )
+        _check_size(values)
+        if self._numeric:
+            try:
+                response = response.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"y must be numbers; {response[0]!r} came.") from None
+        return values, response
+
+    def _read_design(
+        self, X: Any, groups: Any, population: Any = None
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return rows and labels, for prediction."""
+        check_is_fitted(self, "clients_")
+        table = self._table(self._features(X, population, False), None, groups)
+        values = validate_data(self, table.X, dtype=np.float64, reset=False)
+        _check_size(values)
+        if table.labels is not None and len(table.labels) != len(values):
+            raise ValueError(
+                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
+            )
+        design = self._extended(self._design(values), X, table, population, False)
+        return design, table.labels
+
+    def _features(self, X: Any, population: Any, reset: bool) -> Any:
+        """Return `X` without what is no feature."""
+        return X
+
+    def _extended(
+        self, design: NDArray, X: Any, table: Table, population: Any, reset: bool
+    ) -> NDArray:
+        """Return the design with what covariates of groups add."""
+        return design
+
+    def _design(self, values: NDArray) -> NDArray:
+        """Return the features as the method needs them."""
+        return values
+
+
+def _check_size(values: NDArray) -> None:
+    """Refuse values whose squares would leave the range of float64."""
+    if np.abs(values).max(initial=0.0) > LARGEST:
+        raise ValueError(
+            f"Input X holds a value too large for float64 arithmetic (up to "
+            f"{np.abs(values).max():.3g}): its square overflows. Rescale the data."
+        )

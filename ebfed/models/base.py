@@ -1,0 +1,225 @@
+"""Local predictors: what a client trains, for many clients at once.
+
+A `Model` says how parameters turn rows into outputs, and how a slope in the outputs turns into a
+slope in the parameters. Clients lie along the first axis of every array, so that a step of all of
+them is a few batched matrix products. A `Predictor` is a model for data of a given shape: it keeps
+the parameters of a client in one flat vector, and knows the loss.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from ebfed.models.losses import CrossEntropy, Loss, SquaredError
+
+__all__ = ["Batch", "Model", "Predictor", "Slope"]
+
+Named = dict[str, NDArray[np.float64]]
+
+
+class Batch(NamedTuple):
+    """Rows of each of c clients, side by side; clients with fewer are filled up at weight 0.
+
+    Attributes
+    ----------
+    X : ndarray of shape (c, n, d)
+    y : ndarray of shape (c, n)
+        Responses, or the numbers of classes.
+    weight : ndarray of shape (c, n)
+        Of each row in the loss of its client: 1 / n for the mean of n rows.
+    """
+
+    X: NDArray[np.float64]
+    y: NDArray
+    weight: NDArray[np.float64]
+
+
+class Slope(NamedTuple):
+    """Loss of each client, and how it changes with the client's parameters.
+
+    Attributes
+    ----------
+    gradient : ndarray of shape (c, p)
+    loss : ndarray of shape (c,)
+    score : ndarray of shape (c,)
+        Weight of the rows whose class is the most probable one; of a regression, NaN.
+    """
+
+    gradient: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    score: NDArray[np.float64]
+
+
+class Model(BaseEstimator, ABC):
+    """A family of predictors; subclasses say which, for parameters given by name."""
+
+    # Whether the response is a class, rather than a number.
+    classifies: bool = True
+
+    @abstractmethod
+    def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each block of parameters.
+
+        Parameters
+        ----------
+        n_features : int
+            d.
+        n_outputs : int
+            k: the number of classes, or 1.
+        """
+
+    @abstractmethod
+    def start(self, parameters: Named, rng: np.random.Generator) -> None:
+        """Write starting values of one client into blocks of zeros, each of shape (1, ...)."""
+
+    @abstractmethod
+    def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
+        """Compute outputs.
+
+        Parameters
+        ----------
+        parameters : dict of ndarrays of shape (c, ...), or (1, ...) for the same of all clients
+        X : ndarray of shape (c, n, d)
+
+        Returns
+        -------
+        outputs : ndarray of shape (c, n, k)
+        tape : object
+            What `backward` needs to know besides.
+        """
+
+    @abstractmethod
+    def backward(
+        self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
+    ) -> None:
+        """Turn slopes in the outputs into slopes in the parameters.
+
+        Parameters
+        ----------
+        parameters, X, tape
+            As in `forward`.
+        slope : ndarray of shape (c, n, k)
+        out : dict of ndarrays of shape (c, ...)
+            Is overwritten.
+        """
+
+    def bind(self, n_features: int, n_outputs: int) -> Predictor:
+        """Return the predictor for data of that shape.
+
+        Examples
+        --------
+        >>> from ebfed.models import Softmax
+        >>> Softmax().bind(n_features=4, n_outputs=3).size
+        15
+        """
+        return Predictor(self, n_features, n_outputs)
+
+
+class Predictor:
+    """A model for data of a given shape, its parameters in one vector for each client.
+
+    Parameters
+    ----------
+    model : Model
+    n_features, n_outputs : int
+
+    Attributes
+    ----------
+    size : int
+        p, how many parameters a client has.
+    blocks : dict of slices
+        Where each block of parameters lies.
+    loss : Loss
+    """
+
+    def __init__(self, model: Model, n_features: int, n_outputs: int):
+        self.model, self.n_features, self.n_outputs = model, n_features, n_outputs
+        self._shapes = model.shapes(n_features, n_outputs)
+        edges = np.cumsum([0, *map(math.prod, self._shapes.values())]).tolist()
+        self.blocks = dict(
+            zip(
+                self._shapes, map(slice, *zip(*itertools.pairwise(edges), strict=True)), strict=True
+            )
+        )
+        self.size = edges[-1]
+        self.loss: Loss = CrossEntropy() if model.classifies else SquaredError()
+
+    def named(self, theta: NDArray) -> Named:
+        """Return views of blocks of parameters of shape (c, p)."""
+        return {
+            name: theta[:, place].reshape(len(theta), *self._shapes[name])
+            for name, place in self.blocks.items()
+        }
+
+    def start(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return starting values, shape (p,)."""
+        theta = np.zeros((1, self.size))
+        self.model.start(self.named(theta), rng)
+        return theta[0]
+
+    def outputs(self, theta: NDArray, X: NDArray) -> NDArray:
+        """Outputs of shape (c, n, k) for parameters of shape (c, p) or (1, p)."""
+        return self.model.forward(self.named(theta), X)[0]
+
+    def pull(
+        self, theta: NDArray, X: NDArray
+    ) -> tuple[NDArray, Callable[[NDArray], NDArray[np.float64]]]:
+        """Return outputs, and what turns slopes in them into slopes in the parameters.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (c, p) or (1, p)
+        X : ndarray of shape (c, n, d)
+
+        Returns
+        -------
+        outputs : ndarray of shape (c, n, k)
+        back : callable
+            From (c, n, k) to (c, p).
+        """
+        parameters = self.named(theta)
+        outputs, tape = self.model.forward(parameters, X)
+
+        def back(slope: NDArray) -> NDArray[np.float64]:
+            gradient = np.empty((len(X), self.size))
+            self.model.backward(parameters, X, tape, slope, self.named(gradient))
+            return gradient
+
+        return outputs, back
+
+    def gradient(self, theta: NDArray, batch: Batch) -> Slope:
+        r"""Loss of each client's rows and its gradient.
+
+        .. math:: f_i(\theta) = \sum_j w_{ij}\, \ell(\theta; x_{ij}, y_{ij})
+
+        Parameters
+        ----------
+        theta : ndarray of shape (c, p) or (1, p)
+        batch : Batch
+
+        Returns
+        -------
+        Slope
+
+        Examples
+        --------
+        >>> from ebfed.models import Linear
+        >>> rows = Batch(np.array([[[1.0], [2.0]]]), np.array([[1.0, 3.0]]), np.full((1, 2), 0.5))
+        >>> Linear(fit_intercept=False).bind(1, 1).gradient(np.array([[1.0]]), rows)
+        Slope(gradient=array([[-1.]]), loss=array([0.25]), score=array([nan]))
+        """
+        outputs, back = self.pull(theta, batch.X)
+        loss, slope = self.loss.of(outputs, batch.y, batch.weight)
+        return Slope(back(slope), loss, self.loss.score(outputs, batch.y, batch.weight))
+
+    def predict(self, theta: NDArray, X: NDArray) -> NDArray:
+        """Class probabilities, or the expected response, shape (c, n, k)."""
+        return self.loss.mean(self.outputs(theta, X))

@@ -1,0 +1,73 @@
+"""Linear predictors: least squares and multinomial logistic regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.models.base import Model, Named
+
+__all__ = ["Linear", "Softmax"]
+
+
+class _Affine(Model):
+    """Outputs that are linear in the features."""
+
+    def __init__(self, fit_intercept: bool = True):
+        self.fit_intercept = fit_intercept
+
+    def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each block of parameters."""
+        shapes: dict[str, tuple[int, ...]] = {"coefficients": (n_features, n_outputs)}
+        return shapes | ({"intercept": (1, n_outputs)} if self.fit_intercept else {})
+
+    def start(self, parameters: Named, rng: np.random.Generator) -> None:
+        """Leave zeros: the loss is convex."""
+
+    def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
+        """Compute outputs."""
+        outputs = X @ parameters["coefficients"]
+        if self.fit_intercept:
+            outputs += parameters["intercept"]
+        return outputs, None
+
+    def backward(
+        self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
+    ) -> None:
+        """Turn slopes in the outputs into slopes in the parameters."""
+        np.matmul(X.swapaxes(1, 2), slope, out=out["coefficients"])
+        if self.fit_intercept:
+            np.sum(slope, axis=1, keepdims=True, out=out["intercept"])
+
+
+class Linear(_Affine):
+    """Linear regression: a number, with normal errors of variance 1.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+
+    Examples
+    --------
+    >>> Linear().bind(n_features=3, n_outputs=1).blocks
+    {'coefficients': slice(0, 3, None), 'intercept': slice(3, 4, None)}
+    """
+
+    classifies = False
+
+
+class Softmax(_Affine):
+    """Multinomial logistic regression: the probabilities of k classes.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+
+    Examples
+    --------
+    >>> predictor = Softmax().bind(n_features=1, n_outputs=3)
+    >>> predictor.predict(np.zeros((1, predictor.size)), np.ones((1, 1, 1)))
+    array([[[0.3333, 0.3333, 0.3333]]])
+    """

@@ -97,10 +97,13 @@ class SupervisedEstimator(Estimator):
     def history_(self) -> Any:
         """What each round or step reached: a frame."""
         check_is_fitted(self, "clients_")
-        names = self._history[0] if self._history else ()
-        columns: dict[str, Any] = {"round": np.arange(1, len(self._history) + 1)}
-        columns |= {name: [row[name] for row in self._history] for name in names}
+        rows = self._history_rows()
+        columns: dict[str, Any] = {"round": np.arange(1, len(rows) + 1)}
+        columns |= {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
         return frame(columns, self._style_)
+
+    def _history_rows(self) -> list[dict]:
+        return self._history
 
     @property
     def privacy_(self) -> Any:

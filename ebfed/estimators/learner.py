@@ -1,0 +1,631 @@
+"""Learning by gradients, in rounds: what federated averaging and its relatives have in common.
+
+In each round the server invites clients, tells them the *shared* parameters, and moves these by an
+average of what the clients send back. A client trains on its own rows, and keeps its *own*
+parameters to itself. A method says what both are (`_share`, `_own`), what a client does in a round
+(`_train`, a few lines that read like its algorithm box, for many clients at once), and what its
+personal predictor is in the end (`_personal`). The rest is here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+from ebfed.clients import Clients
+from ebfed.engines import Engine
+from ebfed.estimators.minibatches import CELLS, Minibatches, deal
+from ebfed.estimators.supervised import SupervisedEstimator
+from ebfed.models import Batch, Model, Predictor, Softmax
+from ebfed.privacy import ledger
+from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.tabular import Style, Table
+
+__all__ = ["Learner", "Named"]
+
+Named = dict[str, NDArray[np.float64]]
+
+# Numbers kept of the losses of all clients together; beyond, not every round is recorded.
+RECORDS = 10**7
+# Purposes for which a server draws.
+START, INVITE, NOISE = range(3)
+
+Sampling = Literal["poisson", "fixed"]
+
+
+def _classifies(learner: Learner) -> bool:
+    if learner._model().classifies:
+        return True
+    raise AttributeError(f"{learner._model()!r} predicts numbers, which have no probabilities")
+
+
+@dataclass(eq=False, repr=False)
+class Learner(SupervisedEstimator):
+    """Predictors of every client, learned together by gradient steps in rounds.
+
+    Parameters
+    ----------
+    model : Model, optional
+        What is trained: `ebfed.models.Softmax` if None.
+    n_rounds : int
+        T, how often the server hears from clients.
+    learning_rate : float
+        eta, of the steps that clients make.
+    local_steps : int
+        tau, how many steps a client makes in a round.
+    batch_size : int, optional
+        Rows of each step, drawn without replacement until all were seen; all rows if None.
+    shuffle : bool
+        False: rows are taken in the order they came in, on and on from round to round.
+    decay : float
+        By which learning rates are multiplied after each round.
+    weight_decay : float
+        Added to every gradient: this, times the parameters.
+    sample_rate : float
+        q, the share of clients that is invited in each round.
+    sampling : {"fixed", "poisson"}
+        Whether a round has a fixed number of clients, or each joins independently of the others.
+    warm_start : bool
+        Whether `fit` goes on from where the last one, on the same groups, ended.
+    checkpoint : path, optional
+        A folder. What was reached is kept there, and a fit that was interrupted goes on from it,
+        to the same result.
+    engine : Engine, optional
+        Where clients compute; in this process if None.
+    verbose : int
+        1: show a progress bar.
+    random_state : int, Generator or None
+
+    Attributes
+    ----------
+    parameters_ : ndarray of shape (n_groups, p)
+        Of the predictor of each group.
+    shared_ : dict of ndarrays
+        What the server knows.
+    classes_ : ndarray of shape (n_classes,)
+        Of a classification.
+    clients_ : Clients
+        Their rows (which, in a real federation, stay with them).
+    groups_ : ndarray of shape (n_groups,)
+        Labels, sorted.
+    history_ : DataFrame
+        A row for each round. ``loss`` and ``accuracy`` are means over the clients that worked, of
+        the first batch that each saw in the round, before it was trained on; they are known where
+        the rows are, and a server finds NaN.
+    privacy_ : DataFrame
+        Ledger of what left the clients.
+    n_features_in_ : int
+    """
+
+    model: Model | None = None
+    _: KW_ONLY
+    n_rounds: int = 100
+    learning_rate: float = 0.1
+    local_steps: int = 1
+    batch_size: int | None = None
+    shuffle: bool = True
+    decay: float = 1.0
+    weight_decay: float = 0.0
+    sample_rate: float = 1.0
+    sampling: Sampling = "fixed"
+    warm_start: bool = False
+    checkpoint: Any = None
+    engine: Engine | None = None
+    verbose: int = 0
+    random_state: Any = None
+
+    # Whether losses of a client are sums over its rows, rather than means.
+    _total: ClassVar[bool] = False
+    # What the ledger says clients send.
+    TOLD: ClassVar[str] = "changes of the shared parameters, as they are"
+
+    # What a method says -----------------------------------------------------------------------
+
+    def _share(self, facts: dict, rng: np.random.Generator) -> Named:
+        """Shared parameters to start from, each of shape (size,)."""
+        return {"w": self._predictor(facts).start(rng)}
+
+    def _own(self, shared: Named, facts: dict) -> Named:
+        """Own parameters of a client to start from, each of shape (size,)."""
+        return {}
+
+    @abstractmethod
+    def _train(
+        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
+    ) -> tuple[Named, Named]:
+        """Let c clients work for a round.
+
+        Parameters
+        ----------
+        shared : dict of ndarrays of shape (1, size)
+        own : dict of ndarrays of shape (c, size)
+        rows : Minibatches
+            One batch for each local step.
+        rate : float
+            What the learning rates of this round are multiplied with.
+        net : Predictor
+
+        Returns
+        -------
+        changes : dict of ndarrays of shape (c, size)
+            By which the client would move shared parameters.
+        own : dict of ndarrays of shape (c, size)
+        """
+
+    def _personal(
+        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
+    ) -> NDArray[np.float64]:
+        """Parameters of the personal predictor of c clients in the end, shape (c, p)."""
+        return own["theta"]
+
+    def _last_steps(self) -> int:
+        """How many batches `_personal` is given."""
+        return self.local_steps
+
+    def _stranger(self, shared: Named) -> NDArray[np.float64]:
+        """Parameters of a client of which nothing is known, shape (p,)."""
+        return shared["w"]
+
+    def _move(self, shared: Named, average: Named, state: dict) -> Named:
+        """Move shared parameters by averages of what clients sent."""
+        return {name: value + average[name] for name, value in shared.items()}
+
+    def _note(self, state: dict) -> dict[str, float]:
+        """Return what the history says of a round besides."""
+        return {}
+
+    def _settings(self) -> list[str]:
+        """Names of the arguments that must be finite numbers above 0."""
+        return ["learning_rate", "decay"]
+
+    def _check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        for name in ("n_rounds", "local_steps"):
+            check_count(name, getattr(self, name))
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size)
+        for name in self._settings():
+            check_positive(name, getattr(self, name))
+        if not 0 <= self.weight_decay < np.inf:
+            raise ValueError(f"weight_decay must not be negative; {self.weight_decay!r} came.")
+        if check_positive("sample_rate", self.sample_rate) > 1:
+            raise ValueError(f"sample_rate must be at most 1; {self.sample_rate!r} came.")
+        if self.sampling not in get_args(Sampling):
+            raise ValueError(
+                f"sampling must be one of {get_args(Sampling)}; {self.sampling!r} came."
+            )
+
+    # Models -----------------------------------------------------------------------------------
+
+    def _model(self) -> Model:
+        model = Softmax() if self.model is None else self.model
+        if not isinstance(model, Model):
+            raise TypeError(f"model must be an ebfed.models.Model; {model!r} came.")
+        return model
+
+    def _predictor(self, facts: dict, model: Model | None = None) -> Predictor:
+        """Return the predictor for such columns and classes."""
+        model = self._model() if model is None else model
+        k = len(facts["classes"]) if model.classifies else 1
+        return model.bind(int(np.max(facts["n_features"])), k)
+
+    @property
+    def _numeric(self) -> bool:  # type: ignore[override]
+        return not self._model().classifies
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, RegressorTags
+
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self._numeric:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        else:
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        return tags
+
+    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+        """Check features and response; scikit-learn cannot tell that labels are missing."""
+        import pandas as pd
+
+        y = np.asarray(table.y)
+        if y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
+            raise ValueError("y contains missing values.")
+        return super()._validated(table, reset)
+
+    def _encode(self, y: NDArray, reset: bool) -> NDArray:
+        """Return labels; with `reset`, learn which there are."""
+        if self._numeric:
+            return y
+        if y.dtype.kind == "O":
+            y = y.astype(np.array(y.tolist()).dtype)
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if reset:
+            self.classes_ = classes
+        elif not np.isin(classes, self.classes_).all():
+            strange = classes[~np.isin(classes, self.classes_)].tolist()
+            raise ValueError(f"y has labels that the fit had not: {strange}.")
+        return y
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def prepare(
+        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+    ) -> tuple[Clients, dict[str, NDArray]]:
+        """Read rows, as in `fit`."""
+        if consent is not None:
+            raise ValueError(f"{type(self).__name__} has no classes of consent.")
+        return self._read(X, y, groups, reset=True)[0], {}
+
+    def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
+        """State numbers of rows, columns and classes."""
+        facts = super().describe(clients, memory)
+        return facts if self._numeric else facts | {"classes": self.classes_}
+
+    def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
+        """Train those clients of a block that are invited."""
+        memory = self._remember(sent, memory, len(clients))
+        members = np.flatnonzero(memory["turn"] == 0)
+        changes = self._work(sent, memory, clients, members, rng)
+        return self._protect(changes, sent, memory, members, rng), memory
+
+    def _work(
+        self, sent: dict, memory: dict, clients: Clients, members: NDArray[np.int64], rng: Any
+    ) -> Named:
+        """Train members, write down what they keep, and return what they would change."""
+        net = self._predictor(sent)
+        shared = {name: value[None] for name, value in sent["shared"].items()}
+        changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
+        rate = self.decay ** sent["round"]
+        done = self.local_steps * (sent["round"] - sent["began"])
+        for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
+            who = members[places]
+            own = {name: memory[name][who] for name in sent["own"]}
+            change, own = self._train(shared, own, rows, rate, net)
+            for name, value in change.items():
+                changes[name][places] = value
+            for name, value in own.items():
+                memory[name][who] = value
+            if sent["record"] >= 0:
+                memory["loss"][who, sent["record"]] = rows.loss
+                memory["score"][who, sent["record"]] = rows.score
+        return changes
+
+    def _deal(
+        self, sent: dict, clients: Clients, members: NDArray, rng: Any, steps: int, skip: int = 0
+    ) -> Iterator[tuple[NDArray[np.int64], Minibatches]]:
+        """Cut clients into sets that are computed together, with batches for so many steps."""
+        return deal(
+            clients,
+            members,
+            rng,
+            encode=lambda y: y if self._numeric else np.searchsorted(sent["classes"], y),
+            n_parameters=self._predictor(sent).size,
+            batch_size=self.batch_size,
+            steps=steps,
+            shuffle=self.shuffle,
+            skip=skip,
+            total=self._total,
+        )
+
+    def _slope(
+        self, theta: NDArray, batch: Batch, rows: Minibatches, net: Predictor
+    ) -> NDArray[np.float64]:
+        """Gradient of the loss of a batch, and of the decay of weights, shape (c, p)."""
+        slope = net.gradient(theta, batch)
+        rows.note(slope.loss, slope.score)
+        return slope.gradient + self.weight_decay * theta if self.weight_decay else slope.gradient
+
+    def _remember(self, sent: dict, memory: dict, m: int) -> dict:
+        """Return what clients keep, ready to be written into."""
+        if "loss" not in memory:
+            memory = dict(memory)
+            for name, value in sent["own"].items():
+                memory[name] = np.repeat(value[None], m, axis=0)
+            for name in ("loss", "score"):
+                memory[name] = np.full((m, 0), np.nan, np.float32)
+        short = sent["records"] - memory["loss"].shape[1]
+        for name in ("loss", "score"):
+            if short > 0:
+                more = np.full((m, short), np.nan, np.float32)
+                memory = memory | {name: np.hstack([memory[name], more])}
+        for name in (*sent["own"], "loss", "score"):
+            if not memory[name].flags.writeable:  # as what came over a wire is
+                memory = memory | {name: memory[name].copy()}
+        return memory
+
+    def _protect(
+        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
+    ) -> dict[str, NDArray]:
+        """Return what leaves the clients."""
+        return changes
+
+    def releases(self, sent: dict, memory: dict, clients: Clients) -> list[dict[str, Any]]:
+        """List what clients send in a round."""
+        bits = 64.0 * sum(len(value) for value in sent["shared"].values())
+        return [ledger.disclosure(self.TOLD, len(clients), bits * len(clients))]
+
+    def finish(self, sent: dict, memory: dict, clients: Clients) -> Self:
+        """Set the learned attributes of these clients' own copy."""
+        memory = self._remember(sent, memory, len(clients))
+        self._take(sent)
+        self._elsewhere = False
+        self.clients_, self._memory = clients, memory
+        self.parameters_ = np.empty((len(clients), self._net.size))
+        shared = {name: value[None] for name, value in sent["shared"].items()}
+        everyone = np.arange(len(clients))
+        rate = self.decay ** sent["round"]
+        for who, rows in self._deal(sent, clients, everyone, None, self._last_steps()):
+            own = {name: memory[name][who] for name in sent["own"]}
+            self.parameters_[who] = self._personal(shared, own, rows, rate, self._net)
+        self._ledger = self.releases(sent, memory, clients)
+        self._ledger = [row | {"times": sent["round"]} for row in self._ledger]
+        return self
+
+    # Server -----------------------------------------------------------------------------------
+
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        super().check_facts(facts)
+        classes = facts.get("classes")
+        if not self._numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
+            raise ValueError("facts must hold the classes.")
+
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        shapes = self._message_shapes(sent, int((turn == 0).sum()))
+        if message.keys() != shapes.keys():
+            raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
+        for name, shape in shapes.items():
+            x = message[name]
+            if not (isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shape):
+                raise ValueError(f"{name} must be float64 numbers of shape {shape}.")
+            if not np.isfinite(x).all():
+                raise ValueError(f"{name} must be finite.")
+
+    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
+        return {name: (c, len(value)) for name, value in sent["shared"].items()}
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round."""
+        self._check()
+        classes = np.zeros(0)
+        if not self._numeric:
+            classes = np.unique(facts["classes"])
+            if len(classes) < 2:
+                raise ValueError(
+                    f"y has one class only, {classes.tolist()[0]!r}: at least two classes are "
+                    "needed."
+                )
+        facts = facts | {"classes": classes}
+        state = super().start(facts, key) | {"classes": classes, "began": 0}
+        shared = self._share(facts, np.random.default_rng([*key, START]))
+        state |= {"shared": shared, "own": self._own(shared, facts)}
+        return state | {"turn": self._invite(state)}
+
+    def _invite(self, state: dict) -> NDArray[np.int8]:
+        """Draw who takes part in a round: 0, or -1 for who does not."""
+        m, rng = len(state["n"]), self._draw(state, INVITE)
+        if self.sampling == "poisson":
+            invited = rng.random(m) < self.sample_rate
+        else:
+            invited = rng.permutation(m) < max(1, round(self.sample_rate * m))
+        return np.where(invited, 0, -1).astype(np.int8)
+
+    @staticmethod
+    def _draw(state: dict, purpose: int) -> np.random.Generator:
+        """Return the random numbers of a round for some purpose."""
+        return np.random.default_rng([*state["key"], purpose, state["round"]])
+
+    def broadcast(self, state: dict) -> dict:
+        """Return the shared parameters, and which round it is."""
+        names = ("round", "done", "began", "classes", "shared", "own", "n_features")
+        rounds = max(self.n_rounds, state["round"])
+        every = 1 + len(state["n"]) * rounds // RECORDS
+        record = state["round"] // every if state["round"] % every == 0 else -1
+        sent = {name: state[name] for name in names} | {
+            "records": -(-rounds // every),
+            "record": record,
+            "every": every,
+        }
+        if state["done"]:
+            sent |= {"history": state["history"], "n_clients": len(state["n"])}
+        return sent
+
+    def update(self, state: dict, messages: dict) -> dict:
+        """Move the shared parameters."""
+        average, state = self._average(state, messages)
+        shared = self._move(state["shared"], average, state)
+        if not all(np.isfinite(value).all() for value in shared.values()):
+            raise ValueError(
+                f"shared parameters are no longer finite in round {state['round'] + 1}: choose a "
+                f"smaller learning_rate than {self.learning_rate:g}, or rescale the features."
+            )
+        invited = int((state["turn"] == 0).sum())
+        row = {"clients": float(invited)} | self._note(state | {"shared": shared})
+        round_ = state["round"] + 1
+        state = state | {
+            "round": round_,
+            "done": round_ >= self.n_rounds,
+            "shared": shared,
+            "history": [*state["history"], row],
+        }
+        return state | {"turn": self._invite(state)}
+
+    def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
+        """Average what clients sent; nothing is moved where nobody came."""
+        return {
+            name: messages[name].mean(axis=0) if len(messages[name]) else np.zeros(len(value))
+            for name, value in state["shared"].items()
+        }, state
+
+    def conclude(self, state: dict) -> Self:
+        """Set the learned attributes of the server's own copy, which holds no client's rows."""
+        self._elsewhere = True
+        self.n_features_in_ = state["n_features"]
+        if state["columns"]:
+            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
+        self._style_ = Style()
+        sent = self.broadcast(state)
+        self._take(sent)
+        m = len(state["n"])
+        nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
+        self.clients_ = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
+        self._n, self._memory = state["n"], {}
+        self.parameters_ = self._stranger(self.shared_)[None].repeat(m, axis=0)
+        self._ledger = self.releases(sent, {}, self.clients_)
+        self._ledger = [row | {"times": sent["round"]} for row in self._ledger]
+        return self
+
+    def _take(self, sent: dict) -> None:
+        self.n_iter_, self.shared_ = sent["round"], sent["shared"]
+        self._history, self._every = sent["history"], sent["every"]
+        self._n_clients = sent["n_clients"]
+        if not self._numeric:
+            self.classes_ = sent["classes"]
+        self._net = self._predictor(sent)
+
+    def _n_rounds(self) -> int | None:
+        return self.n_rounds
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, labels do not fit them, or an
+            argument is wrong.
+        """
+        return self._fit(*self.prepare(X, y, groups=groups))
+
+    def _fit(self, clients: Clients, memory: dict) -> Self:
+        state, memory = self._converse_here(clients, memory)
+        return self.finish(self.broadcast(state), memory, clients)
+
+    # Predictions ------------------------------------------------------------------------------
+
+    def predict(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Predict each row's response by the predictor of its group.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Label of each row. A group that was not in the fit is predicted by the shared
+            parameters; so are all rows if None (unless `X` has the column that held them in the
+            fit).
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes, or numbers.
+        """
+        expected = self._expected(X, groups)
+        return expected[:, 0] if self._numeric else self.classes_[expected.argmax(axis=1)]
+
+    @available_if(_classifies)
+    def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Predict the probabilities of each row's classes, shape (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+        """
+        return self._expected(X, groups)
+
+    def _expected(self, X: Any, groups: Any) -> NDArray:
+        """Return probabilities or numbers for each row, shape (n_rows, k)."""
+        rows, labels = self._read_design(X, groups)
+        out = np.empty((len(rows), self._net.n_outputs))
+        if labels is None:
+            theta = self._stranger(self.shared_)[None]
+            size = max(1, CELLS // self._net.n_features)
+            for start in range(0, len(rows), size):
+                part = slice(start, start + size)
+                out[part] = self._net.predict(theta, rows[None, part])[0]
+            return out
+        block = Clients.from_rows(rows, labels, np.arange(len(rows)))
+        theta = self._theta(block.ids)
+        everyone = np.arange(len(block))
+        for who, each in deal(block, everyone, None, n_parameters=self._net.size):
+            batch = each.all()
+            real = batch.weight > 0
+            out[batch.y[real].astype(np.int64)] = self._net.predict(theta[who], batch.X)[real]
+        return out
+
+    def _theta(self, ids: NDArray) -> NDArray[np.float64]:
+        """Parameters of these groups; of those that were not in the fit, the shared ones."""
+        import pandas as pd
+
+        stranger = self._stranger(self.shared_)
+        if self._elsewhere:  # a server does not know who is who
+            return stranger[None].repeat(len(ids), axis=0)
+        place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
+        return np.where((place >= 0)[:, None], self.parameters_[place], stranger)
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """Share of rows whose class is predicted, or R**2 of predicted numbers.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        from sklearn.metrics import accuracy_score, r2_score
+
+        response = self._table(X, y, groups).y
+        if response is None:
+            raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
+        measure = r2_score if self._numeric else accuracy_score
+        predicted = self.predict(X, groups=groups)
+        return float(measure(response, predicted, sample_weight=sample_weight))
+
+    # Reports ----------------------------------------------------------------------------------
+
+    def _history_rows(self) -> list[dict]:
+        """Rows of the history, with what clients noted where their rows are."""
+        told = {"loss": self._told("loss")}
+        if not self._numeric:
+            told["accuracy"] = self._told("score")
+        return [
+            row | dict(zip(told, values, strict=True))
+            for row, *values in zip(self._history, *told.values(), strict=True)
+        ]
+
+    def _told(self, name: str) -> list[float]:
+        """Mean over clients of what they noted in each round, NaN where nothing was."""
+        rounds = len(self._history)
+        told = np.full(rounds, np.nan)
+        values = self._memory.get(name)
+        if values is not None:
+            count = np.isfinite(values).sum(axis=0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                mean = np.nansum(values.astype(np.float64), axis=0) / count
+            told[:: self._every] = mean[: len(told[:: self._every])]
+        return told.tolist()

@@ -1,0 +1,65 @@
+"""Every client on its own: what others must do better than."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.clients import Clients
+from ebfed.estimators.learner import Learner, Named
+from ebfed.estimators.minibatches import Minibatches
+from ebfed.models import Predictor
+from ebfed.privacy import ledger
+
+__all__ = ["LocalOnly"]
+
+
+@dataclass(eq=False, repr=False)
+class LocalOnly(Learner):
+    r"""Each client's own predictor, from nothing but its own rows.
+
+    .. math:: \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i)
+
+    Parameters
+    ----------
+    model, n_rounds, learning_rate, local_steps, batch_size, ...
+        As for every `Learner`. Nothing is sent in a round.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [1.0], [0.0], [1.0]]), [0, 1, 1, 0]
+    >>> est = LocalOnly(learning_rate=1.0).fit(X, y, groups=["a", "a", "b", "b"])
+    >>> est.predict(X, groups=["a", "a", "b", "b"])
+    array([0, 1, 1, 0])
+    >>> est.privacy_["epsilon"].tolist()
+    [0.0]
+    """
+
+    def _own(self, shared: Named, facts: dict) -> Named:
+        return {"theta": shared["w"]}
+
+    def _train(
+        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
+    ) -> tuple[Named, Named]:
+        theta = own["theta"]
+        for batch in rows:
+            theta = theta - rate * self.learning_rate * self._slope(theta, batch, rows, net)
+        return {}, {"theta": theta}
+
+    def _protect(
+        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
+    ) -> dict[str, NDArray]:
+        return {}
+
+    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
+        return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
+
+    def releases(self, sent: dict, memory: dict, clients: Clients) -> list[dict[str, Any]]:
+        """List nothing: nothing is sent."""
+        return [ledger.silence(len(clients))]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.estimators.learner import Learner, Named
+from ebfed.estimators.learner import Learner, Named, Now
 from ebfed.estimators.minibatches import Minibatches
-from ebfed.models import Predictor
 
 __all__ = ["FedAvg"]
 
@@ -54,24 +53,20 @@ class FedAvg(Learner):
         if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
             raise ValueError(f"fine_tune must be a number of steps; {self.fine_tune!r} came.")
 
-    def _train(
-        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
-    ) -> tuple[Named, Named]:
-        theta = self._descend(shared["w"], rows, rate, net)
+    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+        theta = self._descend(shared["w"], rows, now)
         return {"w": theta - shared["w"]}, own
 
     def _last_steps(self) -> int:
         return self.fine_tune
 
     def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
+        self, shared: Named, own: Named, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
-        return self._descend(shared["w"], rows, rate, net)
+        return self._descend(shared["w"], rows, now)
 
-    def _descend(
-        self, theta: NDArray, rows: Minibatches, rate: float, net: Predictor
-    ) -> NDArray[np.float64]:
+    def _descend(self, theta: NDArray, rows: Minibatches, now: Now) -> NDArray[np.float64]:
         """Make a step for each batch."""
         for batch in rows:
-            theta = theta - rate * self.learning_rate * self._slope(theta, batch, rows, net)
+            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
         return theta

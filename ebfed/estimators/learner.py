@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.tabular import Style, Table
 
-__all__ = ["Learner", "Named"]
+__all__ = ["Learner", "Named", "Now"]
 
 Named = dict[str, NDArray[np.float64]]
 
@@ -38,6 +38,23 @@ RECORDS = 10**7
 START, INVITE, NOISE = range(3)
 
 Sampling = Literal["poisson", "fixed"]
+
+
+class Now(NamedTuple):
+    """What a round is like.
+
+    Attributes
+    ----------
+    net : Predictor
+    rate : float
+        What learning rates are multiplied with.
+    clients : float
+        How many are expected to take part.
+    """
+
+    net: Predictor
+    rate: float
+    clients: float
 
 
 def _classifies(learner: Learner) -> bool:
@@ -137,9 +154,7 @@ class Learner(SupervisedEstimator):
         return {}
 
     @abstractmethod
-    def _train(
-        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
-    ) -> tuple[Named, Named]:
+    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         """Let c clients work for a round.
 
         Parameters
@@ -148,9 +163,7 @@ class Learner(SupervisedEstimator):
         own : dict of ndarrays of shape (c, size)
         rows : Minibatches
             One batch for each local step.
-        rate : float
-            What the learning rates of this round are multiplied with.
-        net : Predictor
+        now : Now
 
         Returns
         -------
@@ -160,7 +173,7 @@ class Learner(SupervisedEstimator):
         """
 
     def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
+        self, shared: Named, own: Named, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
         """Parameters of the personal predictor of c clients in the end, shape (c, p)."""
         return own["theta"]
@@ -281,15 +294,14 @@ class Learner(SupervisedEstimator):
         self, sent: dict, memory: dict, clients: Clients, members: NDArray[np.int64], rng: Any
     ) -> Named:
         """Train members, write down what they keep, and return what they would change."""
-        net = self._predictor(sent)
+        now = self._now(sent)
         shared = {name: value[None] for name, value in sent["shared"].items()}
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
-        rate = self.decay ** sent["round"]
         done = self.local_steps * (sent["round"] - sent["began"])
         for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
             who = members[places]
             own = {name: memory[name][who] for name in sent["own"]}
-            change, own = self._train(shared, own, rows, rate, net)
+            change, own = self._train(shared, own, rows, now)
             for name, value in change.items():
                 changes[name][places] = value
             for name, value in own.items():
@@ -316,11 +328,15 @@ class Learner(SupervisedEstimator):
             total=self._total,
         )
 
+    def _now(self, sent: dict) -> Now:
+        """Return what a round is like."""
+        return Now(self._predictor(sent), self.decay ** sent["round"], sent["expected"])
+
     def _slope(
-        self, theta: NDArray, batch: Batch, rows: Minibatches, net: Predictor
+        self, theta: NDArray, batch: Batch, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
         """Gradient of the loss of a batch, and of the decay of weights, shape (c, p)."""
-        slope = net.gradient(theta, batch)
+        slope = now.net.gradient(theta, batch)
         rows.note(slope.loss, slope.score)
         return slope.gradient + self.weight_decay * theta if self.weight_decay else slope.gradient
 
@@ -349,9 +365,16 @@ class Learner(SupervisedEstimator):
         return changes
 
     def releases(self, sent: dict, memory: dict, clients: Clients) -> list[dict[str, Any]]:
-        """List what clients send in a round."""
-        bits = 64.0 * sum(len(value) for value in sent["shared"].values())
-        return [ledger.disclosure(self.TOLD, len(clients), bits * len(clients))]
+        """List what a round takes from a block of clients."""
+        return self._released(sent, memory, clients, 1)
+
+    def _released(
+        self, sent: dict, memory: dict, clients: Clients, rounds: int
+    ) -> list[dict[str, Any]]:
+        """List what so many rounds take from a block of clients."""
+        size = sum(len(value) for value in sent["shared"].values())
+        bits = 64.0 * size * self.sample_rate * len(clients) * rounds
+        return [ledger.disclosure(self.TOLD, len(clients), bits) | {"times": rounds}]
 
     def finish(self, sent: dict, memory: dict, clients: Clients) -> Self:
         """Set the learned attributes of these clients' own copy."""
@@ -362,12 +385,11 @@ class Learner(SupervisedEstimator):
         self.parameters_ = np.empty((len(clients), self._net.size))
         shared = {name: value[None] for name, value in sent["shared"].items()}
         everyone = np.arange(len(clients))
-        rate = self.decay ** sent["round"]
+        now = self._now(sent)
         for who, rows in self._deal(sent, clients, everyone, None, self._last_steps()):
             own = {name: memory[name][who] for name in sent["own"]}
-            self.parameters_[who] = self._personal(shared, own, rows, rate, self._net)
-        self._ledger = self.releases(sent, memory, clients)
-        self._ledger = [row | {"times": sent["round"]} for row in self._ledger]
+            self.parameters_[who] = self._personal(shared, own, rows, now)
+        self._ledger = self._released(sent, memory, clients, sent["round"])
         return self
 
     # Server -----------------------------------------------------------------------------------
@@ -420,6 +442,11 @@ class Learner(SupervisedEstimator):
             invited = rng.permutation(m) < max(1, round(self.sample_rate * m))
         return np.where(invited, 0, -1).astype(np.int8)
 
+    def _denominator(self, n: NDArray[np.int64]) -> float:
+        """How many clients a round has, or is expected to have; `n` is their numbers of rows."""
+        expected = self.sample_rate * len(n)
+        return float(expected if self.sampling == "poisson" else max(1, round(expected)))
+
     @staticmethod
     def _draw(state: dict, purpose: int) -> np.random.Generator:
         """Return the random numbers of a round for some purpose."""
@@ -435,6 +462,7 @@ class Learner(SupervisedEstimator):
             "records": -(-rounds // every),
             "record": record,
             "every": every,
+            "expected": self._denominator(state["n"]),
         }
         if state["done"]:
             sent |= {"history": state["history"], "n_clients": len(state["n"])}
@@ -481,8 +509,7 @@ class Learner(SupervisedEstimator):
         self.clients_ = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
         self._n, self._memory = state["n"], {}
         self.parameters_ = self._stranger(self.shared_)[None].repeat(m, axis=0)
-        self._ledger = self.releases(sent, {}, self.clients_)
-        self._ledger = [row | {"times": sent["round"]} for row in self._ledger]
+        self._ledger = self._released(sent, {}, self.clients_, sent["round"])
         return self
 
     def _take(self, sent: dict) -> None:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.clients import Clients
-from ebfed.estimators.learner import Learner, Named
+from ebfed.estimators.learner import Learner, Named, Now
 from ebfed.estimators.minibatches import Minibatches
-from ebfed.models import Predictor
 from ebfed.privacy import ledger
 
 __all__ = ["LocalOnly"]
@@ -41,12 +40,10 @@ class LocalOnly(Learner):
     def _own(self, shared: Named, facts: dict) -> Named:
         return {"theta": shared["w"]}
 
-    def _train(
-        self, shared: Named, own: Named, rows: Minibatches, rate: float, net: Predictor
-    ) -> tuple[Named, Named]:
+    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         theta = own["theta"]
         for batch in rows:
-            theta = theta - rate * self.learning_rate * self._slope(theta, batch, rows, net)
+            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
         return {}, {"theta": theta}
 
     def _protect(
@@ -60,6 +57,7 @@ class LocalOnly(Learner):
     def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
         return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
 
-    def releases(self, sent: dict, memory: dict, clients: Clients) -> list[dict[str, Any]]:
-        """List nothing: nothing is sent."""
+    def _released(
+        self, sent: dict, memory: dict, clients: Clients, rounds: int
+    ) -> list[dict[str, Any]]:
         return [ledger.silence(len(clients))]

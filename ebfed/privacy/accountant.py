@@ -23,12 +23,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.privacy.calibration import check_count, check_delta, check_epsilon, check_positive
 
 if TYPE_CHECKING:
     from ebfed.privacy.events import Event
 
-__all__ = ["Method", "Relation", "delta", "epsilon", "noise_multiplier"]
+__all__ = ["Method", "Relation", "delta", "epsilon", "epsilons", "noise_multiplier"]
 
 Relation: TypeAlias = Literal["add_or_remove", "replace_one"]
 Method: TypeAlias = Literal["pld", "rdp"]
@@ -84,6 +87,63 @@ def epsilon(
     """
     check_delta(delta)
     return float(_account(event, relation, method, interval).get_epsilon(delta))
+
+
+def epsilons(event: Event, times: int, delta: float, *, relation: Relation) -> NDArray:
+    r"""Bound the epsilon of an event after it happened once, twice, ..., `times` times.
+
+    The Rényi divergences of one event, at all orders, are computed once; t events have t times
+    those, and the best order of
+
+    .. math:: \varepsilon_t = t \rho_\alpha + \log(1 - 1/\alpha)
+        - \frac{\log(\alpha\delta)}{\alpha - 1}.
+
+    Parameters
+    ----------
+    event : dp_accounting.DpEvent
+        What happens in one round.
+    times : int
+        How many rounds.
+    delta : float
+    relation : {"add_or_remove", "replace_one"}
+        Which inputs are neighbours.
+
+    Returns
+    -------
+    ndarray, shape (times,)
+        At t - 1, the `epsilon` of ``events.repeated(event, t)`` by ``method="rdp"``: an upper bound
+        of each. They depend on no data, so that training may be planned to end where one of them
+        meets a budget.
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of these, or there is no account by Rényi divergences of the event
+        under the relation; the message says what has one.
+
+    References
+    ----------
+    Mironov (2017), Proposition 1; Canonne, Kamath and Steinke (2020), Proposition 12.
+
+    Examples
+    --------
+    >>> from ebfed.privacy import events
+    >>> spent = epsilons(
+    ...     events.poisson(0.05, events.gaussian(1.0)), 500, 1e-4, relation="add_or_remove"
+    ... )
+    >>> spent[[0, 9, 99, 499]].round(2)
+    array([1.22, 1.69, 3.39, 7.26])
+    """
+    check_delta(delta)
+    rounds = np.arange(1, check_count("times", times) + 1)
+    accountant = _account(event, relation, "rdp", 1.0)
+    spent = np.full(times, np.inf)
+    for order, divergence in zip(accountant._orders, accountant._rdp, strict=True):
+        total = rounds * divergence
+        bound = total + np.log1p(-1 / order) - np.log(delta * order) / (order - 1)
+        # total variation is at most sqrt(1 - e^-total): delta alone may cover it
+        spent = np.minimum(spent, np.where(-np.expm1(-total) < delta**2, 0.0, bound))
+    return np.maximum(spent, 0.0)
 
 
 def delta(

@@ -9,6 +9,7 @@ accounted: where one client may be exchanged for another, the answer moves by up
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from ebfed.privacy.calibration import check_count, check_epsilon, check_positive
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
 
     Event: TypeAlias = dp_accounting.DpEvent
 
-__all__ = ["concentrated", "fixed_size", "gaussian", "open_release", "poisson", "pure", "repeated"]
+__all__ = [
+    "concentrated",
+    "fixed_size",
+    "gaussian",
+    "joint_multiplier",
+    "open_release",
+    "poisson",
+    "pure",
+    "repeated",
+    "split_multiplier",
+]
 
 
 def pure(epsilon: float) -> Event:
@@ -82,6 +93,94 @@ def gaussian(noise_multiplier: float) -> Event:
     import dp_accounting as dpa
 
     return dpa.GaussianDpEvent(check_positive("noise_multiplier", noise_multiplier))
+
+
+def joint_multiplier(multipliers: Iterable[float]) -> float:
+    r"""Give the noise multiplier of several Gaussian releases of the same clients, taken as one.
+
+    Parts that are divided by their noise are one vector with noise 1, to which a client contributes
+
+    .. math:: \frac{1}{z} = \Big(\sum_k \frac{1}{z_k^2}\Big)^{1/2}.
+
+    This is exact, and where the clients are a sample it is less than the parts composed: they are
+    drawn once, for all parts.
+
+    Parameters
+    ----------
+    multipliers : iterable of float
+        Noise multipliers of the parts, each by its own largest contribution; at least one.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If there is none, or one is not a finite number above 0.
+
+    See Also
+    --------
+    split_multiplier : The inverse.
+
+    Examples
+    --------
+    Sums of clipped gradients and of bits 0 or 1, whose noise has standard deviation 5; and of bits
+    minus 1/2, which contribute half as much:
+
+    >>> joint_multiplier([1.5, 5.0]), joint_multiplier([1.5, 5.0 / 0.5])
+    (1.4367, 1.4834)
+    """
+    parts = [check_positive("multipliers", multiplier) for multiplier in multipliers]
+    if not parts:
+        raise ValueError("multipliers must hold at least one noise multiplier; none came.")
+    return 1 / math.hypot(*(1 / part for part in parts))
+
+
+def split_multiplier(total: float, others: Iterable[float]) -> float:
+    r"""Give the noise multiplier of one part so that it and the others together have `total`.
+
+    .. math:: z_1 = \Big(\frac{1}{z^2} - \sum_{k > 1} \frac{1}{z_k^2}\Big)^{-1/2}
+
+    Parameters
+    ----------
+    total : float
+        The `joint_multiplier` of all parts.
+    others : iterable of float
+        Noise multipliers of the other parts; possibly none.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If one is not a finite number above 0, or the others alone reveal as much as all may. Bits
+        minus 1/2 with noise of standard deviation ``s`` have multiplier ``2 s``: what is needed
+        then is ``s > total / 2``.
+
+    References
+    ----------
+    Andrew, Thakkar, McMahan and Ramaswamy (2021), Differentially private learning with adaptive
+    clipping, Theorem 1.
+
+    Examples
+    --------
+    >>> split_multiplier(1.5, [2 * 5.0])
+    1.5171
+    >>> joint_multiplier([1.5171, 2 * 5.0])
+    1.5000
+    """
+    total = check_positive("total", total)
+    others = [check_positive("others", multiplier) for multiplier in others]
+    left = 1 - math.fsum((total / multiplier) ** 2 for multiplier in others)
+    if left <= 0:
+        raise ValueError(
+            f"others must leave something of total={total:g}, but alone they have the joint "
+            f"multiplier {joint_multiplier(others):g}; more noise on them, above {total:g}, would."
+        )
+    return total / math.sqrt(left)
 
 
 def poisson(rate: float, event: Event) -> Event:

@@ -1,6 +1,9 @@
-"""Risks and bounds in closed form: of one-round location here, of opting out in `opt_out`."""
+"""What theory says: risks of one-round location here, of opting out in `opt_out`.
 
-from ebfed.theory import location, opt_out
+`private_learning` compares what papers claim about the privacy of their algorithms with accounts.
+"""
+
+from ebfed.theory import location, opt_out, private_learning
 from ebfed.theory.location import *  # noqa: F403
 
-__all__ = [*location.__all__, "opt_out"]
+__all__ = [*location.__all__, "opt_out", "private_learning"]

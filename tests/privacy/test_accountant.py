@@ -4,10 +4,11 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from ebfed.privacy import events, gaussian_delta, gaussian_sigma
-from ebfed.privacy.accountant import delta, epsilon, noise_multiplier
+from ebfed.privacy.accountant import delta, epsilon, epsilons, noise_multiplier
 
 TRAINING = events.repeated(events.poisson(0.05, events.gaussian(1.0)), 500)
 
@@ -93,6 +94,34 @@ def test_noise_multiplier_of_training(method, expected):
     assert 3.6 * 0.999 < spent <= 3.6
 
 
+@pytest.mark.parametrize(
+    ("event", "relation"),
+    [
+        (events.poisson(0.05, events.gaussian(1.0)), "add_or_remove"),
+        (events.gaussian(30.0), "replace_one"),
+        (events.fixed_size(2000, 100, events.gaussian(2.0)), "replace_one"),
+        (events.poisson(1e-5, events.gaussian(5.0)), "add_or_remove"),  # delta alone covers it
+        (events.pure(0.1), "replace_one"),
+        (events.repeated(events.concentrated(1e-3), 3), "add_or_remove"),
+        (events.open_release(), "add_or_remove"),
+    ],
+)
+def test_epsilons_of_all_rounds(event, relation):
+    spent = epsilons(event, 40, 1e-4, relation=relation)
+    assert spent.shape == (40,)
+    assert np.all(spent[1:] >= spent[:-1])
+    for times in (1, 2, 11, 40):
+        alone = events.repeated(event, times)
+        expected = epsilon(alone, 1e-4, relation=relation, method="rdp")
+        assert spent[times - 1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_epsilons_bound_the_exact_account():
+    spent = epsilons(events.gaussian(2.0), 9, 1e-6, relation="replace_one")
+    # nine releases with noise 2 are one with noise 2/3, of sensitivity 2
+    assert 1e-6 > gaussian_delta(2 / 3, spent[-1], 2.0) > 1e-8
+
+
 def test_noise_multiplier_at_its_ends():
     def leaky(z):
         import dp_accounting as dpa
@@ -147,6 +176,10 @@ def test_bad_arguments():
         events.fixed_size(10, 11, event)
     with pytest.raises(ValueError, match="times must be"):
         events.repeated(event, 0)
+    with pytest.raises(ValueError, match="times must be"):
+        epsilons(event, 0, 1e-5, relation="replace_one")
+    with pytest.raises(ValueError, match="there is one by method='pld'"):
+        epsilons(events.poisson(0.1, event), 5, 1e-5, relation="replace_one")
 
 
 def test_importing_is_cheap():

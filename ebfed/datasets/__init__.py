@@ -1,0 +1,41 @@
+"""Data to learn from: elections and images, groups simulated from known populations, partitions.
+
+The loaders read what the package and its dependencies ship and need no network; the functions
+named ``fetch_...`` may ask for it. The simulators return plain arrays: the rows of all groups side
+by side, the group of each row, and the parameters that made them, so that an estimate can be
+compared with the truth. The partitions deal labelled rows to clients.
+"""
+
+from ebfed.datasets.counties import (
+    fetch_county_returns,
+    load_county_outcomes,
+    load_county_patterns,
+    tidy_county_returns,
+)
+from ebfed.datasets.groups import make_bernoulli_groups, make_gaussian_groups
+from ebfed.datasets.images import fetch_fashion_mnist, fetch_mnist, load_digits
+from ebfed.datasets.learning import AdditiveRegression, make_additive_regression
+from ebfed.datasets.partitions import (
+    choose_opted_out,
+    partition_classes,
+    partition_dirichlet,
+    partition_single_class,
+)
+
+__all__ = [
+    "AdditiveRegression",
+    "choose_opted_out",
+    "fetch_county_returns",
+    "fetch_fashion_mnist",
+    "fetch_mnist",
+    "load_county_outcomes",
+    "load_county_patterns",
+    "load_digits",
+    "make_additive_regression",
+    "make_bernoulli_groups",
+    "make_gaussian_groups",
+    "partition_classes",
+    "partition_dirichlet",
+    "partition_single_class",
+    "tidy_county_returns",
+]

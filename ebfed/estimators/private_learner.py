@@ -1,0 +1,388 @@
+"""Learning by gradients under client-level differential privacy: clip, sum, add noise, account.
+
+Each client's message is scaled down to a norm of at most C, and what is released is a sum with
+Gaussian noise of standard deviation z C, divided by the *expected* number of clients. If C follows
+a quantile of the norms, one bit of each client, whether it was below, is released in the same way.
+Both together are one Gaussian release, of multiplier z.
+
+*Who is trusted.* With ``trust="server"`` the server sees messages as they are and adds the noise;
+the promise is to everyone who sees what it publishes, the other clients among them, and is about a
+data set with or without one client. With ``trust="none"`` each client adds noise to its own
+message, and the promise holds for every message, against anyone; it is about any two data sets of
+one client. Sampling amplifies the former if clients join independently and nobody learns who did;
+the latter it does not.
+
+*What is public.* Numbers of clients and of rows, columns and classes.
+
+*Randomness.* A server's noise comes from NumPy's generator, seeded by the operating system where
+``random_state=None``. A seed that is known protects nobody, and the last digits of floats are not
+covered by the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.clients import Clients
+from ebfed.estimators.learner import NOISE, Learner, Named
+from ebfed.privacy import accountant, events
+from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+from ebfed.privacy.ledger import LOCAL
+from ebfed.streams import Stream
+
+__all__ = ["PrivateLearner", "Round", "Trust"]
+
+Trust = Literal["server", "none"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a private learner, as far as an account needs to know it.
+
+    Attributes
+    ----------
+    rate : float
+        Share of the clients that is invited.
+    clients : int
+        How many there are.
+    sampling : {"poisson", "fixed"}
+    trust : {"server", "none"}
+    """
+
+    rate: float
+    clients: int
+    sampling: str
+    trust: Trust
+
+    @property
+    def relation(self) -> accountant.Relation:
+        """Which inputs are neighbours."""
+        exchange = self.trust == "none" or (self.rate < 1 and self.sampling == "fixed")
+        return "replace_one" if exchange else "add_or_remove"
+
+    @property
+    def promise(self) -> str:
+        """Which inputs are neighbours, in words."""
+        if self.trust == "none":
+            return LOCAL
+        if self.relation == "replace_one":
+            return "one client exchanged for another"
+        return "one client more or less"
+
+    @property
+    def method(self) -> accountant.Method:
+        """How it is accounted: samples of a fixed size have no other account than this."""
+        fixed = self.sampling == "fixed" and self.rate < 1 and self.trust == "server"
+        return "rdp" if fixed else "pld"
+
+    def event(self, multiplier: float) -> events.Event:
+        """Describe the release."""
+        release = events.gaussian(multiplier)
+        if self.trust == "none" or self.rate == 1:
+            return release
+        if self.sampling == "poisson":
+            return events.poisson(self.rate, release)
+        return events.fixed_size(self.clients, self.expected, release)
+
+    @property
+    def expected(self) -> int:
+        """How many clients a round of a fixed size has."""
+        return max(1, round(self.rate * self.clients))
+
+    def epsilon(self, multiplier: float, rounds: int, delta: float) -> float:
+        """Epsilon of so many rounds."""
+        return _epsilon(self, multiplier, rounds, delta)
+
+    def multiplier(self, epsilon: float, rounds: int, delta: float) -> float:
+        """Noise multiplier with which so many rounds are worth epsilon."""
+        return _multiplier(self, epsilon, rounds, delta)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
+    if multiplier == 0:
+        return math.inf
+    event = events.repeated(round_.event(multiplier), rounds)
+    settings: Any = {"relation": round_.relation, "method": round_.method}
+    return accountant.epsilon(event, delta, interval=1e-3 if rounds < 1000 else 1e-4, **settings)
+
+
+@lru_cache(maxsize=256)
+def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
+    return accountant.noise_multiplier(
+        lambda z: events.repeated(round_.event(z), rounds),
+        epsilon,
+        delta,
+        relation=round_.relation,
+        method=round_.method,
+        interval=1e-3 if rounds < 1000 else 1e-4,
+    )
+
+
+@dataclass(eq=False, repr=False)
+class PrivateLearner(Learner):
+    """A learner whose clients' messages are protected.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        Budget of the whole fit: the noise is chosen to keep it.
+    delta : float
+    noise_multiplier : float, optional
+        z, in place of a budget: the ledger says what it is worth. 0 for no noise and no promise.
+    clip : float
+        C, the largest norm of a message; what it begins with, if it follows a quantile.
+    clip_quantile : float, optional
+        kappa, the share of messages that should be below C.
+    clip_step : float
+        eta_b, how fast C follows, in logarithms.
+    bit_noise : float, optional
+        Standard deviation of the noise in the sum of bits that say who is below C; a twentieth of
+        the expected number of clients if None.
+    trust : {"server", "none"}
+        Whether the server adds the noise, or each client does.
+
+    References
+    ----------
+    McMahan, Ramage, Talwar and Zhang (2018), Learning differentially private recurrent language
+    models. Andrew, Thakkar, McMahan and Ramaswamy (2021), Differentially private learning with
+    adaptive clipping, Algorithm 1.
+    """
+
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    epsilon: float | None = None
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    clip: float = 1.0
+    clip_quantile: float | None = None
+    clip_step: float = 0.2
+    bit_noise: float | None = None
+    trust: Trust = "server"
+
+    # What is promised -------------------------------------------------------------------------
+
+    def _settings(self) -> list[str]:
+        return [*super()._settings(), "clip", "clip_step"]
+
+    def _check(self) -> None:
+        super()._check()
+        check_delta(self.delta)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                "either epsilon or noise_multiplier must be given, such as epsilon=1.0; "
+                f"{self.epsilon!r} and {self.noise_multiplier!r} came."
+            )
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+        elif self.noise_multiplier != 0:
+            check_positive("noise_multiplier", self.noise_multiplier)
+        if self.clip_quantile is not None and not 0 < self.clip_quantile < 1:
+            raise ValueError(f"clip_quantile must be in (0, 1); {self.clip_quantile!r} came.")
+        if self.bit_noise is not None:
+            check_positive("bit_noise", self.bit_noise)
+        if self.trust not in get_args(Trust):
+            raise ValueError(f"trust must be one of {get_args(Trust)}; {self.trust!r} came.")
+
+    def _round(self, m: int) -> Round:
+        return Round(float(self.sample_rate), m, self.sampling, self.trust)
+
+    def _multiplier(self, m: int, rounds: int | None = None) -> float:
+        """Noise multiplier of all that a client sends in a round."""
+        if self.noise_multiplier is not None:
+            return float(self.noise_multiplier)
+        assert self.epsilon is not None
+        return self._round(m).multiplier(self.epsilon, self.n_rounds, self.delta)
+
+    def _split(self, m: int) -> tuple[float, float]:
+        """Noise multiplier of the changes, and standard deviation of the noise of bits."""
+        z = self._multiplier(m)
+        if self.clip_quantile is None or z == 0:
+            return z, 0.0
+        local = self.trust == "none"
+        default = 2 * z if local else max(1.0, self.sample_rate * m) / 20
+        noise = default if self.bit_noise is None else self.bit_noise
+        if noise <= z / 2:
+            if self.bit_noise is not None:
+                events.split_multiplier(z, [2 * noise])  # says why not
+            noise = 2 * z
+        return events.split_multiplier(z, [2 * noise]), noise
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def _limits(self, sent: dict) -> dict[str, float]:
+        """Largest norm of each part of a message."""
+        return dict.fromkeys(sent["shared"], sent["clip"])
+
+    def _remember(self, sent: dict, memory: dict, m: int) -> dict:
+        memory = super()._remember(sent, memory, m)
+        for name, kind in (("clipped", bool), ("answered", np.int64)):
+            value = memory.get(name, np.zeros(m, kind))
+            memory = memory | {name: value if value.flags.writeable else value.copy()}
+        return memory
+
+    def _protect(
+        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
+    ) -> dict[str, NDArray]:
+        """Clip, say whether that was needed, and add noise where nobody is trusted."""
+        message: dict[str, NDArray] = {}
+        limits = self._limits(sent)
+        for name, change in changes.items():
+            message[name], norm = shorten(change, limits[name])
+            memory["clipped"][members] |= norm > limits[name]
+            if self.clip_quantile is not None:
+                message["bit"] = (norm <= limits[name]).astype(np.float64)[:, None] - 0.5
+        memory["answered"][members] += 1
+        if self.trust == "none":
+            z, noise = self._split(sent["m"])
+            scales = {name: z * limit for name, limit in limits.items()} | {"bit": noise}
+            for name, values in message.items():
+                message[name] = self._disturb(values, scales[name], memory, members, rng)
+        return message
+
+    def _disturb(
+        self, values: NDArray, scale: float, memory: dict, members: NDArray, rng: Any
+    ) -> NDArray[np.float64]:
+        """Add the noise that each client draws for itself."""
+        if scale == 0:
+            return values
+        if isinstance(rng, Stream):  # everyone draws, so that each draws from a range of its own
+            return values + scale * rng.normals(len(memory["turn"]), values.shape[1])[members]
+        from ebfed.channels.secure import gaussian
+
+        noisy = [gaussian(value, scale) for value in values.ravel().tolist()]
+        return np.array(noisy).reshape(values.shape)
+
+    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
+        bit = {} if self.clip_quantile is None else {"bit": (c, 1)}
+        return super()._message_shapes(sent, c) | bit
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round."""
+        state = super().start(facts, key) | {"clip": float(self.clip)}
+        self._split(len(facts["n"]))  # solves for the noise, or says why not
+        return state | {"answered": np.zeros(len(facts["n"]), np.int64)}
+
+    def broadcast(self, state: dict) -> dict:
+        """Return the shared parameters, which round it is, and the norm to clip to."""
+        return super().broadcast(state) | {"clip": state["clip"], "m": len(state["n"])}
+
+    def update(self, state: dict, messages: dict) -> dict:
+        """Move the shared parameters."""
+        answered = state["answered"] + (state["turn"] == 0)
+        return super().update(state | {"answered": answered}, messages)
+
+    def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
+        """Average with noise; divided by how many clients were expected, which is public."""
+        m, rng = len(state["n"]), self._draw(state, NOISE)
+        z, noise = self._split(m) if self.trust == "server" else (0.0, 0.0)
+        expected = self._denominator(state["n"])
+        limits = self._limits(self.broadcast(state))
+        average = {
+            name: self._noisy_sum(messages[name], z * limits[name], rng) / expected
+            for name in state["shared"]
+        }
+        if self.clip_quantile is None:
+            return average, state
+        bits = float(self._noisy_sum(messages["bit"], noise, rng)[0]) / expected
+        return average, state | {"clip": self._follow(state["clip"], bits)}
+
+    @staticmethod
+    def _noisy_sum(values: NDArray, scale: float, rng: np.random.Generator) -> NDArray:
+        return values.sum(axis=0) + scale * rng.standard_normal(values.shape[1])
+
+    def _follow(self, clip: float, bits: float) -> float:
+        """Move C towards the quantile: `bits` is the share below it, less a half."""
+        assert self.clip_quantile is not None
+        return clip * math.exp(-self.clip_step * (bits + 0.5 - self.clip_quantile))
+
+    def _note(self, state: dict) -> dict[str, float]:
+        return super()._note(state) | {"clip": state["clip"]}
+
+    # Accounts ---------------------------------------------------------------------------------
+
+    def _released(
+        self, sent: dict, memory: dict, clients: Clients, rounds: int
+    ) -> list[dict[str, Any]]:
+        return [self._row("all clients", sent, memory, np.arange(len(clients)), rounds)]
+
+    def _row(
+        self, who: str, sent: dict, memory: dict, members: NDArray, rounds: int
+    ) -> dict[str, Any]:
+        """Describe what these clients released in so many rounds."""
+        round_ = self._round(sent["m"])
+        z = self._multiplier(sent["m"])
+        times = rounds
+        if round_.trust == "none" and rounds == sent["round"]:
+            times = self._most_answers(sent, memory, members)
+        epsilon = round_.epsilon(z, times, self.delta) if times else 0.0
+        size = sum(len(value) for value in sent["shared"].values())
+        size += self.clip_quantile is not None
+        private = math.isfinite(epsilon)
+        by = "the server" if round_.trust == "server" else "each client"
+        sample = "everyone" if round_.rate == 1 else f"{round_.sampling} samples, q={round_.rate:g}"
+        public = "numbers of clients and rows, columns and classes are public"
+        trust = "the server is trusted" if round_.trust == "server" else "nobody need be trusted"
+        return {
+            "who": who,
+            "what": f"clipped changes, Gaussian noise z={z:.4g} added by {by}, {sample}",
+            "clients": len(members),
+            "times": times,
+            "epsilon": epsilon,
+            "delta": self.delta if private and times else 0.0,
+            "relation": round_.promise if private else "none",
+            "assumptions": f"{trust if private else 'the server is trusted'}; {public}",
+            "bits": 64.0 * size * round_.rate * len(members) * rounds,
+            "clipped": int(memory["clipped"][members].sum()) if "clipped" in memory else math.nan,
+        }
+
+    def _most_answers(self, sent: dict, memory: dict, members: NDArray) -> int:
+        """How often a client was heard at most, where each message has its price."""
+        answered = memory.get("answered", np.zeros(0, np.int64))
+        return int(answered[members].max(initial=0)) if len(answered) else sent["round"]
+
+    def _history_rows(self) -> list[dict]:
+        """Rows of the history, with the epsilon that was spent until then."""
+        rows = super()._history_rows()
+        z, round_ = self._multiplier(self._n_clients), self._round(self._n_clients)
+        if not rows or z == 0:
+            return rows
+        event = round_.event(z)
+        spent = accountant.epsilons(event, len(rows), self.delta, relation=round_.relation)
+        spent = np.minimum(spent, round_.epsilon(z, len(rows), self.delta))
+        return [row | {"epsilon": float(epsilon)} for row, epsilon in zip(rows, spent, strict=True)]
+
+
+def shorten(change: NDArray, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scale vectors down to a norm; what is not finite becomes zero.
+
+    Parameters
+    ----------
+    change : ndarray of shape (c, size)
+    limit : float
+
+    Returns
+    -------
+    shortened : ndarray of shape (c, size)
+    norm : ndarray of shape (c,)
+        Before; infinite where it was not finite.
+
+    Examples
+    --------
+    >>> shorten(np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]]), 1.0)
+    (array([[0.6, 0.8],
+           [0.3, 0.4],
+           [0. , 0. ]]), array([5. , 0.5, inf]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = np.sqrt(np.einsum("ij,ij->i", change, change))
+        norm = np.where(np.isfinite(norm), norm, np.inf)
+        short = change * np.minimum(1.0, limit / np.maximum(norm, limit))[:, None]
+    return np.where(np.isfinite(norm)[:, None], short, 0.0), norm

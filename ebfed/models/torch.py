@@ -1,0 +1,278 @@
+"""Any PyTorch module as the model of a client.
+
+Many small modules at once are one batched call (`torch.func.vmap`). Convolutions are the
+exception: batched over parameters they become grouped convolutions, which are slow on a CPU, so
+that clients take turns there; recurrent layers cannot be batched at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.models.base import Model, Named
+from ebfed.privacy.calibration import check_count
+
+__all__ = ["Torch", "lenet"]
+
+
+class Torch(Model):
+    """A module of PyTorch (extra ``torch``), with parameters for each client.
+
+    The module computes in the precision of its own parameters, as a rule 32 bits. Its parameters
+    are what clients train, except those that do not require gradients: they and the buffers stay
+    as they are in the module. The module itself is never changed.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Turns rows into one output for each class, or into one number. It must treat rows one by
+        one and the same every time: no batch normalization and no dropout in training mode.
+    input_shape : tuple of int, optional
+        How the features of a row are laid out, such as (1, 28, 28) for an image; by default as
+        they come, (n_features,).
+    classifies : bool
+        Whether outputs are logits of classes, rather than a number.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+    ValueError
+        If the module cannot be used, when it is bound to data of a given shape.
+
+    Examples
+    --------
+    >>> digits = Torch(lenet(), input_shape=(1, 28, 28))  # doctest: +SKIP
+    >>> digits.bind(n_features=784, n_outputs=10).size  # doctest: +SKIP
+    44426
+    """
+
+    def __init__(
+        self, module: Any, input_shape: tuple[int, ...] | None = None, classifies: bool = True
+    ):
+        _import_torch()
+        self.module = module
+        self.input_shape = input_shape
+        self.classifies = classifies
+
+    def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each block of parameters, and refuse modules that cannot be used."""
+        torch = _import_torch()
+        if not isinstance(self.module, torch.nn.Module):
+            raise ValueError(
+                f"module must be a torch.nn.Module, such as lenet(); {self.module!r} came."
+            )
+        trained = _trained(self.module)
+        if not trained:
+            raise ValueError("module must have parameters that require gradients; it has none.")
+        self._try_out(n_features, n_outputs)
+        return {name: tuple(value.shape) for name, value in trained.items()}
+
+    def start(self, parameters: Named, rng: np.random.Generator) -> None:
+        """Draw values as the layers of the module do; what no layer draws is as in the module."""
+        torch = _import_torch()
+        module = copy.deepcopy(self.module)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))
+            for layer in module.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+        for name, value in _trained(module).items():
+            _write(parameters[name], value.detach()[None])
+
+    def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
+        """Compute outputs."""
+        dtype = self._dtype()
+        rows = _tensor(X, dtype).reshape(*X.shape[:2], *self._layout(X.shape[2]))
+        # Parameters that clients have in common have a gradient for each all the same.
+        values = {
+            name: _tensor(block, dtype).expand(len(X), *block.shape[1:])
+            for name, block in parameters.items()
+        }
+        outputs, tape = (_in_turn if _takes_turns(self.module) else _at_once)(
+            self.module, values, rows
+        )
+        return outputs.double().numpy(), tape
+
+    def backward(
+        self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
+    ) -> None:
+        """Turn slopes in the outputs into slopes in the parameters."""
+        for name, gradient in tape(_tensor(slope, self._dtype())).items():
+            _write(out[name], gradient)
+
+    def _dtype(self) -> Any:
+        """Precision of the module."""
+        return next(self.module.parameters()).dtype
+
+    def _layout(self, n_features: int) -> tuple[int, ...]:
+        """Shape of a row."""
+        if self.input_shape is None:
+            return (n_features,)
+        try:
+            layout = tuple(self.input_shape)
+        except TypeError as error:
+            raise ValueError(
+                f"input_shape must be a tuple, such as (1, 28, 28); {self.input_shape!r} came."
+            ) from error
+        if math.prod(check_count("input_shape", size) for size in layout) != n_features:
+            raise ValueError(
+                f"input_shape {layout} holds {math.prod(layout)} numbers, but rows have "
+                f"{n_features} features."
+            )
+        return layout
+
+    def _try_out(self, n_features: int, n_outputs: int) -> None:
+        """Refuse a module that gives other outputs than it should, for three rows of noise."""
+        torch = _import_torch()
+        module = copy.deepcopy(self.module)
+        before = {name: value.clone() for name, value in module.named_buffers()}
+        layout, dtype = self._layout(n_features), self._dtype()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            rows = torch.rand(3, *layout, generator=torch.Generator().manual_seed(0)).to(dtype)
+            state = torch.random.get_rng_state()
+            try:
+                outputs = module(rows)
+                fewer = module(rows[:2])
+            except Exception as error:
+                raise ValueError(
+                    f"module does not take rows laid out as {layout} (input_shape says how, such "
+                    f"as (1, 28, 28)): {error}"
+                ) from error
+            random = not torch.equal(state, torch.random.get_rng_state())
+        shape = tuple(getattr(outputs, "shape", ()))
+        if shape != (3, n_outputs):
+            what = "one for each class" if self.classifies else "the number that is predicted"
+            raise ValueError(
+                f"module must turn 3 rows into outputs of shape {(3, n_outputs)}, {what}; outputs "
+                f"of shape {shape} came."
+            )
+        if random:
+            raise ValueError(
+                "module must give the same outputs every time, but it draws random numbers; leave "
+                "dropout out, or call module.eval() first."
+            )
+        for name, value in module.named_buffers():
+            if not torch.equal(before[name], value):
+                raise ValueError(
+                    f"module must not change when it is called, but its buffer {name!r} does; use "
+                    "GroupNorm or LayerNorm in place of BatchNorm, or call module.eval() first."
+                )
+        if not torch.allclose(outputs[:2], fewer, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise ValueError(
+                "module must treat rows one by one, but outputs of a row depend on the rows beside "
+                "it; use GroupNorm or LayerNorm in place of BatchNorm."
+            )
+
+
+def lenet(n_outputs: int = 10) -> Any:
+    """Make the convolutional network of images of 28 x 28 pixels.
+
+    Two convolutions of 5 x 5 with 6 and 16 filters, a rectifier and a maximum over 2 x 2 after
+    each, then fully connected layers of 256 x 120, 120 x 84 and 84 x `n_outputs`.
+
+    Parameters
+    ----------
+    n_outputs : int
+        How many classes.
+
+    Returns
+    -------
+    torch.nn.Module
+        From rows of shape (n, 1, 28, 28) to logits of shape (n, n_outputs).
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+
+    References
+    ----------
+    LeCun, Bottou, Bengio and Haffner (1998), Gradient-based learning applied to document
+    recognition; in these sizes, Ozkara, Girgis, Data and Diggavi (2023), A statistical framework
+    for personalized federated learning and estimation, Appendix K.
+
+    Examples
+    --------
+    >>> sum(block.numel() for block in lenet().parameters())  # doctest: +SKIP
+    44426
+    """
+    nn = _import_torch().nn
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
+        nn.Linear(84, check_count("n_outputs", n_outputs)),
+    )
+
+
+def _import_torch() -> Any:
+    """Import PyTorch, or say how to get it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError('models of PyTorch need it: pip install "ebfed[torch]"') from error
+    return torch
+
+
+def _trained(module: Any) -> dict[str, Any]:
+    """Parameters that require gradients, by name."""
+    return {name: value for name, value in module.named_parameters() if value.requires_grad}
+
+
+def _takes_turns(module: Any) -> bool:
+    """Whether a layer is slow when batched over clients, or cannot be."""
+    nn = _import_torch().nn
+    slow = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
+    return any(isinstance(layer, slow) for layer in module.modules())
+
+
+def _at_once(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
+    """Outputs of all clients in one call, and what turns slopes in them into gradients."""
+    torch = _import_torch()
+
+    def outputs_of(values: dict) -> Any:
+        return torch.func.vmap(
+            lambda own, rows: torch.func.functional_call(module, own, (rows,))
+        )(values, rows)
+
+    outputs, back = torch.func.vjp(outputs_of, values)
+    return outputs, lambda slope: back(slope)[0]
+
+
+def _in_turn(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
+    """Return the same, one client after the other."""
+    torch = _import_torch()
+    clients = []
+    with torch.enable_grad():
+        for i, own_rows in enumerate(rows):
+            own = {name: value[i].requires_grad_() for name, value in values.items()}
+            clients.append((torch.func.functional_call(module, own, (own_rows,)), own))
+
+    def back(slope: Any) -> dict:
+        gradients = [
+            torch.autograd.grad(
+                outputs, list(own.values()), own_slope, retain_graph=True, materialize_grads=True
+            )
+            for (outputs, own), own_slope in zip(clients, slope, strict=True)
+        ]
+        columns = map(torch.stack, zip(*gradients, strict=True))
+        return dict(zip(values, columns, strict=True))
+
+    return torch.stack([outputs.detach() for outputs, _ in clients]), back
+
+
+def _tensor(array: ArrayLike, dtype: Any) -> Any:
+    """Copy an array, which may be read-only, into a tensor."""
+    return _import_torch().tensor(np.ascontiguousarray(array), dtype=dtype)
+
+
+def _write(out: NDArray, value: Any) -> None:
+    """Copy a tensor into an array, which may be part of a larger one."""
+    _import_torch().from_numpy(out).copy_(value)

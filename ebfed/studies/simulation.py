@@ -7,8 +7,10 @@ do not depend on how runs are spread over processes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,6 +95,7 @@ def replicate(
     n_jobs: int,
     progress: bool | None,
     label: str,
+    keep: str | Path | None = None,
 ) -> pd.DataFrame:
     """Run a task `reps` times in each cell.
 
@@ -109,6 +112,9 @@ def replicate(
         Whether to show a progress bar on stderr; None: if that is a terminal.
     label : str
         What the bar says.
+    keep : path, optional
+        A folder that holds the rows of every run that is finished, so that a study that was
+        interrupted goes on where it was.
 
     Returns
     -------
@@ -129,7 +135,7 @@ def replicate(
         raise ValueError(f"seed must not be negative; {seed} came.")
     places = [(cell, run) for run in range(reps) for cell in cells]
     results: Iterable[list[dict[str, Any]]] = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(task)(seed=(seed, run), **cell) for cell, run in places
+        delayed(_once)(task, (seed, run), cell, keep, label) for cell, run in places
     )
     disable = None if progress is None else not progress
     bar = tqdm(results, label, total=len(places), leave=False, disable=disable)
@@ -140,6 +146,31 @@ def replicate(
             for row in rows
         ]
     )
+
+
+def _once(
+    task: Callable[..., list[dict[str, Any]]],
+    seed: tuple[int, int],
+    cell: Mapping[str, Any],
+    keep: str | Path | None,
+    label: str,
+) -> list[dict[str, Any]]:
+    """Run a task, unless its rows are kept; keep them."""
+    if keep is None:
+        return task(seed=seed, **cell)
+    from ebfed import __version__
+
+    name = json.dumps([label, __version__, seed, {key: str(x) for key, x in cell.items()}])
+    folder = Path(keep) / "cells"
+    path = folder / f"{label}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    rows = task(seed=seed, **cell)
+    folder.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(json.dumps(rows, default=float), encoding="utf-8")
+    os.replace(new, path)
+    return rows
 
 
 def average(runs: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:

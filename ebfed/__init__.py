@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         FedMutual,
         FeO2,
         GaussianEB,
+        JointDPSGD,
         LinearEB,
         LocalOnly,
         LogisticEB,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "JointDPSGD": "ebfed.estimators",
     "QuPeD": "ebfed.estimators",
     "PerFedAvg": "ebfed.estimators",
     "PPSGD": "ebfed.estimators",
@@ -106,6 +108,7 @@ __all__ = [
     "GaussianEB",
     "Guess",
     "IdentificationWarning",
+    "JointDPSGD",
     "LinearEB",
     "LocalOnly",
     "LogisticEB",

@@ -130,7 +130,12 @@ def study(
         int | None, typer.Option(metavar="NUMBER", help="Of all random numbers; 0 if not given.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write tables and figures to this directory.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write tables and figures to this directory; a study that was interrupted goes on "
+            "from what is there.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print nothing but JSON.")] = False,
 ) -> None:
@@ -155,7 +160,7 @@ def study(
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         module = importlib.import_module(f"ebfed.studies.{name.replace('-', '_')}")
-        results = module.run(reps, 0 if seed is None else seed, quick=quick)
+        results = module.run(reps, 0 if seed is None else seed, quick=quick, keep=out)
         typer.echo(json_format.dumps(results.to_dict(), indent=2) if json else results.to_text())
         if out is not None:
             for path in results.save(out):

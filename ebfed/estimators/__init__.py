@@ -12,6 +12,7 @@ from ebfed.estimators.fed_avg import FedAvg
 from ebfed.estimators.fed_mutual import FedMutual
 from ebfed.estimators.feo2 import FeO2
 from ebfed.estimators.gaussian import GaussianEB, posterior_from
+from ebfed.estimators.joint_dp import JointDPSGD
 from ebfed.estimators.learner import Learner
 from ebfed.estimators.linear import LinearEB
 from ebfed.estimators.linear_posterior import CoefficientPosterior
@@ -40,6 +41,7 @@ __all__ = [
     "FedAvg",
     "FedMutual",
     "GaussianEB",
+    "JointDPSGD",
     "Learner",
     "LinearEB",
     "LocalOnly",

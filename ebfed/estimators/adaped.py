@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.clients import Clients
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 from ebfed.models import Batch, Model, Predictor
 
@@ -17,7 +18,7 @@ __all__ = ["AdaPeD"]
 
 
 @dataclass(eq=False, repr=False)
-class AdaPeD(Learner):
+class AdaPeD(LocalTraining):
     r"""Adaptive personalisation via distillation.
 
     Client i has a loss

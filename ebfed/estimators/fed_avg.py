@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
 __all__ = ["FedAvg"]
 
 
 @dataclass(eq=False, repr=False)
-class FedAvg(Learner):
+class FedAvg(LocalTraining):
     r"""Federated averaging: clients make a few steps from the shared parameters.
 
     .. math:: w \leftarrow w + \frac{1}{|K|} \sum_{i \in K} (\theta_i - w), \qquad

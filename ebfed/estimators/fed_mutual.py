@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
 __all__ = ["FedMutual"]
 
 
 @dataclass(eq=False, repr=False)
-class FedMutual(Learner):
+class FedMutual(LocalTraining):
     r"""Federated mutual learning.
 
     Client i trains its own theta_i and its copy w_i of the shared parameters together, each on its

@@ -2,15 +2,14 @@
 
 In each round the server invites clients, tells them the *shared* parameters, and moves these by an
 average of what the clients send back. A client trains on its own rows, and keeps its *own*
-parameters to itself. A method says what both are (`_share`, `_own`), what a client does in a round
-(`_train`, a few lines that read like its algorithm box, for many clients at once), and what its
-personal predictor is in the end (`_personal`). The rest is here.
+parameters to itself. A method says what both are (`_share`, `_own`), what clients do in a round
+(`_work`), and what their personal predictors are in the end (`_predictors`). The rest is here.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
@@ -21,9 +20,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ebfed.clients import Clients
 from ebfed.engines import Engine
-from ebfed.estimators.minibatches import CELLS, Minibatches, deal
+from ebfed.estimators.minibatches import CELLS, deal
 from ebfed.estimators.supervised import SupervisedEstimator
-from ebfed.models import Batch, Model, Predictor, Softmax
+from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.tabular import Style, Table
@@ -75,12 +74,6 @@ class Learner(SupervisedEstimator):
         T, how often the server hears from clients.
     learning_rate : float
         eta, of the steps that clients make.
-    local_steps : int
-        tau, how many steps a client makes in a round.
-    batch_size : int, optional
-        Rows of each step, drawn without replacement until all were seen; all rows if None.
-    shuffle : bool
-        False: rows are taken in the order they came in, on and on from round to round.
     decay : float
         By which learning rates are multiplied after each round.
     weight_decay : float
@@ -125,9 +118,6 @@ class Learner(SupervisedEstimator):
     _: KW_ONLY
     n_rounds: int = 100
     learning_rate: float = 0.1
-    local_steps: int = 1
-    batch_size: int | None = None
-    shuffle: bool = True
     decay: float = 1.0
     weight_decay: float = 0.0
     sample_rate: float = 1.0
@@ -138,8 +128,6 @@ class Learner(SupervisedEstimator):
     verbose: int = 0
     random_state: Any = None
 
-    # Whether losses of a client are sums over its rows, rather than means.
-    _total: ClassVar[bool] = False
     # What the ledger says clients send.
     TOLD: ClassVar[str] = "changes of the shared parameters, as they are"
 
@@ -154,33 +142,8 @@ class Learner(SupervisedEstimator):
         return {}
 
     @abstractmethod
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        """Let c clients work for a round.
-
-        Parameters
-        ----------
-        shared : dict of ndarrays of shape (1, size)
-        own : dict of ndarrays of shape (c, size)
-        rows : Minibatches
-            One batch for each local step.
-        now : Now
-
-        Returns
-        -------
-        changes : dict of ndarrays of shape (c, size)
-            By which the client would move shared parameters.
-        own : dict of ndarrays of shape (c, size)
-        """
-
-    def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        """Parameters of the personal predictor of c clients in the end, shape (c, p)."""
-        return own["theta"]
-
-    def _last_steps(self) -> int:
-        """How many batches `_personal` is given."""
-        return self.local_steps
+    def _predictors(self, sent: dict, memory: dict, clients: Clients) -> NDArray[np.float64]:
+        """Parameters of the personal predictor of each client in the end, shape (m, p)."""
 
     def _stranger(self, shared: Named) -> NDArray[np.float64]:
         """Parameters of a client of which nothing is known, shape (p,)."""
@@ -200,10 +163,7 @@ class Learner(SupervisedEstimator):
 
     def _check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
-        for name in ("n_rounds", "local_steps"):
-            check_count(name, getattr(self, name))
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
+        check_count("n_rounds", self.n_rounds)
         for name in self._settings():
             check_positive(name, getattr(self, name))
         if not 0 <= self.weight_decay < np.inf:
@@ -222,6 +182,10 @@ class Learner(SupervisedEstimator):
         if not isinstance(model, Model):
             raise TypeError(f"model must be an ebfed.models.Model; {model!r} came.")
         return model
+
+    def _codes(self, sent: dict) -> Callable[[NDArray], NDArray]:
+        """Return what turns responses into what losses know: numbers of classes."""
+        return np.asarray if self._numeric else lambda y: np.searchsorted(sent["classes"], y)
 
     def _predictor(self, facts: dict, model: Model | None = None) -> Predictor:
         """Return the predictor for such columns and classes."""
@@ -290,55 +254,27 @@ class Learner(SupervisedEstimator):
         changes = self._work(sent, memory, clients, members, rng)
         return self._protect(changes, sent, memory, members, rng), memory
 
+    @abstractmethod
     def _work(
         self, sent: dict, memory: dict, clients: Clients, members: NDArray[np.int64], rng: Any
     ) -> Named:
-        """Train members, write down what they keep, and return what they would change."""
-        now = self._now(sent)
-        shared = {name: value[None] for name, value in sent["shared"].items()}
-        changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
-        done = self.local_steps * (sent["round"] - sent["began"])
-        for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
-            who = members[places]
-            own = {name: memory[name][who] for name in sent["own"]}
-            change, own = self._train(shared, own, rows, now)
-            for name, value in change.items():
-                changes[name][places] = value
-            for name, value in own.items():
-                memory[name][who] = value
-            if sent["record"] >= 0:
-                memory["loss"][who, sent["record"]] = rows.loss
-                memory["score"][who, sent["record"]] = rows.score
-        return changes
+        """Let members of a block work for a round, and write down what they keep.
 
-    def _deal(
-        self, sent: dict, clients: Clients, members: NDArray, rng: Any, steps: int, skip: int = 0
-    ) -> Iterator[tuple[NDArray[np.int64], Minibatches]]:
-        """Cut clients into sets that are computed together, with batches for so many steps."""
-        return deal(
-            clients,
-            members,
-            rng,
-            encode=lambda y: y if self._numeric else np.searchsorted(sent["classes"], y),
-            n_parameters=self._predictor(sent).size,
-            batch_size=self.batch_size,
-            steps=steps,
-            shuffle=self.shuffle,
-            skip=skip,
-            total=self._total,
-        )
+        Parameters
+        ----------
+        sent, memory, clients, rng
+            As in `local`.
+        members : ndarray of positions of the clients that work
+
+        Returns
+        -------
+        changes : dict of ndarrays of shape (len(members), size)
+            By which each would move shared parameters.
+        """
 
     def _now(self, sent: dict) -> Now:
         """Return what a round is like."""
         return Now(self._predictor(sent), self.decay ** sent["round"], sent["expected"])
-
-    def _slope(
-        self, theta: NDArray, batch: Batch, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        """Gradient of the loss of a batch, and of the decay of weights, shape (c, p)."""
-        slope = now.net.gradient(theta, batch)
-        rows.note(slope.loss, slope.score)
-        return slope.gradient + self.weight_decay * theta if self.weight_decay else slope.gradient
 
     def _remember(self, sent: dict, memory: dict, m: int) -> dict:
         """Return what clients keep, ready to be written into."""
@@ -382,13 +318,7 @@ class Learner(SupervisedEstimator):
         self._take(sent)
         self._elsewhere = False
         self.clients_, self._memory = clients, memory
-        self.parameters_ = np.empty((len(clients), self._net.size))
-        shared = {name: value[None] for name, value in sent["shared"].items()}
-        everyone = np.arange(len(clients))
-        now = self._now(sent)
-        for who, rows in self._deal(sent, clients, everyone, None, self._last_steps()):
-            own = {name: memory[name][who] for name in sent["own"]}
-            self.parameters_[who] = self._personal(shared, own, rows, now)
+        self.parameters_ = self._predictors(sent, memory, clients)
         self._ledger = self._released(sent, memory, clients, sent["round"])
         return self
 

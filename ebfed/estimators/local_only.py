@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.clients import Clients
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 from ebfed.privacy import ledger
 
@@ -17,7 +18,7 @@ __all__ = ["LocalOnly"]
 
 
 @dataclass(eq=False, repr=False)
-class LocalOnly(Learner):
+class LocalOnly(LocalTraining):
     r"""Each client's own predictor, from nothing but its own rows.
 
     .. math:: \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i)

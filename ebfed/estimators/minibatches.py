@@ -18,7 +18,7 @@ from ebfed.clients import Clients
 from ebfed.models import Batch
 from ebfed.streams import Stream
 
-__all__ = ["Minibatches", "deal", "width_of"]
+__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "width_of"]
 
 # Draws that each client may take in a round: more rows than that are not shuffled as a whole.
 STRIDE = 2**32
@@ -148,7 +148,7 @@ def deal(
     n, d = clients.n[members], clients.X.shape[1]
     width = width_of(n)
     many = np.zeros(len(n), bool) if batch_size is None else n > batch_size
-    source = _Source(rng) if shuffle and batch_size is not None else None
+    source = Uniforms(rng) if shuffle and batch_size is not None else None
     for each, choose in np.unique(np.column_stack([width, many]), axis=0).tolist():
         places = np.flatnonzero((width == each) & (many == choose))
         size = batch_size if choose else None
@@ -160,7 +160,7 @@ def deal(
             yield part, Minibatches(clients, members[part], order, encode, size, steps, total)
 
 
-class _Source:
+class Uniforms:
     """Uniforms of clients, each from a range of its own."""
 
     def __init__(self, rng: Any):
@@ -169,6 +169,7 @@ class _Source:
         self._own = np.random.default_rng()
 
     def draw(self, member: int, count: int) -> NDArray[np.float64]:
+        """Draw the next uniforms of a client; each client may draw once."""
         if self._known:  # the same for all, so that it does not matter where they are
             return np.random.default_rng(count).random(count)
         if self._words is None:
@@ -180,7 +181,7 @@ class _Source:
 
 
 def _order(
-    n: NDArray[np.int64], width: int, members: NDArray, source: _Source | None, skipped: int
+    n: NDArray[np.int64], width: int, members: NDArray, source: Uniforms | None, skipped: int
 ) -> NDArray[np.int64]:
     """Order of each client's rows, -1 beyond its last, shape (c, width)."""
     order = np.arange(width)[None, :].repeat(len(n), axis=0)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
 __all__ = ["PerFedAvg"]
 
 
 @dataclass(eq=False, repr=False)
-class PerFedAvg(Learner):
+class PerFedAvg(LocalTraining):
     r"""Shared parameters whose loss is small after each client has made one step of its own.
 
     .. math:: w_i \leftarrow w_i - \eta\, (I - \alpha \nabla^2 f_i(w_i))\,

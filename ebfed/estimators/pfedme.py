@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 from ebfed.models import Batch
 from ebfed.privacy.calibration import check_count
@@ -16,7 +17,7 @@ __all__ = ["PFedMe"]
 
 
 @dataclass(eq=False, repr=False)
-class PFedMe(Learner):
+class PFedMe(LocalTraining):
     r"""Own parameters minimise the client's loss near its copy of the shared ones.
 
     .. math:: \tilde\theta_i(w_i) \approx \arg\min_\theta f_i(\theta)

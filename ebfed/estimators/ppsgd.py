@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 from ebfed.estimators.private_learner import PrivateLearner
 
@@ -18,7 +19,7 @@ Objective = Literal["clients", "rows"]
 
 
 @dataclass(eq=False, repr=False)
-class PPSGD(PrivateLearner):
+class PPSGD(PrivateLearner, LocalTraining):
     r"""Personalized private SGD on an additive model: client i predicts by w + theta_i.
 
     .. math:: \theta_i \leftarrow \theta_i - \frac{\eta}{Q}\, g_i, \qquad

@@ -337,11 +337,14 @@ class PrivateLearner(Learner):
             "times": times,
             "epsilon": epsilon,
             "delta": self.delta if private and times else 0.0,
-            "relation": round_.promise if private else "none",
+            "relation": self._promise(sent["m"]) if private else "none",
             "assumptions": f"{trust if private else 'the server is trusted'}; {public}",
             "bits": 64.0 * size * round_.rate * len(members) * rounds,
             "clipped": int(memory["clipped"][members].sum()) if "clipped" in memory else math.nan,
         }
+
+    def _promise(self, m: int) -> str:
+        return self._round(m).promise
 
     def _most_answers(self, sent: dict, memory: dict, members: NDArray) -> int:
         """How often a client was heard at most, where each message has its price."""

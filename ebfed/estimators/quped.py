@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.estimators.learner import Learner, Named, Now
+from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
 __all__ = ["QuPeD"]
 
 
 @dataclass(eq=False, repr=False)
-class QuPeD(Learner):
+class QuPeD(LocalTraining):
     r"""Personalisation via distillation, of a fixed strength and without quantisation.
 
     .. math:: F_i(\theta_i, w) = (1 - \lambda) f_i(\theta_i)

@@ -16,12 +16,15 @@ __all__ = ["MLP"]
 class MLP(Model):
     r"""One hidden layer of rectified units, then a softmax.
 
-    .. math:: \max(0, x^\top A + a)\, B + b
+    .. math:: \frac1H \sum_h \max(0, x^\top A + a)\, B_h + b_h
 
     Parameters
     ----------
     hidden : int
         How many units.
+    heads : int
+        H, how many output layers are averaged: with two, ``output`` and ``output_2``, one may be
+        shared and the other personal.
 
     References
     ----------
@@ -33,22 +36,28 @@ class MLP(Model):
     39760
     """
 
-    def __init__(self, hidden: int = 50):
+    def __init__(self, hidden: int = 50, heads: int = 1):
         self.hidden = hidden
+        self.heads = heads
+
+    def _outputs(self) -> list[str]:
+        more = range(2, check_count("heads", self.heads) + 1)
+        return ["output", *(f"output_{head}" for head in more)]
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each block of parameters."""
         hidden = check_count("hidden", self.hidden)
-        return {
+        shapes: dict[str, tuple[int, ...]] = {
             "hidden": (n_features, hidden),
             "hidden_intercept": (1, hidden),
-            "output": (hidden, n_outputs),
-            "output_intercept": (1, n_outputs),
         }
+        for name in self._outputs():
+            shapes |= {name: (hidden, n_outputs), f"{name}_intercept": (1, n_outputs)}
+        return shapes
 
     def start(self, parameters: Named, rng: np.random.Generator) -> None:
         """Draw weights that keep the size of what passes through them."""
-        for name in ("hidden", "output"):
+        for name in ("hidden", *self._outputs()):
             shape = parameters[name].shape
             parameters[name][:] = rng.normal(0, np.sqrt(2 / shape[1]), shape)
 
@@ -59,15 +68,23 @@ class MLP(Model):
         np.maximum(units, 0, out=units)
         outputs = units @ parameters["output"]
         outputs += parameters["output_intercept"]
+        for name in self._outputs()[1:]:
+            outputs += units @ parameters[name]
+            outputs += parameters[f"{name}_intercept"]
+        if self.heads > 1:
+            outputs /= self.heads
         return outputs, units
 
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
     ) -> None:
         """Turn slopes in the outputs into slopes in the parameters."""
-        np.matmul(tape.swapaxes(1, 2), slope, out=out["output"])
-        np.sum(slope, axis=1, keepdims=True, out=out["output_intercept"])
-        inner = slope @ parameters["output"].swapaxes(1, 2)
+        slope = slope / self.heads
+        inner = np.zeros_like(tape)
+        for name in self._outputs():
+            np.matmul(tape.swapaxes(1, 2), slope, out=out[name])
+            np.sum(slope, axis=1, keepdims=True, out=out[f"{name}_intercept"])
+            inner += slope @ parameters[name].swapaxes(1, 2)
         inner *= tape > 0
         np.matmul(X.swapaxes(1, 2), inner, out=out["hidden"])
         np.sum(inner, axis=1, keepdims=True, out=out["hidden_intercept"])

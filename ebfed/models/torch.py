@@ -238,9 +238,9 @@ def _at_once(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any],
     torch = _import_torch()
 
     def outputs_of(values: dict) -> Any:
-        return torch.func.vmap(
-            lambda own, rows: torch.func.functional_call(module, own, (rows,))
-        )(values, rows)
+        return torch.func.vmap(lambda own, rows: torch.func.functional_call(module, own, (rows,)))(
+            values, rows
+        )
 
     outputs, back = torch.func.vjp(outputs_of, values)
     return outputs, lambda slope: back(slope)[0]

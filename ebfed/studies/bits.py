@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,6 +119,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> BitsStudy:
     """Run the study: every setting and number of bits.
 
@@ -132,6 +134,8 @@ def run(
         Processes; one for each core if None, one if `quick`.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -151,6 +155,7 @@ def run(
         n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
         progress=progress,
         label="bits",
+        keep=keep,
     )
     table = average(runs, ["figure", "m", "n", "method", "bits"], ["mse"])
     table["formula"] = [_formula(row.method, row.m, row.n, row.bits) for row in table.itertuples()]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,6 +139,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> LogisticStudy:
     """Run the study: every number of rows and method.
 
@@ -152,6 +154,8 @@ def run(
         Processes; one for each core if None, one if `quick`.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -166,6 +170,7 @@ def run(
         n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
         progress=progress,
         label="logistic regression",
+        keep=keep,
     )
     table = average(runs, ["n", "method"], ["mse", "variance", "coverage"])
     return LogisticStudy(table, runs, reps, seed)

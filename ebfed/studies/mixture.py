@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,6 +159,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> MixtureStudy:
     """Run the study: every number of rounds, and every epsilon.
 
@@ -172,6 +174,8 @@ def run(
         Processes; one for each core if None, one if `quick`.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -192,6 +196,7 @@ def run(
         n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
         progress=progress,
         label="mixture",
+        keep=keep,
     )
     table = average(runs, ["m", "method", "rounds", "epsilon"], ["mse"])
     right = runs.groupby(["m", "method", "rounds", "epsilon"], sort=False, dropna=False)["right"]

@@ -195,6 +195,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> OptOutStudy:
     """Run the study: every point of every figure.
 
@@ -209,6 +210,8 @@ def run(
         Processes; one for each core if None, one if `quick`.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -223,6 +226,7 @@ def run(
         n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
         progress=progress,
         label="opting out",
+        keep=keep,
     )
     points = pd.concat([_points(figure) for figure in FIGURES], ignore_index=True)
     table = points.merge(average(runs, KEYS, ["mse"]), on=KEYS, validate="one_to_one")

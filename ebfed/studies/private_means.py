@@ -22,6 +22,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -176,6 +177,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> PrivateMeansStudy:
     """Run the study: every setting, epsilon and channel.
 
@@ -190,6 +192,8 @@ def run(
         Processes; one for each core if None, one if `quick`.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -210,6 +214,7 @@ def run(
         n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
         progress=progress,
         label="private means",
+        keep=keep,
     )
     table = average(runs, ["figure", "m", "n", "method", "epsilon"], ["mse"])
     table["formula"] = [

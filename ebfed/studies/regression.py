@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -146,6 +147,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    keep: str | Path | None = None,
 ) -> RegressionStudy:
     """Run the study.
 
@@ -160,6 +162,8 @@ def run(
         Processes; one if None, since a fit needs memory and uses all cores.
     progress : bool, optional
         Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
 
     Returns
     -------
@@ -173,6 +177,7 @@ def run(
         n_jobs=1 if n_jobs is None else n_jobs,
         progress=progress,
         label="regression",
+        keep=keep,
     )
     table = average(runs, ["d", "method"], ["mse", "formula"])
     table = table.drop(columns=["formula_se", "formula_sd"])

@@ -147,7 +147,7 @@ def study(
 
     if name is None:
         for each, about in STUDIES.items():
-            typer.echo(f"{each:<15} {about}")
+            typer.echo(f"{each:<16} {about}")
         return
     with _errors_of_the_user():
         if name not in STUDIES:

@@ -24,9 +24,10 @@ from ebfed.channels import Channel
 from ebfed.channels.base import Message, Model
 from ebfed.channels.law import Law
 from ebfed.channels.report import Report
-from ebfed.clients import Summary
+from ebfed.clients import Clients, Summary
 from ebfed.engines import Cohort, Local
 from ebfed.estimators.base import Estimator
+from ebfed.estimators.learner import Learner
 from ebfed.estimators.location import LocationEstimator
 from ebfed.estimators.regression import RegressionEstimator
 from ebfed.likelihoods import Binomial, Joined, Likelihood, Reported
@@ -37,6 +38,7 @@ from ebfed.streams import Stream, make_key
 __all__ = [
     "check_channel",
     "check_estimator_contract",
+    "check_learner_contract",
     "check_likelihood",
     "check_prior",
     "check_regression_contract",
@@ -600,21 +602,34 @@ def _federated(
     estimator: Estimator, X: NDArray, groups: NDArray, y: NDArray | None = None
 ) -> list[Estimator]:
     """Two nodes, each with a half of the groups, after a fit over the wire."""
-    half = groups <= np.median(np.unique(groups))
-    key = make_key(estimator.random_state)
+    half = _first_half(groups)
     rows = [
         {"X": X[mine], "y": None if y is None else y[mine], "groups": groups[mine]}
         for mine in (half, ~half)
     ]
+    nodes, kept, _ = _meet(estimator, rows)
+    again = clone(estimator).conclude(kept | {"log_likelihood": 0.0})
+    assert str(again.summary()), "a server has a summary of what it fitted"
+    return nodes
+
+
+def _first_half(groups: NDArray) -> NDArray[np.bool_]:
+    return groups <= np.median(np.unique(groups))
+
+
+def _meet(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list[Estimator], dict, dict]:
+    """Let nodes with these rows fit over the wire.
+
+    Returns the nodes, what the server would keep, and what it told last.
+    """
+    key = make_key(estimator.random_state)
     relay = _Relay(estimator, rows, key)
     server = clone(estimator)
     state = server.converse(relay, key)
     sent = _told(server.broadcast(state))
     for node, clients, memory in relay.nodes:
         node.finish(sent, memory, clients)
-    again = clone(estimator).conclude(_told(server.keep(state) | {"log_likelihood": 0.0}))
-    assert str(again.summary()), "a server has a summary of what it fitted"
-    return [node for node, *_ in relay.nodes]
+    return [node for node, *_ in relay.nodes], _told(server.keep(state)), sent
 
 
 def check_estimator_contract(
@@ -777,3 +792,180 @@ def check_regression_contract(
     assert type(estimator).__name__ in str(fitted.summary())
     copy = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copy.predict(X, groups=groups), rows)
+
+
+def check_learner_contract(
+    estimator: Learner, X: NDArray, y: NDArray, groups: NDArray, consent: NDArray | None = None
+) -> None:
+    """Check a learner on rows of at least four groups.
+
+    To the last bit: blocks and threads do not matter, nor whether rows lie in two places that
+    exchange nothing but packed bytes with a server, nor whether they come as arrays or as a frame,
+    nor what groups are called while their order is kept; the same seed gives the same result, and
+    fewer rounds are the first of more, unless a budget is spread over them. Known, new and empty
+    groups all get finite answers; probabilities sum to one; the server's own copy predicts by the
+    shared parameters, and neither what it keeps nor what it tells holds the key of its noise;
+    reports come as frames; fitted learners pickle, clones are not fitted.
+
+    Parameters
+    ----------
+    estimator : Learner, not fitted
+        With an integer as `random_state`, and rounds enough to halve: 4, say.
+    X : ndarray of shape (n_rows, d)
+    y : ndarray of shape (n_rows,)
+    groups : int ndarray of shape (n_rows,)
+        Not negative.
+    consent : ndarray of shape (n_rows,), optional
+        For a learner whose `fit` takes it.
+
+    Raises
+    ------
+    AssertionError
+
+    Examples
+    --------
+    >>> from ebfed.estimators import FedAvg
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(60, 2)), np.arange(60) % 10
+    >>> check_learner_contract(FedAvg(n_rounds=4, random_state=0), X, X[:, 0] > 0, groups)
+    """
+    X, y, groups = np.asarray(X, float), np.asarray(y), np.asarray(groups)
+    told = {} if consent is None else {"consent": np.asarray(consent)}
+    ids, first = np.unique(groups, return_index=True)
+    fitted = clone(estimator).fit(X, y, groups=groups, **told)
+    assert fitted.parameters_.shape[0] == len(ids), "parameters_ has one row per group"
+    assert np.isfinite(fitted.parameters_).all(), "parameters_ must be finite"
+    answers = _answers(fitted, X, groups)
+    assert answers.shape[0] == len(X), "there is one answer per row"
+
+    for engine in (Local(13), Local(5, threads=2)):
+        other = clone(estimator).set_params(engine=engine).fit(X, y, groups=groups, **told)
+        _check_same(other, fitted, f"{engine!r} must not matter")
+        np.testing.assert_array_equal(_answers(other, X, groups), answers)
+    again = clone(estimator).fit(X, y, groups=groups, **told)
+    _check_same(again, fitted, "a seed must fix the result")
+    names = np.array([f"g{g:09d}" for g in groups])
+    named = clone(estimator).fit(X, y, groups=names, **told)
+    _check_same(named, fitted, "names of groups must not matter")
+    np.testing.assert_array_equal(_answers(named, X, names), answers)
+
+    _check_places(estimator, fitted, X, y, groups, told)
+    _check_table(estimator, fitted, X, y, groups, told)
+    _check_prefix(estimator, fitted, X, y, groups, told)
+
+    strange = np.full(len(X), ids.max() + 7)
+    for new in (_answers(fitted, X, strange), _answers(fitted, X, None)):
+        assert np.isfinite(new).all(), "new groups get finite answers"
+    np.testing.assert_array_equal(
+        _answers(fitted, X, strange), _answers(fitted, X, None), "all of them the same"
+    )
+    silent = np.array([ids.max() + 1, ids.max() + 2])
+    nothing = np.zeros((0, X.shape[1])), y[:0]
+    clients = Clients.from_rows(X, groups, y).merge(
+        Clients(silent, np.zeros(3, np.int64), *nothing)
+    )
+    if consent is not None:
+        choices = dict(zip(ids.tolist(), told["consent"][first].tolist(), strict=True))
+        told_of = {"consent": choices | dict.fromkeys(silent.tolist(), choices[ids[0]])}
+    else:
+        told_of = {}
+    beside = clone(estimator).fit(clients, **told_of)
+    assert len(beside.parameters_) == len(ids) + 2, "a group without rows is a group"
+    assert np.isfinite(beside.parameters_).all(), "groups without rows get finite parameters"
+    assert np.isfinite(_answers(beside, X[:2], silent)).all(), "and finite answers"
+
+    assert np.isfinite(fitted.score(X, y, groups=groups)), "score must be finite"
+    assert len(fitted.history_) == fitted.n_iter_ == estimator.n_rounds, "a row for each round"
+    assert len(fitted.privacy_) >= 1, "the ledger has rows"
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(_answers(copy, X, groups), answers, "pickling must not matter")
+    blank = clone(fitted)
+    assert not hasattr(blank, "parameters_"), "a clone is not fitted"
+    assert blank.get_params().keys() == estimator.get_params().keys()
+
+
+def _answers(fitted: Learner, X: Any, groups: Any) -> NDArray:
+    """Probabilities, or predicted numbers; checks that classes go with probabilities."""
+    predicted = fitted.predict(X, groups=groups)
+    if not hasattr(fitted, "predict_proba"):
+        return predicted
+    p = fitted.predict_proba(X, groups=groups)
+    assert p.shape == (len(predicted), len(fitted.classes_)), "a probability for each class"
+    assert np.all(p >= 0), "probabilities must not be negative"
+    # a sum of k rounded numbers
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(predicted, fitted.classes_[p.argmax(axis=1)])
+    return p
+
+
+def _check_same(one: Learner, other: Learner, why: str) -> None:
+    """Two fits agree to the last bit."""
+    np.testing.assert_array_equal(one.parameters_, other.parameters_, why)
+    assert one.shared_.keys() == other.shared_.keys(), why
+    for name, value in one.shared_.items():
+        np.testing.assert_array_equal(value, other.shared_[name], why)
+    np.testing.assert_array_equal(one.history_.to_numpy(), other.history_.to_numpy(), why)
+
+
+def _check_places(
+    estimator: Learner, fitted: Learner, X: NDArray, y: NDArray, groups: NDArray, told: dict
+) -> None:
+    """Two nodes that send bytes find the same, and the server what is shared."""
+    half = _first_half(groups)
+    rows = [
+        {"X": X[mine], "y": y[mine], "groups": groups[mine]}
+        | {name: values[mine] for name, values in told.items()}
+        for mine in (half, ~half)
+    ]
+    nodes, kept, sent = _meet(estimator, rows)
+    for node, mine in zip(nodes, (half, ~half), strict=True):
+        np.testing.assert_array_equal(
+            _answers(node, X[mine], groups[mine]),
+            _answers(fitted, X[mine], groups[mine]),
+            "places must not matter",
+        )
+        assert len(node.history_) == len(fitted.history_), "a node has the history too"
+        assert len(node.privacy_) >= 1, "and a ledger"
+    parameters = np.concatenate([node.parameters_ for node in nodes])
+    np.testing.assert_array_equal(parameters, fitted.parameters_, "places must not matter")
+    for what, held in (("keeps", kept), ("tells", sent)):
+        assert "key" not in held, f"the key of the noise is in what a server {what}"
+    server = clone(estimator).conclude(kept)
+    for name, value in fitted.shared_.items():
+        np.testing.assert_array_equal(server.shared_[name], value, "a server knows what is shared")
+    for labels in (groups, None):
+        np.testing.assert_array_equal(
+            _answers(server, X, labels), _answers(fitted, X, None), "and predicts by that"
+        )
+    assert len(server.history_) == len(fitted.history_), "a server has the history"
+    assert len(server.privacy_) == len(fitted.privacy_), "and a ledger of as many rows"
+
+
+def _check_table(
+    estimator: Learner, fitted: Learner, X: NDArray, y: NDArray, groups: NDArray, told: dict
+) -> None:
+    """A frame with columns of responses and groups says what arrays do."""
+    import pandas as pd
+
+    names = [f"x{j}" for j in range(X.shape[1])]
+    table = pd.DataFrame(X, columns=names).assign(y=y, g=groups)
+    framed = clone(estimator).fit(table, "y", groups="g", **told)
+    _check_same(framed, fitted, "frames must not matter")
+    np.testing.assert_array_equal(_answers(framed, table, None), _answers(fitted, X, groups))
+    assert framed.score(table) == fitted.score(X, y, groups=groups), "nor for the score"
+
+
+def _check_prefix(
+    estimator: Learner, fitted: Learner, X: NDArray, y: NDArray, groups: NDArray, told: dict
+) -> None:
+    """Fewer rounds are the first of more, where noise does not depend on how many there are."""
+    if estimator.get_params().get("epsilon") is not None or estimator.n_rounds < 2:
+        return
+    few = estimator.n_rounds // 2
+    short = clone(estimator).set_params(n_rounds=few).fit(X, y, groups=groups, **told)
+    shown, whole = short.history_, fitted.history_.iloc[:few]
+    # an account of fewer rounds may be the tighter one, and its figure is of its own last round
+    shown, whole = (each.drop(columns="epsilon", errors="ignore") for each in (shown, whole))
+    np.testing.assert_array_equal(
+        shown.to_numpy(), whole.to_numpy(), "fewer rounds must be the first of more"
+    )

@@ -16,7 +16,18 @@ import ebfed as eb
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
-HEAVY = ("dask", "distributed", "duckdb", "pyspark", "polars", "pyarrow", "flwr", "opendp", "pooch")
+HEAVY = (
+    "dask",
+    "distributed",
+    "duckdb",
+    "pyspark",
+    "polars",
+    "pyarrow",
+    "flwr",
+    "opendp",
+    "pooch",
+    "torch",
+)
 ALONE = f"import ebfed, sys; found = set({HEAVY!r}) & set(sys.modules); assert not found, found\n"
 ROWS = """
 import ebfed, pandas as pd
@@ -27,6 +38,8 @@ def check(table):
     assert abs(found - expected).max() < 1e-9
 """
 USES = {
+    "torch": "from ebfed.models import Torch\nfrom ebfed.models.torch import lenet\n"
+    "assert Torch(lenet(), (1, 28, 28)).bind(784, 10).size == 44426\n",
     "data": "import ebfed, pooch",
     "parquet": ROWS + "rows.to_parquet('rows.parquet')\n"
     "from ebfed.files import Path, summarise\n"
@@ -65,6 +78,7 @@ def test_an_extra_installs_alone(extra, tmp_path):
 
 
 MISSING = {
+    "torch": ("torch", "from ebfed.models.torch import lenet; lenet()"),
     "opendp.prelude": ("secure", "eb.channels.TwoBit(1.23, .5, (0, 1)).encode(SUMMARY, 'secure')"),
     "flwr": ("flower", "from ebfed.engines.flower import client_app; client_app(None, dict)"),
     "polars": ("polars", "FITTED.set_output(transform='polars').posterior().to_frame()"),

@@ -111,37 +111,60 @@ class Estimator(BaseEstimator, ABC):
         """Return what is to be kept of the last state: neither messages nor the key of noise."""
         return {name: x for name, x in state.items() if name not in ("heard", "key")}
 
-    def converse(self, cohort: Cohort, key: NDArray | None = None) -> dict:
-        """Hold the conversation with clients, wherever they are; returns the last state."""
-        key = make_key(self.random_state) if key is None else key
+    def converse(
+        self, cohort: Cohort, key: NDArray | None = None, state: dict | None = None
+    ) -> dict:
+        """Hold the conversation with clients, wherever they are; returns the last state.
+
+        Parameters
+        ----------
+        cohort : Cohort
+        key : ndarray of shape (2,), optional
+            Of what the server draws; of `random_state` if None.
+        state : dict, optional
+            To go on from.
+        """
         from tqdm import tqdm
 
-        state = self.start(join(cohort.facts), key)
+        if state is None:
+            key = make_key(self.random_state) if key is None else key
+            state = self.start(join(cohort.facts), key)
         with tqdm(
             desc=type(self).__name__,
             unit=" rounds",
             total=self._n_rounds(),
+            initial=state["round"],
             leave=False,
             disable=not getattr(self, "verbose", 0),
         ) as bar:
             while not state["done"]:
                 sent = self.broadcast(state)
+                self._before(state)
                 messages = cohort.ask(sent, state["round"], state["turn"])
                 state = self.update(state, join(messages))
+                self._after(state, cohort)
                 bar.update()
         return state
+
+    def _before(self, state: dict) -> None:
+        """Do what must be done before clients are asked."""
+
+    def _after(self, state: dict, cohort: Cohort) -> None:
+        """Do what must be done when a round is over."""
 
     def _n_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""
         return None
 
-    def _converse_here(self, clients: Any, memory: dict) -> tuple[dict, dict]:
+    def _converse_here(
+        self, clients: Any, memory: dict, state: dict | None = None
+    ) -> tuple[dict, dict]:
         """Hold it with clients of this process; returns the last state, and what they keep."""
         engine = Local() if self.engine is None else self.engine
         if not isinstance(engine, Engine):
             raise TypeError(f"engine must be an ebfed.engines.Engine; {engine!r} came.")
         # what computes elsewhere carries neither the engine nor an earlier fit
         worker = clone(self).set_params(engine=None, random_state=None)
-        key = make_key(self.random_state)
+        key = make_key(self.random_state) if state is None else state["key"]
         cohort = Blocks(engine, self, worker, clients, memory, key)
-        return self.converse(cohort, key), cohort.memory
+        return self.converse(cohort, key, state), cohort.memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ class JointDPSGD(PrivateLearner):
     r"""Noisy SGD for joint differential privacy.
 
     Owner j predicts by shared parameters u and its own x_j. In each round every user of every owner
-    is included independently with probability q; with :math:`g` the mean gradient over the rows of
-    an included user,
+    is included independently with probability q; with :math:`g = (g^u, g^x)` the mean gradient over
+    the rows of an included user, scaled down to a norm of at most C,
 
     .. math:: u \leftarrow \Pi\Big[u - \frac{\eta}{qN} \Big\{\sum_{j, i} g^u_{ij}
-        \min\Big(1, \frac{C}{\|g^u_{ij}\|}\Big) + \mathcal N(0, z^2 C^2 I)\Big\}\Big], \qquad
+        + \mathcal N(0, z^2 C^2 I)\Big\}\Big], \qquad
         x_j \leftarrow \Pi\Big[x_j - \frac{\eta_x}{q N_j} \sum_i g^x_{ij}\Big]
 
     with N users in all and N_j of owner j. All that others ever see of an owner is in u, which is
@@ -44,7 +44,10 @@ class JointDPSGD(PrivateLearner):
         q. Who is included is drawn by the owner and known to nobody else, so that it amplifies
         privacy also where other owners look on.
     own_learning_rate : float, optional
-        eta_x; `learning_rate` if None.
+        eta_x; `learning_rate` if None. Where the algorithm of the paper has one eta for all, x_j
+        makes steps of eta over the number of owners.
+    protect : {"shared", "all"}
+        Whether noise is on u alone, or, for full differential privacy, also on every x_j.
     radius, own_radius : float, optional
         Of the balls that u and x_j are projected to.
     average : bool
@@ -80,6 +83,7 @@ class JointDPSGD(PrivateLearner):
     """
 
     personal: Sequence[str] = ()
+    protect: Literal["shared", "all"] = "shared"
     own_learning_rate: float | None = None
     radius: float | None = None
     own_radius: float | None = None
@@ -96,6 +100,8 @@ class JointDPSGD(PrivateLearner):
             raise ValueError(f"sampling must be 'poisson'; {self.sampling!r} came.")
         if self.clip_quantile is not None:
             raise ValueError("clip_quantile must be None: gradients of users are clipped.")
+        if self.protect not in ("shared", "all"):
+            raise ValueError(f"protect must be 'shared' or 'all'; {self.protect!r} came.")
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, users: Any = None) -> Self:
         """Learn from rows.
@@ -204,13 +210,16 @@ class JointDPSGD(PrivateLearner):
             y = self._codes(sent)
             step = now.net.gradient(theta, users.gather(clients, chosen, y))
             gradient = step.gradient + self.weight_decay * theta
-            short, norm = shorten(gradient[:, shared], self.clip)
-            np.add.at(total, owner, short)
-            np.add.at(slope, owner, np.where(np.isfinite(norm)[:, None], gradient[:, own], 0.0))
+            short, norm = shorten(gradient, self.clip)
+            np.add.at(total, owner, short[:, shared])
+            np.add.at(slope, owner, short[:, own])
             for name, values in ((count, np.ones(len(owner))), (loss, step.loss)):
                 np.add.at(name, owner, values)
             np.add.at(score, owner, step.score)
             memory["clipped"][owner[norm > self.clip]] = True
+        if self.protect == "all":
+            scale = self._multiplier(sent["m"]) * self.clip
+            slope = self._disturb(slope, scale, memory, members, rng)
         eta = self.learning_rate if self.own_learning_rate is None else self.own_learning_rate
         expected = np.maximum(self.sample_rate * users.count, 1e-300)[:, None]
         memory["x"][:] = project(memory["x"] - now.rate * eta * slope / expected, self.own_radius)
@@ -308,7 +317,7 @@ class JointDPSGD(PrivateLearner):
         return Round(float(self.sample_rate), m, "poisson", "server")
 
     def _promise(self, m: int) -> str:
-        if not self.personal:
+        if not self.personal or self.protect == "all":
             return "one user more or less"
         return "one user more or less, seen by all but its owner"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -19,7 +20,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from ebfed.clients import Clients
-from ebfed.engines import Engine
+from ebfed.engines import Blocks, Cohort, Engine
+from ebfed.estimators.checkpoint import Checkpoint
 from ebfed.estimators.minibatches import CELLS, deal
 from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.models import Model, Predictor, Softmax
@@ -37,6 +39,18 @@ RECORDS = 10**7
 START, INVITE, NOISE = range(3)
 
 Sampling = Literal["poisson", "fixed"]
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_thread() -> Any:
+    """Keep a library of linear algebra from starting threads for small matrices."""
+    return _controller().limit(limits=1, user_api="blas")
 
 
 class Now(NamedTuple):
@@ -86,7 +100,7 @@ class Learner(SupervisedEstimator):
         Whether `fit` goes on from where the last one, on the same groups, ended.
     checkpoint : path, optional
         A folder. What was reached is kept there, and a fit that was interrupted goes on from it,
-        to the same result.
+        to the same result. It holds the key of the noise, and is as private as the rows.
     engine : Engine, optional
         Where clients compute; in this process if None.
     verbose : int
@@ -130,6 +144,10 @@ class Learner(SupervisedEstimator):
 
     # What the ledger says clients send.
     TOLD: ClassVar[str] = "changes of the shared parameters, as they are"
+
+    # The checkpoint, while a fit goes on; and what one that may be gone on with has reached.
+    _kept = None
+    _state = None
 
     # What a method says -----------------------------------------------------------------------
 
@@ -359,6 +377,7 @@ class Learner(SupervisedEstimator):
                 )
         facts = facts | {"classes": classes}
         state = super().start(facts, key) | {"classes": classes, "began": 0}
+        state["every"] = 1 + len(state["n"]) * self.n_rounds // RECORDS
         shared = self._share(facts, np.random.default_rng([*key, START]))
         state |= {"shared": shared, "own": self._own(shared, facts)}
         return state | {"turn": self._invite(state)}
@@ -385,8 +404,7 @@ class Learner(SupervisedEstimator):
     def broadcast(self, state: dict) -> dict:
         """Return the shared parameters, and which round it is."""
         names = ("round", "done", "began", "classes", "shared", "own", "n_features")
-        rounds = max(self.n_rounds, state["round"])
-        every = 1 + len(state["n"]) * rounds // RECORDS
+        rounds, every = max(self.n_rounds, state["round"]), state["every"]
         record = state["round"] // every if state["round"] % every == 0 else -1
         sent = {name: state[name] for name in names} | {
             "records": -(-rounds // every),
@@ -480,8 +498,46 @@ class Learner(SupervisedEstimator):
         return self._fit(*self.prepare(X, y, groups=groups))
 
     def _fit(self, clients: Clients, memory: dict) -> Self:
-        state, memory = self._converse_here(clients, memory)
-        return self.finish(self.broadcast(state), memory, clients)
+        self._check()
+        state = None
+        try:
+            if self.checkpoint is not None:
+                self._kept = Checkpoint(self.checkpoint, self._arguments(), clients)
+                state, memory = self._kept.load() or (None, memory)
+            elif self.warm_start and self._state is not None:
+                state, memory = self._go_on(clients, self._state)
+            with one_thread():  # batches are many and small
+                state, memory = self._converse_here(clients, memory, state)
+                self.finish(self.broadcast(state), memory, clients)
+        finally:
+            self._kept = None
+        self._state = state if self.warm_start else None
+        return self
+
+    def _arguments(self) -> dict[str, str]:
+        """Return what a fit that goes on must have in common with the one that began."""
+        indifferent = ("engine", "verbose", "checkpoint", "warm_start", "random_state")
+        return {
+            name: repr(value)
+            for name, value in self.get_params(deep=False).items()
+            if name not in indifferent
+        }
+
+    def _go_on(self, clients: Clients, state: dict) -> tuple[dict, dict]:
+        """Return the state that the last fit ended with, and what its clients kept."""
+        if not np.array_equal(clients.ids, self.clients_.ids):
+            raise ValueError("groups must be those of the last fit, as warm_start is True.")
+        done = state["round"] >= self.n_rounds
+        state = state | {"done": done, "began": state["round"]}
+        return state | {"turn": self._invite(state)}, self._memory
+
+    def _before(self, state: dict) -> None:
+        if self._kept is not None:
+            self._kept.enter(state["round"], state["key"])
+
+    def _after(self, state: dict, cohort: Cohort) -> None:
+        if self._kept is not None and isinstance(cohort, Blocks):
+            self._kept.keep(state, lambda: cohort.memory)
 
     # Predictions ------------------------------------------------------------------------------
 
@@ -517,6 +573,10 @@ class Learner(SupervisedEstimator):
     def _expected(self, X: Any, groups: Any) -> NDArray:
         """Return probabilities or numbers for each row, shape (n_rows, k)."""
         rows, labels = self._read_design(X, groups)
+        with one_thread():
+            return self._predict_rows(rows, labels)
+
+    def _predict_rows(self, rows: NDArray, labels: NDArray | None) -> NDArray:
         out = np.empty((len(rows), self._net.n_outputs))
         if labels is None:
             theta = self._stranger(self.shared_)[None]

@@ -268,7 +268,8 @@ class PrivateLearner(Learner):
         """Return the state before the first round."""
         state = super().start(facts, key) | {"clip": float(self.clip)}
         self._split(len(facts["n"]))  # solves for the noise, or says why not
-        return state | {"answered": np.zeros(len(facts["n"]), np.int64)}
+        answered = np.zeros(len(facts["n"]), np.int64)
+        return state | {"answered": answered, "promise": self._terms()}
 
     def broadcast(self, state: dict) -> dict:
         """Return the shared parameters, which round it is, and the norm to clip to."""
@@ -305,6 +306,23 @@ class PrivateLearner(Learner):
 
     def _note(self, state: dict) -> dict[str, float]:
         return super()._note(state) | {"clip": state["clip"]}
+
+    def _go_on(self, clients: Clients, state: dict) -> tuple[dict, dict]:
+        state, memory = super()._go_on(clients, state)
+        if self.epsilon is not None and not state["done"]:
+            raise ValueError(
+                "epsilon was given, and the noise chosen for fewer rounds: give noise_multiplier "
+                "to go on with warm_start."
+            )
+        if state["promise"] != self._terms():
+            raise ValueError("with warm_start, arguments that promise privacy must not change.")
+        return state, memory
+
+    def _terms(self) -> str:
+        """Name all arguments on which the account rests."""
+        names = ("epsilon", "delta", "noise_multiplier", "sample_rate", "sampling", "trust")
+        more = ("clip_quantile", "bit_noise")
+        return repr([getattr(self, name) for name in (*names, *more)])
 
     # Accounts ---------------------------------------------------------------------------------
 

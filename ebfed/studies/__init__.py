@@ -13,4 +13,5 @@ STUDIES = {
     "adamix": "linear models of two kinds, error against steps (Table 3)",
     "logistic": "logistic regression for each of many clients, error against rows (section 3)",
     "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
+    "opt-out-learning": "opting out while a network learns digits (FeO2, Tables 4 and 5)",
 }

@@ -8,10 +8,11 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import ebfed as eb
-from ebfed import channels, estimators, likelihoods, priors
+from ebfed import channels, estimators, likelihoods, models, priors
 from ebfed.testing import (
     check_channel,
     check_estimator_contract,
+    check_learner_contract,
     check_likelihood,
     check_prior,
     check_regression_contract,
@@ -177,13 +178,66 @@ PRIORS = {
 }
 
 
+# a few rows of a client at once, in an order drawn anew, of clients drawn anew
+SOME = {
+    "n_rounds": 4,
+    "local_steps": 2,
+    "batch_size": 4,
+    "sample_rate": 0.5,
+    "learning_rate": 0.5,
+    "random_state": 0,
+}
+STEP = SOME | {"local_steps": 1}
+LOUD = {"noise_multiplier": 4.0}
+LEARNERS = {
+    "AdaPeD": [
+        estimators.AdaPeD(**SOME),
+        estimators.AdaPeD(**SOME, unsampled=True),
+        estimators.AdaPeD(models.Linear(), **SOME),
+    ],
+    "DPAdaPeD": [
+        estimators.DPAdaPeD(**SOME, **LOUD, unsampled=True),
+        estimators.DPAdaPeD(**SOME, **LOUD, trust="none"),
+    ],
+    "DPFedAvg": [
+        estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5),
+        estimators.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=2.0, fine_tune=3),
+        estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
+    ],
+    "Ditto": [estimators.Ditto(**SOME), estimators.Ditto(**SOME, fine_tune=2)],
+    "FeO2": [
+        estimators.FeO2(**SOME, **LOUD, ratio=0.5, clip_quantile=0.5),
+        estimators.FeO2(**SOME, **LOUD, ratio=0.5, trust="none"),
+        estimators.FeO2(**SOME, noise_multiplier=0.0, ratio=0.0),
+    ],
+    "FedAvg": [
+        estimators.FedAvg(**SOME),
+        estimators.FedAvg(**SOME, shuffle=False, fine_tune=3, decay=0.9),
+        estimators.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
+        estimators.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
+    ],
+    "FedMutual": [estimators.FedMutual(**SOME)],
+    "LocalOnly": [estimators.LocalOnly(**SOME)],
+    "PFedMe": [estimators.PFedMe(**SOME)],
+    "PPSGD": [
+        estimators.PPSGD(models.Linear(), **STEP, **LOUD),
+        estimators.PPSGD(**STEP, **LOUD, trust="none", objective="rows"),
+    ],
+    "PerFedAvg": [estimators.PerFedAvg(**SOME)],
+    "QuPeD": [estimators.QuPeD(**SOME)],
+}
+
+
 def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(likelihoods, likelihoods.Likelihood)} == (
         set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS)
     )
     assert {cls.__name__ for cls in registered(priors, priors.Prior)} == set(PRIORS)
     assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
-    assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == {
+    assert {cls.__name__ for cls in registered(estimators, estimators.Learner)} == set(LEARNERS)
+    assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == set(
+        LEARNERS
+    ) | {
         "AdaMix",
         "AdaMixClassifier",
         "BernoulliEB",
@@ -460,6 +514,22 @@ def test_logistic_estimator(estimator, tolerance):
     check_regression_contract(estimator, LINES, CHOICES, SIXTY, tolerance)
 
 
+# clients with one row and with more than a batch
+UNEQUAL = np.repeat(3 * np.arange(10), [3, 9, 1, 12, 6, 6, 20, 2, 8, 5])
+FEATURES = RNG.normal(size=(len(UNEQUAL), 2))
+NUMBERS = 2 * FEATURES[:, 0] + RNG.normal(size=30)[UNEQUAL] + 0.3 * RNG.normal(size=len(UNEQUAL))
+NAMES = np.array(["low", "middle", "top"])[np.digitize(NUMBERS, [-1, 1])]
+
+
+@pytest.mark.parametrize("learner", [x for group in LEARNERS.values() for x in group], ids=repr)
+def test_learner(learner):
+    y = NUMBERS if learner._numeric else NAMES
+    consent = None
+    if isinstance(learner, estimators.FeO2):
+        consent = np.where(UNEQUAL % 2 == 0, "private", "open")
+    check_learner_contract(learner, FEATURES, y, UNEQUAL, consent)
+
+
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -485,3 +555,41 @@ def test_logistic_estimator(estimator, tolerance):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn(estimator):
     check_estimator(estimator)
+
+
+ALONE = "without groups every row is a client, from which others learn nothing"
+FEW = {"n_rounds": 5, "random_state": 0}
+SILENT = {"noise_multiplier": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("learner", "failing"),
+    [
+        (estimators.FedAvg(**FEW), {}),
+        (estimators.FedAvg(models.Linear(), **FEW), {}),
+        (estimators.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
+        (estimators.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
+        (estimators.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
+        (estimators.Ditto(**FEW), {}),
+        (estimators.PFedMe(**FEW), {}),
+        (estimators.PerFedAvg(**FEW), {}),
+        (estimators.QuPeD(**FEW), {}),
+        (estimators.FedMutual(**FEW), {}),
+        (estimators.AdaPeD(**FEW), {}),
+        (estimators.DPAdaPeD(**FEW, **SILENT), {}),
+        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none"), {}),
+        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0), {}),
+        (estimators.FeO2(**FEW, **SILENT), {}),
+        (estimators.PPSGD(**FEW, **SILENT), {}),
+        (estimators.PPSGD(models.Linear(), **(FEW | {"n_rounds": 40}), **SILENT), {}),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_learners(learner, failing):
+    check_estimator(learner, expected_failed_checks=failing)
+
+
+def test_every_learner_is_tried_by_scikit_learn():
+    (marks,) = [m for m in test_scikit_learn_learners.pytestmark if m.name == "parametrize"]
+    assert {type(learner).__name__ for learner, _ in marks.args[1]} == set(LEARNERS)

@@ -8,6 +8,7 @@ from ebfed.studies import (
     logistic,
     mixture,
     opt_out,
+    opt_out_learning,
     private_means,
     private_rates,
     regression,
@@ -21,6 +22,7 @@ MODULES = {
     "logistic": logistic,
     "mixture": mixture,
     "opt-out": opt_out,
+    "opt-out-learning": opt_out_learning,
     "regression": regression,
 }
 

@@ -1,0 +1,165 @@
+"""Fits that are interrupted go on to the same result, and the ledger never counts too little."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+from ebfed import wire
+from ebfed.models import MLP, Softmax
+
+RNG = np.random.default_rng(5)
+GROUPS = np.repeat(np.arange(40), RNG.integers(2, 9, 40))
+X = RNG.normal(size=(len(GROUPS), 6))
+Y = (X[:, 0] + RNG.normal(size=40)[GROUPS] > 0).astype(int)
+CONSENT = {g: "open" if g % 4 == 0 else "private" for g in range(40)}
+
+
+def learner(**others):
+    settings = {"n_rounds": 60, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3}
+    private = {"noise_multiplier": 1.0, "clip_quantile": 0.5, "ratio": 0.3}
+    return eb.FeO2(MLP(8), **settings, **private, random_state=3, **others)
+
+
+def assert_same(one, other):
+    np.testing.assert_array_equal(one.parameters_, other.parameters_)
+    np.testing.assert_array_equal(one.shared_["w"], other.shared_["w"])
+    assert one.history_.equals(other.history_)
+    assert one.privacy_.equals(other.privacy_)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(monkeypatch, after):
+    """Stop a fit when so many rounds were averaged."""
+    inner, seen = eb.FeO2._average, []
+
+    def average(self, state, messages):
+        seen.append(state["round"])
+        if len(seen) == after:
+            raise Interrupted
+        return inner(self, state, messages)
+
+    monkeypatch.setattr(eb.FeO2, "_average", average)
+
+
+def entered(folder):
+    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line)["round"] for line in lines]
+
+
+@pytest.mark.parametrize("after", [1, 2, 30, 60])
+def test_an_interrupted_fit_goes_on(after, tmp_path, monkeypatch):
+    whole = learner().fit(X, Y, groups=GROUPS, consent=CONSENT)
+    with monkeypatch.context() as context:
+        interrupt(context, after)
+        with pytest.raises(Interrupted):
+            learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    assert entered(tmp_path) == list(range(after))  # the last was asked for, and never averaged
+    again = learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    assert_same(again, whole)
+    assert entered(tmp_path) == list(range(60))
+
+
+def test_a_finished_fit_is_not_made_again(tmp_path, monkeypatch):
+    whole = learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    interrupt(monkeypatch, 1)
+    assert_same(learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT), whole)
+
+
+def test_a_checkpoint_is_of_one_fit(tmp_path):
+    learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    with pytest.raises(ValueError, match="other rows or with other arguments"):
+        learner(checkpoint=tmp_path).fit(X + 1, Y, groups=GROUPS, consent=CONSENT)
+    other = learner(checkpoint=tmp_path).set_params(ratio=0.5)
+    with pytest.raises(ValueError, match="other rows or with other arguments"):
+        other.fit(X, Y, groups=GROUPS, consent=CONSENT)
+
+
+def test_a_torn_line_of_the_ledger_is_of_a_round_that_was_not_asked_for(tmp_path, monkeypatch):
+    with monkeypatch.context() as context:
+        interrupt(context, 10)
+        with pytest.raises(Interrupted):
+            learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    with open(tmp_path / "ledger.jsonl", "a") as file:
+        file.write('{"fit": "12')
+    learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    assert entered(tmp_path) == list(range(60))
+
+
+def test_labels_of_any_kind_can_be_kept(tmp_path):
+    names = np.array([f"client {g}" for g in GROUPS], object)
+    for _ in range(2):
+        est = eb.FedAvg(n_rounds=3, checkpoint=tmp_path, random_state=0)
+        est.fit(X, np.where(Y, "yes", "no"), groups=names)
+    assert set(est.predict(X, groups=names)) <= {"yes", "no"}
+
+
+def run_and_kill(folder, seconds):
+    """Fit in a process of its own, killed after so many seconds; whether it ended before."""
+    child = os.fork()
+    if child == 0:
+        learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
+        os._exit(0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_killed_at_twenty_random_moments(tmp_path):
+    began = time.monotonic()
+    whole = learner().fit(X, Y, groups=GROUPS, consent=CONSENT)
+    takes = time.monotonic() - began
+    rng, reached = np.random.default_rng(0), []
+    for _ in range(20):
+        run_and_kill(tmp_path, takes * rng.uniform(0.05, 0.4))
+        kept = tmp_path / "fit.ebfed"
+        state = wire.unpack(kept.read_bytes())["state"] if kept.exists() else {"round": 0}
+        ledger = entered(tmp_path) if (tmp_path / "ledger.jsonl").exists() else []
+        assert ledger == list(range(len(ledger))), "every round once"
+        assert len(ledger) >= state["round"], "whatever was released is in the ledger"
+        reached.append(state["round"])
+    assert reached == sorted(reached), "nothing is lost"
+    again = learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    assert_same(again, whole)
+    assert entered(tmp_path) == list(range(60))
+
+
+@pytest.mark.parametrize("cls", [eb.FedAvg, eb.Ditto, eb.AdaPeD])
+def test_warm_start_goes_on(cls):
+    whole = cls(n_rounds=9, batch_size=3, random_state=1, sample_rate=0.5)
+    whole.fit(X, Y, groups=GROUPS)
+    parts = cls(n_rounds=4, batch_size=3, random_state=1, sample_rate=0.5, warm_start=True)
+    parts.fit(X, Y, groups=GROUPS)
+    parts.set_params(n_rounds=9).fit(X, Y, groups=GROUPS)
+    np.testing.assert_array_equal(
+        parts.predict_proba(X, groups=GROUPS), whole.predict_proba(X, groups=GROUPS)
+    )
+    assert parts.history_.equals(whole.history_)
+
+
+def test_warm_start_keeps_its_promise():
+    est = eb.DPFedAvg(Softmax(), n_rounds=3, noise_multiplier=1.0, warm_start=True, random_state=0)
+    est.fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="must not change"):
+        est.set_params(n_rounds=5, noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
+    est.set_params(noise_multiplier=1.0).fit(X, Y, groups=GROUPS)
+    assert est.privacy_["times"].tolist() == [5]
+    budget = eb.DPFedAvg(n_rounds=3, epsilon=1.0, warm_start=True, random_state=0)
+    budget.fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="chosen for fewer rounds"):
+        budget.set_params(n_rounds=5).fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="those of the last fit"):
+        est.set_params(n_rounds=7).fit(X, Y, groups=GROUPS + 1)

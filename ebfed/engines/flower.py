@@ -176,7 +176,9 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         cohort.call_roll()
         state = fitted.converse(cohort)
         fitted.conclude(state)
-        saved = fitted.keep(state) | {"log_likelihood": fitted.log_likelihood_}
+        saved = fitted.keep(state)
+        if hasattr(fitted, "log_likelihood_"):
+            saved["log_likelihood"] = fitted.log_likelihood_
         _write(out / "fit.ebfed", wire.pack(saved))
         _write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         _write(out / "ledger.csv", fitted.privacy_.to_csv(index=False).encode())
@@ -513,7 +515,8 @@ class Node:
         kept = folder / f"round-{round_}.ebfed"
         if kept.exists():
             return wire.unpack(kept.read_bytes())["message"]
-        if list(folder.glob("round-*.ebfed")):  # a client's turn is what it was told first
+        once = not estimator.answers_every_round
+        if once and list(folder.glob("round-*.ebfed")):  # its turn is what it was told first
             turn = memory["turn"]
         rng: Any = "secure"
         if self._seed is not None:
@@ -527,7 +530,7 @@ class Node:
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
         """Write the estimates of this node's groups; they are for its owner."""
         fitted = estimator.finish(sent, memory, clients)
-        table = fitted.posterior().using("pandas").to_frame().to_csv(index=False)
+        table = fitted.estimates("pandas").to_csv(index=False)
         _write(folder / "estimate.csv", table.encode())
         _write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 

@@ -107,6 +107,16 @@ class Estimator(BaseEstimator, ABC):
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
 
+    @abstractmethod
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return what was learned of each client: a frame, a row or more for each.
+
+        Parameters
+        ----------
+        backend : str, optional
+            The library of the frame; that of the frame that was fitted if None.
+        """
+
     def keep(self, state: dict) -> dict:
         """Return what is to be kept of the last state: neither messages nor the key of noise."""
         return {name: x for name, x in state.items() if name not in ("heard", "key")}

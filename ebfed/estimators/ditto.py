@@ -66,8 +66,8 @@ class Ditto(FedAvg):
             raise ValueError(f"regularization must not be negative; {self.regularization!r} came.")
 
     def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        change, _ = super()._train(shared, own, rows, now)
-        return change, {"theta": self._approach(shared["w"], own["theta"], rows, now)}
+        theta = self._approach(shared["w"], own["theta"], rows, now)  # it is its loss that is noted
+        return super()._train(shared, own, rows, now)[0], {"theta": theta}
 
     def _approach(
         self, w: NDArray, theta: NDArray, rows: Minibatches, now: Now

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.clients import Clients
 from ebfed.engines import Blocks, Cohort, Engine
@@ -27,7 +28,7 @@ from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.tabular import Style, Table
+from ebfed.tabular import Style, Table, frame
 
 __all__ = ["Learner", "Named", "Now"]
 
@@ -646,3 +647,47 @@ class Learner(SupervisedEstimator):
                 mean = np.nansum(values.astype(np.float64), axis=0) / count
             told[:: self._every] = mean[: len(told[:: self._every])]
         return told.tolist()
+
+    def tidy(self) -> Any:
+        """Return the shared parameters, one row each."""
+        from ebfed.report import tidy_learner
+
+        check_is_fitted(self, "clients_")
+        return frame(tidy_learner(self), self._style_)
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, rounds, loss, epsilon."""
+        from ebfed.report import glance_learner
+
+        check_is_fitted(self, "clients_")
+        return frame(glance_learner(self), self._style_)
+
+    def summary(self) -> Any:
+        """Return the fit as a printed table."""
+        from ebfed.report import learner_table
+
+        check_is_fitted(self, "clients_")
+        return learner_table(self)
+
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the parameters of each group's predictor: a frame.
+
+        Parameters
+        ----------
+        backend : str, optional
+            The library of the frame; that of the frame that was fitted if None.
+
+        Returns
+        -------
+        DataFrame
+            Group label, ``n``, and a column for each parameter, named by its block and its number
+            in it.
+        """
+        check_is_fitted(self, "clients_")
+        columns: dict[str, Any] = {"n": self._sizes()}
+        for name, place in self._net.blocks.items():
+            values = self.parameters_[:, place]
+            columns |= {f"{name}_{k}": values[:, k] for k in range(values.shape[1])}
+        style = self._style_.avoiding(columns)
+        style = style if backend is None else style.using(backend)
+        return frame({style.group: self.groups_} | columns, style)

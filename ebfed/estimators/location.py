@@ -758,6 +758,11 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
             )
         return np.where(strange[:, None], given, fitted[np.maximum(place, 0)])
 
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the posterior of each group as a frame, of some library if that is named."""
+        posterior = self.posterior()
+        return (posterior if backend is None else posterior.using(backend)).to_frame()
+
     def predict(self, X: Any = None, *, groups: Any = None, population: Any = None) -> NDArray:
         """Personalised estimate of each row's group.
 

@@ -234,6 +234,11 @@ class RegressionEstimator(SupervisedEstimator):
         block = self._asked_for(X, y, groups)
         return self._labelled(self._posterior(block), block)
 
+    def estimates(self, backend: str | None = None) -> Any:
+        """Return the posterior of each group as a frame, of some library if that is named."""
+        posterior = self.posterior()
+        return (posterior if backend is None else posterior.using(backend)).to_frame()
+
     def _asked_for(self, X: Any, y: Any, groups: Any, population: Any = None) -> Any:
         """Return the block of clients that a posterior is asked for."""
         check_is_fitted(self, "clients_")
@@ -361,32 +366,6 @@ class RegressionEstimator(SupervisedEstimator):
 
         check_is_fitted(self, "mean_")
         return regression_table(self)
-
-    def augment(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Return the rows with what is predicted for them and what it leaves over.
-
-        Parameters
-        ----------
-        X, y, groups : as in `fit`
-
-        Returns
-        -------
-        DataFrame
-            Group label, the columns of `X`, ``y``, then ``fitted`` and ``residual``.
-        """
-        check_is_fitted(self, "mean_")
-        table = self._table(self._features(X, None, False), y, groups)
-        values, response = self._validated(table, reset=False)
-        labels = np.arange(len(values)) if table.labels is None else table.labels
-        fitted = self.predict(X, groups=groups)
-        columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
-        name = self._y_name or "y"
-        columns[name] = response
-        columns["fitted"] = fitted
-        if response.dtype.kind == "f":
-            columns["residual"] = response - fitted
-        style = table.style.avoiding(columns)
-        return frame({style.group: labels} | columns, style)
 
     def _design(self, values: NDArray) -> NDArray:
         """Return the features, the column of the intercept first."""

@@ -114,6 +114,32 @@ class SupervisedEstimator(Estimator):
     def _sizes(self) -> NDArray:
         return self._n if self._elsewhere else self.clients_.n
 
+    def augment(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Return the rows with what is predicted for them and what it leaves over.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+
+        Returns
+        -------
+        DataFrame
+            Group label, the columns of `X`, ``y``, then ``fitted`` and ``residual``.
+        """
+        check_is_fitted(self, "clients_")
+        table = self._table(self._features(X, None, False), y, groups)
+        values, response = self._validated(table, reset=False)
+        labels = np.arange(len(values)) if table.labels is None else table.labels
+        fitted = self.predict(X, groups=groups)
+        columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
+        name = self._y_name or "y"
+        columns[name] = response
+        columns["fitted"] = fitted
+        if response.dtype.kind == "f":
+            columns["residual"] = response - fitted
+        style = table.style.avoiding(columns)
+        return frame({style.group: labels} | columns, style)
+
     # Reading ----------------------------------------------------------------------------------
 
     def _read(

@@ -20,7 +20,9 @@ below 0.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -285,7 +287,20 @@ def _account(event: Event, relation: Relation, method: Method, interval: float) 
             f"method={method!r} has no account of {event!r} with relation={relation!r}; "
             + (f"there is one by {', '.join(able)}." if able else "no other has one either.")
         )
-    return accountant.compose(_adapted(event, relation, method))
+    with _quietly():
+        return accountant.compose(_adapted(event, relation, method))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep dp-accounting from saying which orders it leaves out: fewer only make epsilon larger."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _fresh(relation: Relation, method: Method, interval: float) -> Any:

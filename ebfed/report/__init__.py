@@ -8,12 +8,21 @@ from ebfed.report.plots import (
     plot_population,
     plot_shrinkage,
 )
-from ebfed.report.summary import regression_table, summary_table
-from ebfed.report.tidy import glance, glance_regression, tidy, tidy_regression
+from ebfed.report.summary import learner_table, regression_table, summary_table
+from ebfed.report.tidy import (
+    glance,
+    glance_learner,
+    glance_regression,
+    tidy,
+    tidy_learner,
+    tidy_regression,
+)
 
 __all__ = [
     "glance",
+    "glance_learner",
     "glance_regression",
+    "learner_table",
     "new_axes",
     "plot_by_fold",
     "plot_curves",
@@ -23,5 +32,6 @@ __all__ = [
     "regression_table",
     "summary_table",
     "tidy",
+    "tidy_learner",
     "tidy_regression",
 ]

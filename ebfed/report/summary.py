@@ -8,9 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ebfed.report.tidy import glance, glance_regression, tidy, tidy_regression
+from ebfed.report.tidy import (
+    glance,
+    glance_learner,
+    glance_regression,
+    tidy,
+    tidy_regression,
+)
 
-__all__ = ["Text", "regression_table", "summary_table"]
+__all__ = ["Text", "learner_table", "regression_table", "summary_table"]
 
 WIDTH = 78
 
@@ -94,6 +100,43 @@ def regression_table(estimator: Any) -> Text:
     lines.append("-" * WIDTH)
     for note in estimator.notes_:
         lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
+    lines.append("=" * WIDTH)
+    return Text("\n".join(lines))
+
+
+def learner_table(estimator: Any) -> Text:
+    """Describe a fitted learner: data, model, what it reached, what left the clients."""
+    facts = {name: values[0] for name, values in glance_learner(estimator).items()}
+    lines = [
+        type(estimator).__name__.center(WIDTH).rstrip(),
+        "=" * WIDTH,
+        _pair("Model", repr(estimator._model())[:22], "Groups", f"{facts['n_groups']:,}"),
+        _pair("Rounds", f"{facts['rounds']:,}", "Rows", f"{facts['n_rows']:,}"),
+        _pair(
+            "Parameters",
+            f"{facts['n_parameters']:,}",
+            "Rows per group",
+            _range(estimator._sizes(), ",.0f"),
+        ),
+    ]
+    if np.isfinite(facts["loss"]):
+        share = "accuracy" in facts
+        shown = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
+        name = "Accuracy" if share else "Loss"
+        lines.append(f"{name + ':':<16}{shown}, of the rows that were last trained on")
+    lines.append("-" * WIDTH)
+    for row in estimator._ledger:
+        told = f"{row['what']}; {row['times']:,} times"
+        lines += textwrap.wrap(
+            told, WIDTH, initial_indent=f"{row['who'][:14] + ':':<16}", subsequent_indent=" " * 16
+        )
+        promise = "nothing is promised"
+        if np.isfinite(row["epsilon"]):
+            also = f", delta = {row['delta']:.3g}" if row["delta"] else ""
+            promise = f"epsilon = {row['epsilon']:.4g}{also}: {row['relation']}"
+        lines += textwrap.wrap(
+            promise, WIDTH, initial_indent=f"{'Privacy:':<16}", subsequent_indent=" " * 16
+        )
     lines.append("=" * WIDTH)
     return Text("\n".join(lines))
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from ebfed.priors.symmetric import Symmetric
 
-__all__ = ["glance", "glance_regression", "terms", "tidy", "tidy_regression"]
+__all__ = [
+    "glance",
+    "glance_learner",
+    "glance_regression",
+    "terms",
+    "tidy",
+    "tidy_learner",
+    "tidy_regression",
+]
 
 
 def terms(estimator: Any) -> list[str]:
@@ -159,4 +167,45 @@ def glance_regression(estimator: Any) -> dict[str, NDArray]:
         "aic": 2 * k - 2 * value,
         "bic": k * np.log(max(n_rows, 1)) - 2 * value,
     }
+    return {name: np.array([value]) for name, value in columns.items()}
+
+
+def tidy_learner(estimator: Any) -> dict[str, NDArray]:
+    """Return the shared parameters of a learner, one row each.
+
+    Returns
+    -------
+    dict of columns
+        ``term`` (a name of `shared_`), ``parameter`` (its number), ``estimate``.
+    """
+    shared = estimator.shared_
+    return {
+        "term": np.repeat(list(shared), [len(values) for values in shared.values()]),
+        "parameter": np.concatenate([np.arange(len(values)) for values in shared.values()]),
+        "estimate": np.concatenate([*shared.values()]),
+    }
+
+
+def glance_learner(estimator: Any) -> dict[str, NDArray]:
+    """Return what a learner has reached in one row.
+
+    Returns
+    -------
+    dict of columns
+        ``n_groups``, ``n_rows``, ``n_parameters`` (of one predictor), ``rounds``, ``loss`` and, of
+        a classification, ``accuracy`` (of the last recorded round; NaN where rows are elsewhere),
+        ``epsilon`` (the largest that is promised; infinite if anyone is without a promise).
+    """
+    sizes, rows = estimator._sizes(), estimator._history_rows()
+    columns = {
+        "n_groups": len(sizes),
+        "n_rows": int(sizes.sum()),
+        "n_parameters": estimator.parameters_.shape[1],
+        "rounds": estimator.n_iter_,
+    }
+    for name in ("loss", "accuracy"):
+        told = [row[name] for row in rows if name in row and np.isfinite(row[name])]
+        if any(name in row for row in rows):
+            columns[name] = told[-1] if told else np.nan
+    columns["epsilon"] = max(row["epsilon"] for row in estimator._ledger)
     return {name: np.array([value]) for name, value in columns.items()}

@@ -176,12 +176,11 @@ class AdaPeD(LocalTraining):
             memory["theta"][who] = theta
 
     def _stranger(self, shared: Named) -> NDArray[np.float64]:
-        if self.shared_model is None:
-            return shared["mu"]
-        raise ValueError(
-            "a group that was not in the fit has no personal predictor, and the shared one is of "
-            "another model."
-        )
+        return shared["mu"]
+
+    def _take(self, sent: dict) -> None:
+        super()._take(sent)
+        self._shared_net = self._teacher(self._net)
 
     def _note(self, state: dict) -> dict[str, float]:
         return {"psi": float(state["shared"]["psi"][0])}

@@ -32,7 +32,8 @@ class Ditto(FedAvg):
 
     Notes
     -----
-    What a client keeps does not change what it sends.
+    What a client keeps does not change what it sends. It begins with the parameters that it first
+    hears of; one that never took part has the shared ones.
 
     References
     ----------
@@ -54,7 +55,11 @@ class Ditto(FedAvg):
     own_learning_rate: float | None = None
 
     def _own(self, shared: Named, facts: dict) -> Named:
-        return {"theta": shared["w"]}
+        return {"theta": shared["w"], "met": np.zeros(1)}
+
+    def _begin(self, shared: Named, own: Named) -> Named:
+        """Have a client begin with the shared parameters that it first hears of."""
+        return own | {"theta": np.where(own["met"] > 0, own["theta"], shared["w"])}
 
     def _settings(self) -> list[str]:
         own = [] if self.own_learning_rate is None else ["own_learning_rate"]
@@ -67,7 +72,8 @@ class Ditto(FedAvg):
 
     def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         theta = self._approach(shared["w"], own["theta"], rows, now)  # it is its loss that is noted
-        return super()._train(shared, own, rows, now)[0], {"theta": theta}
+        change, _ = super()._train(shared, own, rows, now)
+        return change, {"theta": theta, "met": np.ones_like(own["met"])}
 
     def _approach(
         self, w: NDArray, theta: NDArray, rows: Minibatches, now: Now
@@ -82,4 +88,4 @@ class Ditto(FedAvg):
     def _personal(
         self, shared: Named, own: Named, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
-        return self._approach(shared["w"], own["theta"], rows, now)
+        return own["theta"]

@@ -426,8 +426,7 @@ class Learner(SupervisedEstimator):
                 f"shared parameters are no longer finite in round {state['round'] + 1}: choose a "
                 f"smaller learning_rate than {self.learning_rate:g}, or rescale the features."
             )
-        invited = int((state["turn"] == 0).sum())
-        row = {"clients": float(invited)} | self._note(state | {"shared": shared})
+        row = self._count(state) | self._note(state | {"shared": shared})
         round_ = state["round"] + 1
         state = state | {
             "round": round_,
@@ -436,6 +435,10 @@ class Learner(SupervisedEstimator):
             "history": [*state["history"], row],
         }
         return state | {"turn": self._invite(state)}
+
+    def _count(self, state: dict) -> dict[str, float]:
+        """Return how many took part in a round, as far as all may know it."""
+        return {"clients": float((state["turn"] == 0).sum())}
 
     def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
         """Average what clients sent; nothing is moved where nobody came."""
@@ -457,7 +460,8 @@ class Learner(SupervisedEstimator):
         nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
         self.clients_ = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
         self._n, self._memory = state["n"], {}
-        self.parameters_ = self._stranger(self.shared_)[None].repeat(m, axis=0)
+        stranger = self._stranger(self.shared_)
+        self.parameters_ = np.broadcast_to(stranger, (m, len(stranger)))
         self._ledger = self._released(sent, {}, self.clients_, sent["round"])
         return self
 
@@ -467,7 +471,7 @@ class Learner(SupervisedEstimator):
         self._n_clients = sent["n_clients"]
         if not self._numeric:
             self.classes_ = sent["classes"]
-        self._net = self._predictor(sent)
+        self._net = self._shared_net = self._predictor(sent)
 
     def _n_rounds(self) -> int | None:
         return self.n_rounds
@@ -579,31 +583,30 @@ class Learner(SupervisedEstimator):
 
     def _predict_rows(self, rows: NDArray, labels: NDArray | None) -> NDArray:
         out = np.empty((len(rows), self._net.n_outputs))
-        if labels is None:
-            theta = self._stranger(self.shared_)[None]
-            size = max(1, CELLS // self._net.n_features)
-            for start in range(0, len(rows), size):
-                part = slice(start, start + size)
-                out[part] = self._net.predict(theta, rows[None, part])[0]
-            return out
-        block = Clients.from_rows(rows, labels, np.arange(len(rows)))
-        theta = self._theta(block.ids)
+        place = self._place(labels, len(rows))
+        strange = np.flatnonzero(place < 0)
+        theta = self._stranger(self.shared_)[None]
+        size = max(1, CELLS // self._net.n_features)
+        for start in range(0, len(strange), size):
+            part = strange[start : start + size]
+            out[part] = self._shared_net.predict(theta, rows[None, part])[0]
+        known = np.flatnonzero(place >= 0)
+        block = Clients.from_rows(rows[known], place[known], known)
         everyone = np.arange(len(block))
         for who, each in deal(block, everyone, None, n_parameters=self._net.size):
             batch = each.all()
             real = batch.weight > 0
-            out[batch.y[real].astype(np.int64)] = self._net.predict(theta[who], batch.X)[real]
+            guess = self._net.predict(self.parameters_[block.ids[who]], batch.X)
+            out[batch.y[real].astype(np.int64)] = guess[real]
         return out
 
-    def _theta(self, ids: NDArray) -> NDArray[np.float64]:
-        """Parameters of these groups; of those that were not in the fit, the shared ones."""
+    def _place(self, labels: NDArray | None, n_rows: int) -> NDArray[np.int64]:
+        """Position of each row's group in the fit; -1 for those that were not in it."""
         import pandas as pd
 
-        stranger = self._stranger(self.shared_)
-        if self._elsewhere:  # a server does not know who is who
-            return stranger[None].repeat(len(ids), axis=0)
-        place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
-        return np.where((place >= 0)[:, None], self.parameters_[place], stranger)
+        if labels is None or self._elsewhere:  # a server does not know who is who
+            return np.full(n_rows, -1)
+        return pd.Index(self.clients_.ids).get_indexer(pd.Index(labels))
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None

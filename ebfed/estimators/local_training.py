@@ -62,6 +62,10 @@ class LocalTraining(Learner):
         own : dict of ndarrays of shape (c, size)
         """
 
+    def _begin(self, shared: Named, own: Named) -> Named:
+        """Return own parameters with those of clients that never took part as they begin."""
+        return own
+
     def _personal(
         self, shared: Named, own: Named, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
@@ -88,7 +92,7 @@ class LocalTraining(Learner):
         done = self.local_steps * (sent["round"] - sent["began"])
         for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
             who = members[places]
-            own = {name: memory[name][who] for name in sent["own"]}
+            own = self._begin(shared, {name: memory[name][who] for name in sent["own"]})
             change, own = self._train(shared, own, rows, now)
             for name, value in change.items():
                 changes[name][places] = value
@@ -130,6 +134,6 @@ class LocalTraining(Learner):
         everyone = np.arange(len(clients))
         now = self._now(sent)
         for who, rows in self._deal(sent, clients, everyone, None, self._last_steps()):
-            own = {name: memory[name][who] for name in sent["own"]}
+            own = self._begin(shared, {name: memory[name][who] for name in sent["own"]})
             theta[who] = self._personal(shared, own, rows, now)
         return theta

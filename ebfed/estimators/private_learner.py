@@ -280,6 +280,10 @@ class PrivateLearner(Learner):
         answered = state["answered"] + (state["turn"] == 0)
         return super().update(state | {"answered": answered}, messages)
 
+    def _count(self, state: dict) -> dict[str, float]:
+        """Return nothing: that nobody knows who joined is what a sample protects by."""
+        return {}
+
     def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
         """Average with noise; divided by how many clients were expected, which is public."""
         m, rng = len(state["n"]), self._draw(state, NOISE)

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.clients import Clients
@@ -28,7 +27,7 @@ from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.tabular import Style, Table, frame
+from ebfed.tabular import Style, frame
 
 __all__ = ["Learner", "Named", "Now"]
 
@@ -226,30 +225,6 @@ class Learner(SupervisedEstimator):
         else:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
-
-    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
-        """Check features and response; scikit-learn cannot tell that labels are missing."""
-        import pandas as pd
-
-        y = np.asarray(table.y)
-        if y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
-            raise ValueError("y contains missing values.")
-        return super()._validated(table, reset)
-
-    def _encode(self, y: NDArray, reset: bool) -> NDArray:
-        """Return labels; with `reset`, learn which there are."""
-        if self._numeric:
-            return y
-        if y.dtype.kind == "O":
-            y = y.astype(np.array(y.tolist()).dtype)
-        check_classification_targets(y)
-        classes = np.unique(y)
-        if reset:
-            self.classes_ = classes
-        elif not np.isin(classes, self.classes_).all():
-            strange = classes[~np.isin(classes, self.classes_)].tolist()
-            raise ValueError(f"y has labels that the fit had not: {strange}.")
-        return y
 
     # Clients ----------------------------------------------------------------------------------
 

@@ -6,12 +6,10 @@ import warnings
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.clients import Clients, number_labels
@@ -32,7 +30,6 @@ from ebfed.estimators.normal_population import (
 from ebfed.estimators.regression import RegressionEstimator
 from ebfed.priors import IdentificationWarning
 from ebfed.streams import Stream, make_key
-from ebfed.tabular import Table
 
 __all__ = ["LogisticEB"]
 
@@ -144,8 +141,6 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         "seed",
     )
     _numeric = False
-    # Labels that are known of before they come.
-    _declared: NDArray | None = None
 
     def __init__(
         self,
@@ -176,29 +171,6 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         return tags
 
     # Clients ----------------------------------------------------------------------------------
-
-    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
-        """Check features and response; scikit-learn cannot tell that labels are missing."""
-        y = np.asarray(table.y)
-        if y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
-            raise ValueError("y contains missing values.")
-        return super()._validated(table, reset)
-
-    def _encode(self, y: NDArray, reset: bool) -> NDArray:
-        """Return labels; with `reset`, learn which there are."""
-        if y.dtype.kind == "O":
-            y = _plain(y)
-        check_classification_targets(y)
-        classes = np.unique(y)
-        if reset:
-            if self._declared is not None:
-                classes = np.union1d(classes, self._declared)
-            self._check_classes(classes)
-            self.classes_ = classes
-        elif not np.isin(classes, self.classes_).all():
-            strange = classes[~np.isin(classes, self.classes_)].tolist()
-            raise ValueError(f"y has labels that the fit had not: {strange}.")
-        return y
 
     def _check_classes(self, classes: NDArray) -> None:
         if len(classes) > 2:
@@ -698,17 +670,6 @@ def _directions(
         identified[0] = not moves.any()
         ways[0] -= centre @ ways
     return ways, identified
-
-
-def _plain(labels: NDArray) -> NDArray:
-    """Return labels as an array of the type that they have."""
-    kinds = {type(label) for label in labels}
-    plain = np.array(labels.tolist())
-    if len(kinds) > 1 and plain.dtype.kind not in "bif":
-        raise ValueError(
-            f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
-        )
-    return plain
 
 
 def _sums(values: NDArray, clients: Clients) -> NDArray:

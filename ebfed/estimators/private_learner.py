@@ -29,6 +29,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import kernels
 from ebfed.clients import Clients
 from ebfed.estimators.learner import NOISE, Learner, Named
 from ebfed.privacy import accountant, events
@@ -251,8 +252,13 @@ class PrivateLearner(Learner):
         """Add the noise that each client draws for itself."""
         if scale == 0:
             return values
-        if isinstance(rng, Stream):  # everyone draws, so that each draws from a range of its own
-            return values + scale * rng.normals(len(memory["turn"]), values.shape[1])[members]
+        if isinstance(rng, Stream):
+            key, tag, start = rng.words(values.shape[1])  # each client has a range of its own
+            noise = np.empty_like(values)
+            for row, member in zip(noise, members.tolist(), strict=True):
+                first = start + np.uint64(member * values.shape[1])
+                kernels.fill_normals(row, key, tag, first)
+            return values + scale * noise
         from ebfed.channels.secure import gaussian
 
         noisy = [gaussian(value, scale) for value in values.ravel().tolist()]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.clients import LARGEST, Clients
@@ -31,10 +33,29 @@ class SupervisedEstimator(Estimator):
     _elsewhere: bool = False
     # Whether the response is a number, rather than a class.
     _numeric: bool = True
+    # Labels that are known of before they come.
+    _declared: NDArray | None = None
 
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
-        """Return the response as numbers; with `reset`, learn how."""
+        """Return numbers, or labels of classes; with `reset`, learn which there are."""
+        if self._numeric:
+            return y
+        if y.dtype.kind == "O":
+            y = _plain(y)
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if reset:
+            if self._declared is not None:
+                classes = np.union1d(classes, self._declared)
+            self._check_classes(classes)
+            self.classes_ = classes
+        elif not np.isin(classes, self.classes_).all():
+            strange = classes[~np.isin(classes, self.classes_)].tolist()
+            raise ValueError(f"y has labels that the fit had not: {strange}.")
         return y
+
+    def _check_classes(self, classes: NDArray) -> None:
+        """Raise a ValueError if these are not the classes that can be learned."""
 
     # What clients state -----------------------------------------------------------------------
 
@@ -196,7 +217,10 @@ class SupervisedEstimator(Estimator):
         return read(X, groups, y=y)
 
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
-        """Check features and response as scikit-learn does."""
+        """Check features and response as scikit-learn does, which misses missing labels."""
+        y = np.asarray(table.y)
+        if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
+            raise ValueError("y contains missing values.")
         values, response = validate_data(
             self, table.X, table.y, dtype=np.float64, reset=reset, y_numeric=self._numeric
         )
@@ -245,3 +269,14 @@ def _check_size(values: NDArray) -> None:
             f"Input X holds a value too large for float64 arithmetic (up to "
             f"{np.abs(values).max():.3g}): its square overflows. Rescale the data."
         )
+
+
+def _plain(labels: NDArray) -> NDArray:
+    """Return labels as an array of the type that they have."""
+    kinds = {type(label) for label in labels}
+    plain = np.array(labels.tolist())
+    if len(kinds) > 1 and plain.dtype.kind not in "bif":
+        raise ValueError(
+            f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
+        )
+    return plain

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.clients import LARGEST
 from ebfed.estimators.fed_avg import FedAvg
-from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.learner import Named, Now, check_between
 from ebfed.estimators.minibatches import Minibatches
 
 __all__ = ["Ditto"]
@@ -67,8 +68,7 @@ class Ditto(FedAvg):
 
     def _check(self) -> None:
         super()._check()
-        if not 0 <= self.regularization < np.inf:
-            raise ValueError(f"regularization must not be negative; {self.regularization!r} came.")
+        check_between("regularization", self.regularization, 0, LARGEST)
 
     def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         theta = self._approach(shared["w"], own["theta"], rows, now)  # it is its loss that is noted

@@ -41,6 +41,6 @@ class DPFedAvg(PrivateLearner, FedAvg):
     >>> est = DPFedAvg(n_rounds=20, epsilon=1.0, learning_rate=1.0, random_state=0)
     >>> est.fit(X, y, groups=groups).score(X, y, groups=groups)
     0.9...
-    >>> est.privacy_[["times", "epsilon", "delta", "relation"]].round(3).to_dict("list")
-    {'times': [20], 'epsilon': [1.0], 'delta': [0.0], 'relation': ['one client more or less']}
+    >>> est.privacy_[["times", "epsilon", "relation"]].round(3).to_dict("list")
+    {'times': [20], 'epsilon': [1.0], 'relation': ['the rows of one client, or none']}
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.learner import Named, Now, check_between
 from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
@@ -27,9 +27,9 @@ class FedMutual(LocalTraining):
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
         As for every `Learner`.
     own_weight : float
-        alpha, in (0, 1].
+        alpha, in [0, 1].
     shared_weight : float
-        beta, in (0, 1].
+        beta, in [0, 1].
 
     References
     ----------
@@ -57,8 +57,7 @@ class FedMutual(LocalTraining):
     def _check(self) -> None:
         super()._check()
         for name in ("own_weight", "shared_weight"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in (0, 1]; {getattr(self, name)!r} came.")
+            check_between(name, getattr(self, name), 0, 1)
 
     def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         w, theta = shared["w"].repeat(len(own["theta"]), axis=0), own["theta"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ebfed.clients import Clients
 from ebfed.estimators.consent import classes_of
 from ebfed.estimators.ditto import Ditto
-from ebfed.estimators.learner import NOISE, Named
+from ebfed.estimators.learner import NOISE, Named, check_between
 from ebfed.estimators.private_learner import PrivateLearner
 from ebfed.privacy import ledger
 
@@ -69,8 +69,7 @@ class FeO2(PrivateLearner, Ditto):
 
     def _check(self) -> None:
         super()._check()
-        if not 0 <= self.ratio <= 1:
-            raise ValueError(f"ratio must be in [0, 1]; {self.ratio!r} came.")
+        check_between("ratio", self.ratio, 0, 1)
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
         """Learn from rows.
@@ -94,6 +93,7 @@ class FeO2(PrivateLearner, Ditto):
         self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
     ) -> tuple[Clients, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
+        self._declare()
         if isinstance(consent, str):
             consent, X = _column(X, consent)
         clients, labels = self._read(X, y, groups, reset=True)
@@ -104,6 +104,16 @@ class FeO2(PrivateLearner, Ditto):
     def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
         """State numbers of rows, columns, classes, and who opted out."""
         return super().describe(clients, memory) | {"consent": memory["consent"]}
+
+    def _protect(
+        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
+    ) -> dict[str, NDArray]:
+        """Return what leaves the clients, and of whom it is: who opted out is public."""
+        message = super()._protect(changes, sent, memory, members, rng)
+        return message | {"open": memory["consent"][members].astype(np.float64)[:, None]}
+
+    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
+        return super()._message_shapes(sent, c) | {"open": (c, 1)}
 
     def _disturb(
         self, values: NDArray, scale: float, memory: dict, members: NDArray, rng: Any
@@ -125,6 +135,12 @@ class FeO2(PrivateLearner, Ditto):
         ):
             raise ValueError("consent must be 0 (private) or 1 (open) for each client.")
 
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        super().check_message(message, facts, sent, turn)
+        if not np.array_equal(message["open"][:, 0], facts["consent"][turn == 0]):
+            raise ValueError("open must be what the clients stated.")
+
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round."""
         state = super().start(facts, key) | {"consent": facts["consent"]}
@@ -142,7 +158,7 @@ class FeO2(PrivateLearner, Ditto):
         """Average the two classes with their weights, noise in the sum of the private one."""
         m, rng = len(state["n"]), self._draw(state, NOISE)
         z, noise = self._split(m) if self.trust == "server" and self.ratio else (0.0, 0.0)
-        opened = state["consent"][state["turn"] == 0] == 1
+        opened = messages["open"][:, 0] == 1
         share = self._denominator(state["n"]) / m
         counts = share * np.bincount(state["consent"], minlength=2)
         if self.ratio == 0:
@@ -167,6 +183,11 @@ class FeO2(PrivateLearner, Ditto):
         opened = int(state["consent"].sum())
         return super().broadcast(state) | {"opened": opened}
 
+    def _go_on(self, clients: Clients, memory: dict, state: dict) -> tuple[dict, dict]:
+        if not np.array_equal(memory["consent"], self._memory["consent"]):
+            raise ValueError("consent must be that of the last fit, as warm_start is True.")
+        return super()._go_on(clients, memory, state)
+
     # Accounts ---------------------------------------------------------------------------------
 
     def _released(
@@ -184,7 +205,7 @@ class FeO2(PrivateLearner, Ditto):
                 rows.append(ledger.silence(len(members)) | {"who": who})
             elif len(members):
                 rows.append(self._row(who, sent, memory, members, rounds))
-        return rows
+        return [row | {"assumptions": f"{row['assumptions']}; choices are public"} for row in rows]
 
     def _disclosure(self, who: str, sent: dict, members: NDArray, rounds: int) -> dict[str, Any]:
         size = sum(len(value) for value in sent["shared"].values())

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.clients import Clients
+from ebfed.clients import LARGEST, Clients
 from ebfed.engines import Blocks, Cohort, Engine
 from ebfed.estimators.checkpoint import Checkpoint
 from ebfed.estimators.minibatches import CELLS, deal
@@ -51,6 +52,13 @@ def _controller() -> Any:
 def one_thread() -> Any:
     """Keep a library of linear algebra from starting threads for small matrices."""
     return _controller().limit(limits=1, user_api="blas")
+
+
+def check_between(name: str, value: Any, low: float, high: float) -> None:
+    """Raise a ValueError if an argument is not a number of an interval."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and low <= value <= high):
+        raise ValueError(f"{name} must be a number from {low:g} to {high:g}; {value!r} came.")
 
 
 class Now(NamedTuple):
@@ -96,6 +104,9 @@ class Learner(SupervisedEstimator):
         q, the share of clients that is invited in each round.
     sampling : {"fixed", "poisson"}
         Whether a round has a fixed number of clients, or each joins independently of the others.
+    classes : array-like, optional
+        Classes that are known to everyone. None: those that clients have, which tells that somebody
+        has each.
     warm_start : bool
         Whether `fit` goes on from where the last one, on the same groups, ended.
     checkpoint : path, optional
@@ -136,6 +147,7 @@ class Learner(SupervisedEstimator):
     weight_decay: float = 0.0
     sample_rate: float = 1.0
     sampling: Sampling = "fixed"
+    classes: Any = None
     warm_start: bool = False
     checkpoint: Any = None
     engine: Engine | None = None
@@ -184,8 +196,7 @@ class Learner(SupervisedEstimator):
         check_count("n_rounds", self.n_rounds)
         for name in self._settings():
             check_positive(name, getattr(self, name))
-        if not 0 <= self.weight_decay < np.inf:
-            raise ValueError(f"weight_decay must not be negative; {self.weight_decay!r} came.")
+        check_between("weight_decay", self.weight_decay, 0, LARGEST)
         if check_positive("sample_rate", self.sample_rate) > 1:
             raise ValueError(f"sample_rate must be at most 1; {self.sample_rate!r} came.")
         if self.sampling not in get_args(Sampling):
@@ -234,12 +245,24 @@ class Learner(SupervisedEstimator):
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
+        self._declare()
         return self._read(X, y, groups, reset=True)[0], {}
+
+    def _declare(self) -> None:
+        """Take note of the classes that are known to everyone."""
+        self._declared = None if self.classes is None else np.unique(self.classes)
+
+    def _check_classes(self, classes: NDArray) -> None:
+        if self._declared is not None and len(classes) > len(self._declared):
+            strange = np.setdiff1d(classes, self._declared).tolist()
+            raise ValueError(f"y has labels that are not among classes: {strange}.")
 
     def describe(self, clients: Clients, memory: dict) -> dict[str, NDArray]:
         """State numbers of rows, columns and classes."""
         facts = super().describe(clients, memory)
-        return facts if self._numeric else facts | {"classes": self.classes_}
+        if self._numeric:
+            return facts
+        return facts | {"classes": self.classes_ if self.classes is None else self._declared}
 
     def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
         """Train those clients of a block that are invited."""
@@ -485,7 +508,7 @@ class Learner(SupervisedEstimator):
                 self._kept = Checkpoint(self.checkpoint, self._arguments(), clients)
                 state, memory = self._kept.load() or (None, memory)
             elif self.warm_start and self._state is not None:
-                state, memory = self._go_on(clients, self._state)
+                state, memory = self._go_on(clients, memory, self._state)
             with one_thread():  # batches are many and small
                 state, memory = self._converse_here(clients, memory, state)
                 self.finish(self.broadcast(state), memory, clients)
@@ -503,7 +526,7 @@ class Learner(SupervisedEstimator):
             if name not in indifferent
         }
 
-    def _go_on(self, clients: Clients, state: dict) -> tuple[dict, dict]:
+    def _go_on(self, clients: Clients, memory: dict, state: dict) -> tuple[dict, dict]:
         """Return the state that the last fit ended with, and what its clients kept."""
         if not np.array_equal(clients.ids, self.clients_.ids):
             raise ValueError("groups must be those of the last fit, as warm_start is True.")

@@ -93,13 +93,15 @@ class LocalTraining(Learner):
         for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
             who = members[places]
             own = self._begin(shared, {name: memory[name][who] for name in sent["own"]})
-            change, own = self._train(shared, own, rows, now)
+            with np.errstate(over="ignore", invalid="ignore"):  # it is found out afterwards
+                change, own = self._train(shared, own, rows, now)
             for name, value in change.items():
                 changes[name][places] = value
             for name, value in own.items():
                 memory[name][who] = value
             if sent["record"] >= 0:
-                memory["loss"][who, sent["record"]] = rows.loss
+                with np.errstate(over="ignore"):
+                    memory["loss"][who, sent["record"]] = rows.loss
                 memory["score"][who, sent["record"]] = rows.score
         return changes
 

@@ -73,7 +73,8 @@ class Minibatches:
     def note(self, loss: NDArray, score: NDArray) -> None:
         """Note how well the first batch was predicted; later calls change nothing."""
         if np.isnan(self.loss).all():
-            self.loss, self.score = loss, score
+            told = self.n > 0
+            self.loss, self.score = (np.where(told, each, np.nan) for each in (loss, score))
 
     def _batch(self, places: NDArray[np.int64]) -> Batch:
         """Gather rows; places beyond a client's last row are its first row at weight 0."""
@@ -87,7 +88,9 @@ class Minibatches:
             X = np.zeros((*rows.shape, self._clients.X.shape[1]))
             return Batch(X, np.zeros(rows.shape, np.int64), weight)
         y = self._encode(np.asarray(self._clients.y)[rows])
-        return Batch(self._clients.X[rows], y, weight)
+        X = self._clients.X[rows]
+        X[self.n == 0] = 0.0  # whoever has no row borrows none
+        return Batch(X, y, weight)
 
 
 def width_of(n: NDArray[np.int64]) -> NDArray[np.int64]:

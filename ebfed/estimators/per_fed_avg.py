@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ebfed.estimators.learner import Named, Now
 from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
+from ebfed.models import Batch
 
 __all__ = ["PerFedAvg"]
 
@@ -21,8 +22,9 @@ class PerFedAvg(LocalTraining):
     .. math:: w_i \leftarrow w_i - \eta\, (I - \alpha \nabla^2 f_i(w_i))\,
         \nabla f_i(w_i - \alpha \nabla f_i(w_i))
 
-    The two gradients are taken on different batches. The product with the Hessian is a difference
-    of two gradients ("HF" of the paper), or left out ("FO").
+    The two gradients are taken on different batches if there are several (``local_steps > 1``). The
+    product with the Hessian is a difference of two gradients ("HF" of the paper), or left out
+    ("FO").
 
     Parameters
     ----------
@@ -62,18 +64,17 @@ class PerFedAvg(LocalTraining):
             adapted = w - alpha * self._slope(w, batch, rows, now)
             slope = self._slope(adapted, other, rows, now)
             if self.hessian:
-                slope = slope - alpha * self._curvature(w, slope, rows, now)
+                slope = slope - alpha * self._curvature(w, slope, batch, rows, now)
             w = w - now.rate * self.learning_rate * slope
         return {"w": w - shared["w"]}, own
 
     def _curvature(
-        self, w: NDArray, direction: NDArray, rows: Minibatches, now: Now
+        self, w: NDArray, direction: NDArray, batch: Batch, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
         """Product of the Hessian with a direction, by a central difference of gradients."""
         size = np.linalg.norm(direction, axis=1, keepdims=True)
         length = 1e-4 * (1 + np.linalg.norm(w, axis=1, keepdims=True))
         step = length * direction / np.maximum(size, 1e-300)
-        batch = next(iter(rows))
         ahead, behind = (self._slope(w + sign * step, batch, rows, now) for sign in (1, -1))
         return (ahead - behind) * size / (2 * length)
 

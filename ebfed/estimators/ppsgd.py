@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.learner import Named, Now, check_between
 from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 from ebfed.estimators.private_learner import PrivateLearner
@@ -79,8 +79,7 @@ class PPSGD(PrivateLearner, LocalTraining):
 
     def _check(self) -> None:
         super()._check()
-        if not self.alpha >= 0:
-            raise ValueError(f"alpha must be a number from 0 on, or infinite; {self.alpha!r} came.")
+        check_between("alpha", self.alpha, 0, np.inf)
         if self.local_steps != 1:
             raise ValueError(f"local_steps must be 1: a round is a step; {self.local_steps} came.")
         if self.objective not in get_args(Objective):

@@ -14,9 +14,13 @@ the latter it does not.
 
 *What is public.* Numbers of clients and of rows, columns and classes.
 
+*What may be published.* The shared parameters, the norm C and the copy of `conclude`. What a fit in
+this process has besides, losses and counts of its history, numbers clipped, and own parameters, is
+for who holds the rows.
+
 *Randomness.* A server's noise comes from NumPy's generator, seeded by the operating system where
-``random_state=None``. A seed that is known protects nobody, and the last digits of floats are not
-covered by the proof.
+``random_state=None``. A seed that is known, or used for a second fit, protects nobody, and the last
+digits of floats are not covered by the proof.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.clients import Clients
-from ebfed.estimators.learner import NOISE, Learner, Named
+from ebfed.estimators.learner import NOISE, Learner, Named, check_between
 from ebfed.privacy import accountant, events
 from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
 from ebfed.privacy.ledger import LOCAL
@@ -51,7 +55,7 @@ class Round:
     rate : float
         Share of the clients that is invited.
     clients : int
-        How many there are.
+        How many there are, where samples have a fixed size.
     sampling : {"poisson", "fixed"}
     trust : {"server", "none"}
     """
@@ -74,7 +78,7 @@ class Round:
             return LOCAL
         if self.relation == "replace_one":
             return "one client exchanged for another"
-        return "one client more or less"
+        return "the rows of one client, or none"
 
     @property
     def method(self) -> accountant.Method:
@@ -96,6 +100,10 @@ class Round:
         """How many clients a round of a fixed size has."""
         return max(1, round(self.rate * self.clients))
 
+    def spent(self, multiplier: float, rounds: int, delta: float) -> NDArray[np.float64]:
+        """Epsilon after one round, two, ..., that many: upper bounds."""
+        return np.array(_spent(self, multiplier, rounds, delta))
+
     def epsilon(self, multiplier: float, rounds: int, delta: float) -> float:
         """Epsilon of so many rounds."""
         return _epsilon(self, multiplier, rounds, delta)
@@ -112,6 +120,13 @@ def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> flo
     event = events.repeated(round_.event(multiplier), rounds)
     settings: Any = {"relation": round_.relation, "method": round_.method}
     return accountant.epsilon(event, delta, interval=1e-3 if rounds < 1000 else 1e-4, **settings)
+
+
+@lru_cache(maxsize=64)
+def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple[float, ...]:
+    event = round_.event(multiplier)
+    bounds = accountant.epsilons(event, rounds, delta, relation=round_.relation)
+    return tuple(np.minimum(bounds, _epsilon(round_, multiplier, rounds, delta)).tolist())
 
 
 @lru_cache(maxsize=256)
@@ -144,8 +159,8 @@ class PrivateLearner(Learner):
     clip_step : float
         eta_b, how fast C follows, in logarithms.
     bit_noise : float, optional
-        Standard deviation of the noise in the sum of bits that say who is below C; a twentieth of
-        the expected number of clients if None.
+        Standard deviation of the noise in the sum of bits that say who is below C; if None, a
+        twentieth of the expected number of clients, and not below z.
     trust : {"server", "none"}
         Whether the server adds the noise, or each client does.
 
@@ -183,17 +198,20 @@ class PrivateLearner(Learner):
             check_epsilon(self.epsilon)
         elif self.noise_multiplier != 0:
             check_positive("noise_multiplier", self.noise_multiplier)
-        if self.clip_quantile is not None and not 0 < self.clip_quantile < 1:
-            raise ValueError(f"clip_quantile must be in (0, 1); {self.clip_quantile!r} came.")
+        if self.clip_quantile is not None:
+            check_between("clip_quantile", self.clip_quantile, 0, 1)
+            if self.clip_quantile in (0, 1):
+                raise ValueError(f"clip_quantile must be in (0, 1); {self.clip_quantile!r} came.")
         if self.bit_noise is not None:
             check_positive("bit_noise", self.bit_noise)
         if self.trust not in get_args(Trust):
             raise ValueError(f"trust must be one of {get_args(Trust)}; {self.trust!r} came.")
 
     def _round(self, m: int) -> Round:
-        return Round(float(self.sample_rate), m, self.sampling, self.trust)
+        counted = self.sampling == "fixed" and self.sample_rate < 1
+        return Round(float(self.sample_rate), m if counted else 0, self.sampling, self.trust)
 
-    def _multiplier(self, m: int, rounds: int | None = None) -> float:
+    def _multiplier(self, m: int) -> float:
         """Noise multiplier of all that a client sends in a round."""
         if self.noise_multiplier is not None:
             return float(self.noise_multiplier)
@@ -206,19 +224,20 @@ class PrivateLearner(Learner):
         if self.clip_quantile is None or z == 0:
             return z, 0.0
         local = self.trust == "none"
-        default = 2 * z if local else max(1.0, self.sample_rate * m) / 20
+        # the changes have at most 1.16 z
+        default = 2 * z if local else max(self.sample_rate * m / 20, z)
         noise = default if self.bit_noise is None else self.bit_noise
         if noise <= z / 2:
-            if self.bit_noise is not None:
-                events.split_multiplier(z, [2 * noise])  # says why not
-            noise = 2 * z
+            raise ValueError(
+                f"bit_noise must be above half the noise multiplier, {z / 2:.4g}; {noise:g} came."
+            )
         return events.split_multiplier(z, [2 * noise]), noise
 
     # Clients ----------------------------------------------------------------------------------
 
     def _limits(self, sent: dict) -> dict[str, float]:
         """Largest norm of each part of a message."""
-        return dict.fromkeys(sent["shared"], sent["clip"])
+        return dict.fromkeys(sent["shared"], check_positive("clip", sent["clip"]))
 
     def _remember(self, sent: dict, memory: dict, m: int) -> dict:
         memory = super()._remember(sent, memory, m)
@@ -270,21 +289,36 @@ class PrivateLearner(Learner):
 
     # Server -----------------------------------------------------------------------------------
 
+    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        super().check_message(message, facts, sent, turn)
+        if self.trust == "none":  # noise may make a message as long as it likes
+            return
+        for name, limit in self._longest(sent, facts, turn).items():
+            with np.errstate(over="ignore"):
+                norm = np.linalg.norm(message[name], axis=1)
+            if np.any(norm > np.multiply(limit, 1 + 1e-9)):
+                raise ValueError(f"{name} must have norms of at most {np.max(limit):g}.")
+        if "bit" in message and not np.isin(message["bit"], (-0.5, 0.5)).all():
+            raise ValueError("bit must be a half, or minus a half.")
+
+    def _longest(self, sent: dict, facts: dict, turn: NDArray) -> dict[str, Any]:
+        """Largest norm that a part of each message may have."""
+        return self._limits(sent)
+
     def start(self, facts: dict, key: NDArray) -> dict:
         """Return the state before the first round."""
         state = super().start(facts, key) | {"clip": float(self.clip)}
         self._split(len(facts["n"]))  # solves for the noise, or says why not
-        answered = np.zeros(len(facts["n"]), np.int64)
-        return state | {"answered": answered, "promise": self._terms()}
+        return state | {"promise": self._terms()}
 
     def broadcast(self, state: dict) -> dict:
         """Return the shared parameters, which round it is, and the norm to clip to."""
         return super().broadcast(state) | {"clip": state["clip"], "m": len(state["n"])}
 
-    def update(self, state: dict, messages: dict) -> dict:
-        """Move the shared parameters."""
-        answered = state["answered"] + (state["turn"] == 0)
-        return super().update(state | {"answered": answered}, messages)
+    def keep(self, state: dict) -> dict:
+        """Return what is to be kept of the last state; not who came to its last round."""
+        return {name: x for name, x in super().keep(state).items() if name != "turn"}
 
     def _count(self, state: dict) -> dict[str, float]:
         """Return nothing: that nobody knows who joined is what a sample protects by."""
@@ -317,8 +351,8 @@ class PrivateLearner(Learner):
     def _note(self, state: dict) -> dict[str, float]:
         return super()._note(state) | {"clip": state["clip"]}
 
-    def _go_on(self, clients: Clients, state: dict) -> tuple[dict, dict]:
-        state, memory = super()._go_on(clients, state)
+    def _go_on(self, clients: Clients, memory: dict, state: dict) -> tuple[dict, dict]:
+        state, memory = super()._go_on(clients, memory, state)
         if self.epsilon is not None and not state["done"]:
             raise ValueError(
                 "epsilon was given, and the noise chosen for fewer rounds: give noise_multiplier "
@@ -348,8 +382,8 @@ class PrivateLearner(Learner):
         round_ = self._round(sent["m"])
         z = self._multiplier(sent["m"])
         times = rounds
-        if round_.trust == "none" and rounds == sent["round"]:
-            times = self._most_answers(sent, memory, members)
+        if round_.trust == "none" and sent["done"] and "answered" in memory:
+            times = int(memory["answered"][members].max(initial=0))
         epsilon = round_.epsilon(z, times, self.delta) if times else 0.0
         size = sum(len(value) for value in sent["shared"].values())
         size += self.clip_quantile is not None
@@ -358,6 +392,8 @@ class PrivateLearner(Learner):
         sample = "everyone" if round_.rate == 1 else f"{round_.sampling} samples, q={round_.rate:g}"
         public = "numbers of clients and rows, columns and classes are public"
         trust = "the server is trusted" if round_.trust == "server" else "nobody need be trusted"
+        if round_.trust == "server" and round_.rate < 1:
+            trust += ", and who took part is known to it alone"
         return {
             "who": who,
             "what": f"clipped changes, Gaussian noise z={z:.4g} added by {by}, {sample}",
@@ -374,21 +410,15 @@ class PrivateLearner(Learner):
     def _promise(self, m: int) -> str:
         return self._round(m).promise
 
-    def _most_answers(self, sent: dict, memory: dict, members: NDArray) -> int:
-        """How often a client was heard at most, where each message has its price."""
-        answered = memory.get("answered", np.zeros(0, np.int64))
-        return int(answered[members].max(initial=0)) if len(answered) else sent["round"]
-
     def _history_rows(self) -> list[dict]:
         """Rows of the history, with the epsilon that was spent until then."""
         rows = super()._history_rows()
         z, round_ = self._multiplier(self._n_clients), self._round(self._n_clients)
+        most = max((row["epsilon"] for row in self._ledger if row["epsilon"] < math.inf), default=0)
         if not rows or z == 0:
             return rows
-        event = round_.event(z)
-        spent = accountant.epsilons(event, len(rows), self.delta, relation=round_.relation)
-        spent = np.minimum(spent, round_.epsilon(z, len(rows), self.delta))
-        return [row | {"epsilon": float(epsilon)} for row, epsilon in zip(rows, spent, strict=True)]
+        spent = np.minimum(round_.spent(z, len(rows), self.delta), most).tolist()
+        return [row | {"epsilon": epsilon} for row, epsilon in zip(rows, spent, strict=True)]
 
 
 def shorten(change: NDArray, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -415,5 +445,5 @@ def shorten(change: NDArray, limit: float) -> tuple[NDArray[np.float64], NDArray
     with np.errstate(over="ignore", invalid="ignore"):
         norm = np.sqrt(np.einsum("ij,ij->i", change, change))
         norm = np.where(np.isfinite(norm), norm, np.inf)
-        short = change * np.minimum(1.0, limit / np.maximum(norm, limit))[:, None]
+        short = change * np.minimum(1.0, limit / np.maximum(norm, max(limit, 1e-300)))[:, None]
     return np.where(np.isfinite(norm)[:, None], short, 0.0), norm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.estimators.learner import Named, Now
+from ebfed.estimators.learner import Named, Now, check_between
 from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
@@ -25,7 +25,7 @@ class QuPeD(LocalTraining):
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
         As for every `Learner`; `learning_rate` is that of theta_i.
     distillation : float
-        lambda, in [0, 1).
+        lambda, in [0, 1].
     shared_learning_rate : float, optional
         Of w; `learning_rate` if None.
 
@@ -59,8 +59,7 @@ class QuPeD(LocalTraining):
 
     def _check(self) -> None:
         super()._check()
-        if not 0 <= self.distillation < 1:
-            raise ValueError(f"distillation must be in [0, 1); {self.distillation!r} came.")
+        check_between("distillation", self.distillation, 0, 1)
 
     def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
         w, theta, share = shared["w"], own["theta"], self.distillation

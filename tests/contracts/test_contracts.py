@@ -189,10 +189,12 @@ SOME = {
 }
 STEP = SOME | {"local_steps": 1}
 LOUD = {"noise_multiplier": 4.0}
+JOINT = {"n_rounds": 4, "sample_rate": 0.5, "learning_rate": 0.5, "random_state": 0} | LOUD
 LEARNERS = {
     "AdaPeD": [
         estimators.AdaPeD(**SOME),
         estimators.AdaPeD(**SOME, unsampled=True),
+        estimators.AdaPeD(shared_model=models.MLP(3), **SOME),
         estimators.AdaPeD(models.Linear(), **SOME),
     ],
     "DPAdaPeD": [
@@ -201,7 +203,7 @@ LEARNERS = {
     ],
     "DPFedAvg": [
         estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5),
-        estimators.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=2.0, fine_tune=3),
+        estimators.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=4.0, fine_tune=3),
         estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
     ],
     "Ditto": [estimators.Ditto(**SOME), estimators.Ditto(**SOME, fine_tune=2)],
@@ -217,6 +219,10 @@ LEARNERS = {
         estimators.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
     ],
     "FedMutual": [estimators.FedMutual(**SOME)],
+    "JointDPSGD": [
+        estimators.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
+        estimators.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
+    ],
     "LocalOnly": [estimators.LocalOnly(**SOME)],
     "PFedMe": [estimators.PFedMe(**SOME)],
     "PPSGD": [
@@ -516,8 +522,9 @@ def test_logistic_estimator(estimator, tolerance):
 
 # clients with one row and with more than a batch
 UNEQUAL = np.repeat(3 * np.arange(10), [3, 9, 1, 12, 6, 6, 20, 2, 8, 5])
-FEATURES = RNG.normal(size=(len(UNEQUAL), 2))
-NUMBERS = 2 * FEATURES[:, 0] + RNG.normal(size=30)[UNEQUAL] + 0.3 * RNG.normal(size=len(UNEQUAL))
+ROWS = np.random.default_rng(17)  # of its own, so that others draw what they drew
+FEATURES = ROWS.normal(size=(len(UNEQUAL), 2))
+NUMBERS = 2 * FEATURES[:, 0] + ROWS.normal(size=30)[UNEQUAL] + 0.3 * ROWS.normal(size=len(UNEQUAL))
 NAMES = np.array(["low", "middle", "top"])[np.digitize(NUMBERS, [-1, 1])]
 
 
@@ -558,6 +565,8 @@ def test_scikit_learn(estimator):
 
 
 ALONE = "without groups every row is a client, from which others learn nothing"
+# all arguments called alpha are set to 0.01
+NEARLY_ALONE = {"check_regressors_train": f"alpha is set to 0.01, and {ALONE}"}
 FEW = {"n_rounds": 5, "random_state": 0}
 SILENT = {"noise_multiplier": 0.0}
 
@@ -577,11 +586,12 @@ SILENT = {"noise_multiplier": 0.0}
         (estimators.FedMutual(**FEW), {}),
         (estimators.AdaPeD(**FEW), {}),
         (estimators.DPAdaPeD(**FEW, **SILENT), {}),
-        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none"), {}),
+        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none", learning_rate=2.0), {}),
         (estimators.DPFedAvg(**FEW, noise_multiplier=1.0), {}),
         (estimators.FeO2(**FEW, **SILENT), {}),
+        (estimators.JointDPSGD(**FEW, **SILENT), {}),
         (estimators.PPSGD(**FEW, **SILENT), {}),
-        (estimators.PPSGD(models.Linear(), **(FEW | {"n_rounds": 40}), **SILENT), {}),
+        (estimators.PPSGD(models.Linear(), **FEW, **SILENT), NEARLY_ALONE),
     ],
     ids=repr,
 )

@@ -1,0 +1,543 @@
+"""Learners against their algorithm boxes, written plainly: one client after another, in loops.
+
+Four clients with 3, 7, 5 and 11 rows, all rows in every step, three rounds. Both sides make the
+same sums in another order, of some hundred numbers near 1: 1e-12 is thousands of roundings.
+"""
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+from ebfed.models import MLP, Linear, Softmax
+
+ROUNDS, TAU, RATE = 3, 2, 0.3
+SIZES = [3, 7, 5, 11]
+GROUPS = np.repeat(np.arange(4), SIZES)
+RNG = np.random.default_rng(11)
+FEATURES = RNG.normal(size=(len(GROUPS), 2))
+NUMBERS = FEATURES @ [1.0, -0.5] + RNG.normal(size=4)[GROUPS] + 0.5 * RNG.normal(size=len(GROUPS))
+CLASSES = np.digitize(NUMBERS, [-0.5, 0.7])
+SOME = {"n_rounds": ROUNDS, "local_steps": TAU, "learning_rate": RATE, "random_state": 0}
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def rows_of(i):
+    """Design with an intercept at the end, numbers and classes of a client."""
+    mine = i == GROUPS
+    design = np.column_stack([FEATURES[mine], np.ones(mine.sum())])
+    return design, NUMBERS[mine], CLASSES[mine]
+
+
+def softmax(outputs):
+    p = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+class Squares:
+    """Half the mean squared error of linear predictions."""
+
+    model, response, start = Linear(), NUMBERS, np.zeros(3)
+
+    @staticmethod
+    def gradient(theta, i):
+        A, y, _ = rows_of(i)
+        return A.T @ (A @ theta - y) / len(y)
+
+    @staticmethod
+    def kd(theta, mu, i):
+        """Divergence of the predictions by theta from those by mu, and gradients in both."""
+        A = rows_of(i)[0]
+        gap = A @ (theta - mu)
+        slope = A.T @ gap / len(A)
+        return gap @ gap / (2 * len(A)), slope, -slope
+
+
+class Logits:
+    """Cross-entropy of three classes; parameters are those of each feature, then intercepts."""
+
+    model, response, start = Softmax(), CLASSES, np.zeros(9)
+
+    @staticmethod
+    def gradient(theta, i):
+        A, _, y = rows_of(i)
+        p = softmax(A @ theta.reshape(3, 3))
+        return (A.T @ (p - np.eye(3)[y]) / len(y)).ravel()
+
+    @staticmethod
+    def kd(theta, mu, i):
+        A = rows_of(i)[0]
+        p, q = softmax(A @ theta.reshape(3, 3)), softmax(A @ mu.reshape(3, 3))
+        each = (q * np.log(q / p)).sum(axis=1)
+        towards = A.T @ (p - q) / len(A)
+        # d/dz_k of sum_l q_l log(q_l / p_l) is q_k (log(q_k / p_k) - each)
+        away = A.T @ (q * (np.log(q / p) - each[:, None])) / len(A)
+        return each.mean(), towards.ravel(), away.ravel()
+
+
+both = pytest.mark.parametrize("loss", [Squares, Logits], ids=["squares", "logits"])
+
+
+def fit(learner, loss, **more):
+    settings = SOME | more
+    est = learner(loss.model, **settings)
+    return est.fit(FEATURES, loss.response, groups=GROUPS)
+
+
+def compare(est, own, **shared):
+    np.testing.assert_allclose(est.parameters_, own, **CLOSE)
+    for name, value in shared.items():
+        np.testing.assert_allclose(est.shared_[name], np.atleast_1d(value), **CLOSE)
+
+
+def test_gradients_of_these_tests_are_right():
+    """A check of the check, by central differences; their error is 1e-10 or so."""
+    theta, mu = RNG.normal(size=(2, 9))
+    for j, e in enumerate(1e-5 * np.eye(9)):
+        p, m = (Logits.kd(theta + s * e, mu, 1)[0] for s in (1, -1))
+        assert Logits.kd(theta, mu, 1)[1][j] == pytest.approx((p - m) / 2e-5, abs=1e-8)
+        p, m = (Logits.kd(theta, mu + s * e, 1)[0] for s in (1, -1))
+        assert Logits.kd(theta, mu, 1)[2][j] == pytest.approx((p - m) / 2e-5, abs=1e-8)
+
+
+@both
+@pytest.mark.parametrize("more", [{}, {"decay": 0.5, "weight_decay": 0.2}], ids=["", "decays"])
+def test_federated_averaging(loss, more):
+    """McMahan et al. (2017), Algorithm 1, where clients count alike; then fine-tuning."""
+    w, decay, weight = loss.start, more.get("decay", 1.0), more.get("weight_decay", 0.0)
+
+    def descend(theta, i, steps, rate):
+        for _ in range(steps):
+            theta = theta - rate * (loss.gradient(theta, i) + weight * theta)
+        return theta
+
+    for t in range(ROUNDS):
+        w = np.mean([descend(w, i, TAU, RATE * decay**t) for i in range(4)], axis=0)
+    compare(fit(eb.FedAvg, loss, **more), [w] * 4, w=w)
+    tuned = [descend(w, i, 5, RATE * decay**ROUNDS) for i in range(4)]
+    compare(fit(eb.FedAvg, loss, fine_tune=5, **more), tuned, w=w)
+
+
+@both
+def test_on_its_own(loss):
+    own = [loss.start] * 4
+    for i in range(4):
+        for _ in range(ROUNDS * TAU):
+            own[i] = own[i] - RATE * loss.gradient(own[i], i)
+    compare(fit(eb.LocalOnly, loss), own, w=loss.start)
+
+
+@both
+def test_ditto(loss):
+    """Li et al. (2021), Algorithm 1: own steps towards what the server sent, not what it gets."""
+    w, own, lam, eta = loss.start, [loss.start] * 4, 0.7, 0.2
+    for _ in range(ROUNDS):
+        after = []
+        for i in range(4):
+            theta = w
+            for _ in range(TAU):
+                theta = theta - RATE * loss.gradient(theta, i)
+            after.append(theta)
+            for _ in range(TAU):
+                own[i] = own[i] - eta * (loss.gradient(own[i], i) + lam * (own[i] - w))
+        w = np.mean(after, axis=0)
+    compare(fit(eb.Ditto, loss, regularization=lam, own_learning_rate=eta), own, w=w)
+
+
+@both
+def test_pfedme(loss):
+    """Dinh et al. (2020), Algorithm 1."""
+    lam, eta, beta, K = 2.0, 0.15, 0.6, 4
+    w, own = loss.start, [loss.start] * 4
+    for _ in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            copy = w
+            for _ in range(TAU):
+                theta = copy
+                for _ in range(K):
+                    theta = theta - eta * (loss.gradient(theta, i) + lam * (theta - copy))
+                copy = copy - RATE * lam * (copy - theta)
+            own[i] = theta
+            copies.append(copy)
+        w = (1 - beta) * w + beta * np.mean(copies, axis=0)
+    more = {"regularization": lam, "own_learning_rate": eta, "own_steps": K, "mixing": beta}
+    compare(fit(eb.PFedMe, loss, **more), own, w=w)
+
+
+@pytest.mark.parametrize("hessian", [True, False])
+def test_per_fed_avg(hessian):
+    """Fallah et al. (2020), Algorithm 1; the Hessian of least squares is known.
+
+    Of a quadratic, a central difference is exact but for rounding, 1e-16 / 1e-4.
+    """
+    alpha, w = 0.4, Squares.start
+    for _ in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            A, copy = rows_of(i)[0], w
+            H = A.T @ A / len(A) if hessian else np.zeros((3, 3))
+            for _ in range(TAU):
+                adapted = copy - alpha * Squares.gradient(copy, i)
+                copy = copy - RATE * (np.eye(3) - alpha * H) @ Squares.gradient(adapted, i)
+            copies.append(copy)
+        w = np.mean(copies, axis=0)
+    own = [w - alpha * Squares.gradient(w, i) for i in range(4)]
+    est = fit(eb.PerFedAvg, Squares, own_learning_rate=alpha, hessian=hessian)
+    np.testing.assert_allclose(est.parameters_, own, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(est.shared_["w"], w, rtol=0, atol=1e-10)
+
+
+def test_per_fed_avg_of_classes_has_the_hessian():
+    """Beside a Hessian by differences of steps of 1e-6: both err by 1e-8 or so."""
+    alpha, w = 0.4, Logits.start
+    for _ in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            slope = Logits.gradient(w - alpha * Logits.gradient(w, i), i)
+            h = 1e-6 * slope
+            product = (Logits.gradient(w + h, i) - Logits.gradient(w - h, i)) / 2e-6
+            copies.append(w - RATE * (slope - alpha * product))
+        w = np.mean(copies, axis=0)
+    est = fit(eb.PerFedAvg, Logits, own_learning_rate=alpha, local_steps=1)
+    np.testing.assert_allclose(est.shared_["w"], w, rtol=0, atol=1e-7)
+
+
+@both
+def test_quped(loss):
+    """Ozkara et al. (2021), Algorithm 2 in full precision: theta first, w on the new theta."""
+    lam, eta, w, own = 0.4, 0.9, loss.start, [loss.start] * 4
+    for _ in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            copy = w
+            for _ in range(TAU):
+                towards = loss.kd(own[i], copy, i)[1]
+                own[i] = own[i] - RATE * ((1 - lam) * loss.gradient(own[i], i) + lam * towards)
+                copy = copy - eta * lam * loss.kd(own[i], copy, i)[2]
+            copies.append(copy)
+        w = np.mean(copies, axis=0)
+    compare(fit(eb.QuPeD, loss, distillation=lam, shared_learning_rate=eta), own, w=w)
+
+
+@both
+def test_federated_mutual_learning(loss):
+    """Shen et al. (2020), (3) and (4): both move at once."""
+    a, b, w, own = 0.3, 0.8, loss.start, [loss.start] * 4
+    for _ in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            copy = w
+            for _ in range(TAU):
+                g = a * loss.gradient(own[i], i) + (1 - a) * loss.kd(own[i], copy, i)[1]
+                h = b * loss.gradient(copy, i) + (1 - b) * loss.kd(copy, own[i], i)[1]
+                own[i], copy = own[i] - RATE * g, copy - RATE * h
+            copies.append(copy)
+        w = np.mean(copies, axis=0)
+    compare(fit(eb.FedMutual, loss, own_weight=a, shared_weight=b), own, w=w)
+
+
+def adaped(loss, turns, *, eta2, eta3, psi, floor, tau, unsampled):
+    """Ozkara et al. (2023), Algorithms 2 and 7, of rounds with these clients."""
+    mu, own = loss.start, [loss.start] * 4
+    heard = [(mu, max(psi, floor))] * 4
+    for invited in turns:
+        told = []
+        for i in range(4):
+            if i in invited:
+                m, s = mu, max(psi, floor)
+                heard[i] = (m, s)
+                for _ in range(tau):
+                    towards = loss.kd(own[i], m, i)[1]
+                    own[i] = own[i] - RATE * (loss.gradient(own[i], i) + towards / (2 * s))
+                    m = m - eta2 * loss.kd(own[i], m, i)[2] / (2 * s)
+                    divergence = loss.kd(own[i], m, i)[0]
+                    s = max(s - eta3 * (1 / (2 * s) - divergence / (2 * s**2)), floor)
+                told.append((m, s))
+            elif unsampled:
+                m, s = heard[i]
+                for _ in range(tau):
+                    towards = loss.kd(own[i], m, i)[1]
+                    own[i] = own[i] - RATE * (loss.gradient(own[i], i) + towards / (2 * s))
+        if told:
+            mu = np.mean([m for m, _ in told], axis=0)
+            psi = np.mean([s for _, s in told])
+    return mu, psi, own
+
+
+@both
+@pytest.mark.parametrize("floor", [0.4, 0.95])
+def test_adaped(loss, floor):
+    more = {"psi": 1.0, "psi_floor": floor, "local_steps": 3}
+    mu, psi, own = adaped(
+        loss, [range(4)] * 3, eta2=0.5, eta3=0.2, psi=1.0, floor=floor, tau=3, unsampled=False
+    )
+    est = fit(eb.AdaPeD, loss, **more, shared_learning_rate=0.5, psi_learning_rate=0.2)
+    compare(est, own, mu=mu, psi=psi)
+    assert psi != 1.0
+
+
+@both
+@pytest.mark.parametrize("unsampled", [True, False])
+def test_adaped_of_samples(loss, unsampled):
+    """The conversation is held here, to see who was invited."""
+    more = {"psi": 1.0, "psi_floor": 0.4, "local_steps": 3, "n_rounds": 6, "sample_rate": 0.5}
+    more |= {"shared_learning_rate": 0.5, "psi_learning_rate": 0.2, "unsampled": unsampled}
+    est = eb.AdaPeD(loss.model, **(SOME | more))
+    clients, memory = est.prepare(FEATURES, loss.response, groups=GROUPS)
+    key, turns = np.array([3, 4], np.uint64), []
+    state = est.start(est.describe(clients, memory), key)
+    while not state["done"]:
+        turns.append(np.flatnonzero(state["turn"] == 0).tolist())
+        stream = eb.streams.Stream(key, state["round"])
+        sent, memory = est.broadcast(state), memory | {"turn": state["turn"]}
+        message, memory = est.local(sent, memory, clients, stream)
+        state = est.update(state, message)
+    est.finish(est.broadcast(state), memory, clients)
+    assert {len(turn) for turn in turns} == {2}, "rounds have a fixed size"
+    assert len(set(map(tuple, turns))) > 1
+    mu, psi, own = adaped(
+        loss, turns, eta2=0.5, eta3=0.2, psi=1.0, floor=0.4, tau=3, unsampled=unsampled
+    )
+    compare(est, own, mu=mu, psi=psi)
+
+
+def test_adaped_may_share_another_model():
+    """Personal predictors are linear in the logits; strangers meet the shared network."""
+    net = MLP(5)
+    est = eb.AdaPeD(Softmax(), shared_model=net, **SOME)
+    est.fit(FEATURES, CLASSES, groups=GROUPS)
+    assert est.parameters_.shape == (4, 9)
+    assert est.shared_["mu"].shape == (3 * 5 + 6 * 3,)
+    p = est.predict_proba(FEATURES, groups=GROUPS)
+    for i in range(4):
+        expected = softmax(rows_of(i)[0] @ est.parameters_[i].reshape(3, 3))
+        np.testing.assert_allclose(p[i == GROUPS], expected, rtol=0, atol=1e-12)
+    mixed = np.where(GROUPS == 2, 99, GROUPS)
+    mu = est.shared_["mu"][None]
+    known, stranger = GROUPS != 2, GROUPS == 2
+    q = est.predict_proba(FEATURES, groups=mixed)
+    np.testing.assert_allclose(q[known], p[known], rtol=0, atol=1e-12)
+    shared = net.bind(2, 3).predict(mu, FEATURES[None])[0]
+    np.testing.assert_allclose(q[stranger], shared[stranger], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(est.predict_proba(FEATURES), shared, rtol=0, atol=1e-12)
+
+
+# PPSGD
+
+
+def ppsgd(loss, alpha, rounds, Q, clip, total=False):
+    """Bietti et al. (2022): Algorithm 1; with `total`, Algorithm 2 with all its rows."""
+    w, own = loss.start, [loss.start] * 4
+    for _ in range(rounds):
+        pushes = []
+        for i in range(4):
+            g = loss.gradient(w + own[i], i) * (SIZES[i] if total else 1)
+            own[i] = own[i] - RATE / Q * g
+            pushes.append(g * min(1, clip / np.linalg.norm(g)))
+        w = w - alpha * RATE * np.sum(pushes, axis=0) / Q
+    return w, w + np.array(own)
+
+
+STEPS = {"n_rounds": 8, "local_steps": 1, "noise_multiplier": 0.0}
+
+
+@both
+@pytest.mark.parametrize("objective", ["clients", "rows"])
+@pytest.mark.parametrize("clip", [0.5, 1e9])
+def test_ppsgd(loss, objective, clip):
+    total = objective == "rows"
+    Q = len(GROUPS) if total else 4
+    w, own = ppsgd(loss, 0.6, 8, Q, clip, total)
+    est = fit(eb.PPSGD, loss, alpha=0.6, clip=clip, objective=objective, **STEPS)
+    compare(est, own, w=w)
+
+
+def test_ppsgd_of_equal_clients_minimises_the_same_by_clients_and_by_rows():
+    """Algorithm 1 is Algorithm 2 where clients have equally many rows."""
+    X, y = FEATURES[:24], NUMBERS[:24]
+    groups = np.repeat(np.arange(4), 6)
+    fits = [
+        eb.PPSGD(Linear(), objective=objective, clip=1e9, **(SOME | STEPS)).fit(X, y, groups=groups)
+        for objective in ("clients", "rows")
+    ]
+    np.testing.assert_allclose(fits[0].parameters_, fits[1].parameters_, **CLOSE)
+
+
+@both
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_ppsgd_between_local_and_global(loss, batch_size):
+    """alpha = 0 is every client alone, alpha = infinity one step of federated averaging."""
+    more = STEPS | {"batch_size": batch_size}
+    alone = fit(eb.PPSGD, loss, **(more | {"learning_rate": 4 * RATE}), alpha=0.0, clip=0.1)
+    del more["noise_multiplier"]
+    local = fit(eb.LocalOnly, loss, **more)
+    compare(alone, local.parameters_, w=loss.start)
+    shared = fit(eb.PPSGD, loss, **more, noise_multiplier=0.0, alpha=np.inf, clip=1e9)
+    average = fit(eb.FedAvg, loss, **more)
+    compare(shared, average.parameters_, w=average.shared_["w"])
+
+
+# Private learners without noise
+
+
+@both
+def test_private_averaging_without_noise(loss):
+    """Where nothing is clipped and everybody comes, it is federated averaging."""
+    private = fit(eb.DPFedAvg, loss, noise_multiplier=0.0, clip=1e9, fine_tune=2)
+    plain = fit(eb.FedAvg, loss, fine_tune=2)
+    compare(private, plain.parameters_, w=plain.shared_["w"])
+
+
+def test_private_averages_are_divided_by_expected_numbers():
+    """Poisson samples of 4 at rate 1/2: a sum over however many came, divided by 2."""
+    est = eb.DPFedAvg(Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
+    est.set_params(sample_rate=0.5)
+    clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS)
+    counts = set()
+    for seed in range(12):
+        state = est.start(est.describe(clients, memory), np.array([seed, 0], np.uint64))
+        came = np.flatnonzero(state["turn"] == 0)
+        counts.add(len(came))
+        rng = eb.streams.Stream(state["key"], 0)
+        turn = {"turn": state["turn"]}
+        message, _ = est.local(est.broadcast(state), memory | turn, clients, rng)
+        changes = np.zeros(3)
+        for i in came:
+            theta = np.zeros(3)
+            for _ in range(TAU):
+                theta = theta - RATE * Squares.gradient(theta, i)
+            changes += theta
+        np.testing.assert_allclose(est.update(state, message)["shared"]["w"], changes / 2, **CLOSE)
+    assert len(counts) > 2
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.3, 0.0])
+def test_feo2(ratio):
+    """Aldaghri et al. (2021), Algorithm 1 at q = 1: two open clients, two private, all clipped."""
+    clip, lam = 0.3, 0.7
+    w, own, weight = np.zeros(3), [np.zeros(3)] * 4, np.array([1.0, ratio, ratio, 1.0])
+    for _ in range(ROUNDS):
+        changes = []
+        for i in range(4):
+            theta = w
+            for _ in range(TAU):
+                theta = theta - RATE * Squares.gradient(theta, i)
+            change = theta - w
+            changes.append(change * min(1, clip / np.linalg.norm(change)))
+            if weight[i] > 0:  # who is not heard is not asked, and does not train
+                for _ in range(TAU):
+                    own[i] = own[i] - RATE * (Squares.gradient(own[i], i) + lam * (own[i] - w))
+        w = w + weight @ np.array(changes) / weight.sum()
+    est = eb.FeO2(Linear(), **SOME, noise_multiplier=0.0, ratio=ratio, clip=clip)
+    est.set_params(regularization=lam)
+    consent = dict(enumerate(["open", "private", "private", "open"]))
+    est.fit(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
+    if ratio == 0:  # who never trained predicts by what is shared
+        own[1] = own[2] = w
+    compare(est, own, w=w)
+
+
+def test_feo2_divides_by_expected_numbers_of_both_classes():
+    """q (N_np + r N_p), whoever came."""
+    est = eb.FeO2(Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9, ratio=0.2)
+    est.set_params(sample_rate=0.5)
+    consent = dict(enumerate(["open", "private", "private", "private"]))
+    clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
+    weight, kinds = np.array([1.0, 0.2, 0.2, 0.2]), set()
+    for seed in range(12):
+        state = est.start(est.describe(clients, memory), np.array([seed, 1], np.uint64))
+        came = np.flatnonzero(state["turn"] == 0)
+        kinds.add((0 in came, len(came) > 1))
+        message = {"w": RNG.normal(size=(len(came), 3)), "open": (came == 0)[:, None] * 1.0}
+        expected = weight[came] @ message["w"] / (0.5 * (1 + 0.2 * 3))
+        np.testing.assert_allclose(est.update(state, message)["shared"]["w"], expected, **CLOSE)
+    assert len(kinds) >= 3, "rounds with and without the open client, and nearly empty ones"
+
+
+def test_adaped_with_clipped_gradients():
+    """Every step is clipped, by itself: 2 tau steps of which none is longer than its bound."""
+    more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
+    plain = fit(eb.AdaPeD, Logits, **more)
+    loose = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=1e9, psi_clip=1e9)
+    compare(loose, plain.parameters_, **plain.shared_)
+    mu, psi, own = Logits.start, 1.0, [Logits.start] * 4
+    c1, c2 = 0.02, 0.3
+    for _ in range(ROUNDS):
+        told = []
+        for i in range(4):
+            m, s = mu, psi
+            for _ in range(TAU):
+                towards = Logits.kd(own[i], m, i)[1]
+                own[i] = own[i] - RATE * (Logits.gradient(own[i], i) + towards / (2 * s))
+                h = Logits.kd(own[i], m, i)[2] / (2 * s)
+                m = m - 0.5 * h * min(1, c1 / np.linalg.norm(h))
+                k = 1 / (2 * s) - Logits.kd(own[i], m, i)[0] / (2 * s**2)
+                s = max(s - 0.2 * k * min(1, c2 / abs(k)), 0.1)
+            told.append((m, s))
+        mu, psi = np.mean([m for m, _ in told], axis=0), np.mean([s for _, s in told])
+    tight = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=c1, psi_clip=c2)
+    compare(tight, own, mu=mu, psi=psi)
+    assert np.abs(plain.shared_["mu"] - mu).max() > 1e-3
+    assert abs(plain.shared_["psi"][0] - psi) > 1e-3
+
+
+# Rows of a client, step by step
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 8, 11, 40])
+def test_batches_of_rows_in_order(batch_size):
+    """With shuffle=False rows are taken on and on, from round to round; few are all taken."""
+    w = np.zeros(3)
+    for t in range(ROUNDS):
+        copies = []
+        for i in range(4):
+            A, y, _ = rows_of(i)
+            theta = w
+            for step in range(t * TAU, (t + 1) * TAU):
+                here = np.arange(len(y))
+                if batch_size < len(y):
+                    here = (step * batch_size + np.arange(batch_size)) % len(y)
+                a, b = A[here], y[here]
+                theta = theta - RATE * a.T @ (a @ theta - b) / len(b)
+            copies.append(theta)
+        w = np.mean(copies, axis=0)
+    est = fit(eb.FedAvg, Squares, batch_size=batch_size, shuffle=False)
+    np.testing.assert_allclose(est.shared_["w"], w, **CLOSE)
+
+
+def test_an_epoch_of_shuffled_batches_sees_every_row_once():
+    """The mean of an epoch's gradients, taken without moving, is the whole gradient."""
+    sizes = [12, 24]
+    groups = np.repeat([0, 1], sizes)
+    X, y = RNG.normal(size=(36, 2)), RNG.normal(size=36)
+    tiny = {"learning_rate": 1e-9, "n_rounds": 1, "random_state": 3}
+    for i, n in enumerate(sizes):
+        mine = groups == i
+        epoch = eb.LocalOnly(Linear(), **tiny, batch_size=4, local_steps=n // 4)
+        whole = eb.LocalOnly(Linear(), **tiny, local_steps=n // 4)
+        a, b = (e.fit(X[mine], y[mine], groups=groups[mine]).parameters_ for e in (epoch, whole))
+        # steps of 1e-9 move the gradient by as much
+        np.testing.assert_allclose(a, b, rtol=1e-7)
+
+
+def test_rounds_are_recorded_before_they_train():
+    """Means over clients, of the first batch."""
+    est = fit(eb.FedAvg, Logits, local_steps=1)
+    assert est.history_["loss"].iloc[0] == pytest.approx(np.log(3), rel=1e-6)  # noted as float32
+    one = fit(eb.FedAvg, Logits, local_steps=1, n_rounds=1).shared_["w"].reshape(3, 3)
+    losses, hits = [], []
+    for i in range(4):
+        A, _, y = rows_of(i)
+        p = softmax(A @ one)
+        losses.append(-np.log(p[np.arange(len(y)), y]).mean())
+        hits.append((p.argmax(axis=1) == y).mean())
+    assert est.history_["loss"].iloc[1] == pytest.approx(np.mean(losses), rel=1e-6)
+    assert est.history_["accuracy"].iloc[1] == pytest.approx(np.mean(hits), rel=1e-6)
+
+
+def test_the_ledger_of_what_is_not_protected():
+    est = fit(eb.FedAvg, Logits)
+    assert est.privacy_["epsilon"].tolist() == [np.inf]
+    assert est.privacy_["times"].tolist() == [ROUNDS]
+    assert est.privacy_["bits"].tolist() == [64.0 * 9 * 4 * ROUNDS]
+    assert fit(eb.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]

@@ -262,7 +262,7 @@ class Learner(SupervisedEstimator):
         facts = super().describe(clients, memory)
         if self._numeric:
             return facts
-        return facts | {"classes": self.classes_ if self.classes is None else self._declared}
+        return facts | {"classes": self.classes_ if self._declared is None else self._declared}
 
     def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
         """Train those clients of a block that are invited."""

@@ -8,12 +8,15 @@ from typer.testing import CliRunner
 from ebfed import channels
 from ebfed.channels.one_bit import Coin
 from ebfed.cli import app
+from ebfed.studies import audit
+from ebfed.studies.training_audit import trials
 
 runner = CliRunner()
 
 
-def invoke(*arguments):
-    return runner.invoke(app, ["audit", *[str(argument) for argument in arguments]])
+def invoke(*arguments, trainings=0):
+    given = ["audit", "--trainings", trainings, *arguments]
+    return runner.invoke(app, [str(argument) for argument in given])
 
 
 def test_audit_prints_a_table():
@@ -35,6 +38,7 @@ def test_audit_as_json():
     found = json.loads(result.stdout)
     assert found["passed"] is True
     assert found["simulations"] == 3000
+    assert found["trainings"] == 0
     assert found["unpromised"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
     rows = {row["name"]: row for row in found["table"]}
     assert rows["Gaussian"]["delta"] == 1e-4
@@ -61,6 +65,19 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
     assert json.loads(result.stdout)["passed"] is False
 
 
+@pytest.mark.slow
+def test_learners_stand_below_channels(monkeypatch):
+    first = next(trials())
+    monkeypatch.setattr(audit, "trials", lambda: iter([first]))
+    result = invoke("--epsilon", 1, "--simulations", 3000, trainings=1500)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    place = lines.index("learners, 1,500 trainings with either input")
+    assert lines[place + 2].startswith("DPFedAvg  ")
+    assert max(map(len, lines)) <= 100
+    assert "None of 20 promises is refuted" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -68,6 +85,7 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
         (["--epsilon", 20], "cannot be refuted by 200,000 simulations"),
         (["--delta", 2], "delta must lie between 0 and 1"),
         (["--simulations", 10], "simulations must be at least 1,000"),
+        (["--trainings", -1], "trainings must be"),
         (["--seed", -1], "non-negative"),
     ],
 )
@@ -84,4 +102,5 @@ def test_help():
     result = invoke("--help")
     assert result.exit_code == 0
     assert "ebfed audit --epsilon 2" in result.stdout
+    assert "--trainings" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100

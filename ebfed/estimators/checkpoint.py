@@ -41,17 +41,21 @@ class Checkpoint:
         Arguments of the estimator, as text.
     clients : Clients
         Their rows: a fit goes on only with the same rows and arguments.
+    memory : dict of arrays
+        What clients bring along besides, such as their choices.
 
     Notes
     -----
     What is kept includes the key of the noise: whoever reads the folder can take the noise away.
     """
 
-    def __init__(self, folder: str | Path, settings: dict[str, str], clients: Clients):
+    def __init__(
+        self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: dict
+    ):
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
-        self._identity = _digest(settings, clients)
+        self._identity = _digest([settings, memory], clients)
         self._entered, self._due = self._read_ledger(), 0.0
 
     def load(self) -> tuple[dict, dict] | None:
@@ -115,9 +119,9 @@ class Checkpoint:
         self._due = now + SPARE * (now - began)
 
 
-def _digest(settings: dict[str, str], clients: Clients) -> str:
-    """Name rows and arguments."""
-    found = hashlib.sha256(wire.pack([settings, clients.ids.astype(str), clients.indptr]))
+def _digest(others: list, clients: Clients) -> str:
+    """Name rows, and all else that a fit goes on with."""
+    found = hashlib.sha256(wire.pack([others, clients.ids.astype(str), clients.indptr]))
     for values in (clients.X, np.asarray(clients.y)):
         plain = values.astype(str) if values.dtype.kind == "O" else values
         found.update(np.ascontiguousarray(plain).view(np.uint8).data)

@@ -188,6 +188,10 @@ class FeO2(PrivateLearner, Ditto):
             raise ValueError("consent must be that of the last fit, as warm_start is True.")
         return super()._go_on(clients, memory, state)
 
+    def _terms(self) -> str:
+        """Name all arguments on which the account rests: with a ratio of 0, it is of nothing."""
+        return super()._terms() + repr(self.ratio)
+
     # Accounts ---------------------------------------------------------------------------------
 
     def _released(

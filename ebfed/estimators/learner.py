@@ -505,7 +505,7 @@ class Learner(SupervisedEstimator):
         state = None
         try:
             if self.checkpoint is not None:
-                self._kept = Checkpoint(self.checkpoint, self._arguments(), clients)
+                self._kept = Checkpoint(self.checkpoint, self._arguments(), clients, memory)
                 state, memory = self._kept.load() or (None, memory)
             elif self.warm_start and self._state is not None:
                 state, memory = self._go_on(clients, memory, self._state)

@@ -103,6 +103,8 @@ class LocalTraining(Learner):
                 with np.errstate(over="ignore"):
                     memory["loss"][who, sent["record"]] = rows.loss
                 memory["score"][who, sent["record"]] = rows.score
+        for moves in changes.values():  # who has no rows is as if it were not there
+            moves[clients.n[members] == 0] = 0.0
         return changes
 
     def _deal(

@@ -10,7 +10,8 @@ the promise is to everyone who sees what it publishes, the other clients among t
 data set with or without one client. With ``trust="none"`` each client adds noise to its own
 message, and the promise holds for every message, against anyone; it is about any two data sets of
 one client. Sampling amplifies the former if clients join independently and nobody learns who did;
-the latter it does not.
+the latter it does not. Samples of a fixed size amplify it towards outsiders only: all other clients
+together would know whether the last one was invited.
 
 *What is public.* Numbers of clients and of rows, columns and classes.
 
@@ -26,6 +27,7 @@ digits of floats are not covered by the proof.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -81,10 +83,14 @@ class Round:
         return "the rows of one client, or none"
 
     @property
-    def method(self) -> accountant.Method:
-        """How it is accounted: samples of a fixed size have no other account than this."""
-        fixed = self.sampling == "fixed" and self.rate < 1 and self.trust == "server"
-        return "rdp" if fixed else "pld"
+    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
+        """Return bounds of what it costs, of which the least holds.
+
+        The one account of samples of a fixed size is loose, and may be above that of no sampling.
+        """
+        if self.sampling == "fixed" and self.rate < 1 and self.trust == "server":
+            return [("rdp", self.event), ("pld", events.gaussian)]
+        return [("pld", self.event)]
 
     def event(self, multiplier: float) -> events.Event:
         """Describe the release."""
@@ -117,9 +123,16 @@ class Round:
 def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
     if multiplier == 0:
         return math.inf
-    event = events.repeated(round_.event(multiplier), rounds)
-    settings: Any = {"relation": round_.relation, "method": round_.method}
-    return accountant.epsilon(event, delta, interval=1e-3 if rounds < 1000 else 1e-4, **settings)
+    return min(
+        accountant.epsilon(
+            events.repeated(event(multiplier), rounds),
+            delta,
+            relation=round_.relation,
+            method=method,
+            interval=1e-3 if rounds < 1000 else 1e-4,
+        )
+        for method, event in round_.accounts
+    )
 
 
 @lru_cache(maxsize=64)
@@ -131,14 +144,17 @@ def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple
 
 @lru_cache(maxsize=256)
 def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
-    return accountant.noise_multiplier(
-        lambda z: events.repeated(round_.event(z), rounds),
-        epsilon,
-        delta,
-        relation=round_.relation,
-        method=round_.method,
-        interval=1e-3 if rounds < 1000 else 1e-4,
-    )
+    def enough(method: accountant.Method, event: Callable[[float], events.Event]) -> float:
+        return accountant.noise_multiplier(
+            lambda z: events.repeated(event(z), rounds),
+            epsilon,
+            delta,
+            relation=round_.relation,
+            method=method,
+            interval=1e-3 if rounds < 1000 else 1e-4,
+        )
+
+    return min(enough(*account) for account in round_.accounts)
 
 
 @dataclass(eq=False, repr=False)
@@ -255,8 +271,9 @@ class PrivateLearner(Learner):
         for name, change in changes.items():
             message[name], norm = shorten(change, limits[name])
             memory["clipped"][members] |= norm > limits[name]
-            if self.clip_quantile is not None:
-                message["bit"] = (norm <= limits[name]).astype(np.float64)[:, None] - 0.5
+            if self.clip_quantile is not None:  # whoever changes nothing says nothing
+                bit = np.where(norm <= limits[name], 0.5, -0.5) * (norm > 0)
+                message["bit"] = bit[:, None]
         memory["answered"][members] += 1
         if self.trust == "none":
             z, noise = self._split(sent["m"])
@@ -299,8 +316,8 @@ class PrivateLearner(Learner):
                 norm = np.linalg.norm(message[name], axis=1)
             if np.any(norm > np.multiply(limit, 1 + 1e-9)):
                 raise ValueError(f"{name} must have norms of at most {np.max(limit):g}.")
-        if "bit" in message and not np.isin(message["bit"], (-0.5, 0.5)).all():
-            raise ValueError("bit must be a half, or minus a half.")
+        if "bit" in message and not np.isin(message["bit"], (-0.5, 0.0, 0.5)).all():
+            raise ValueError("bit must be a half, minus a half, or 0.")
 
     def _longest(self, sent: dict, facts: dict, turn: NDArray) -> dict[str, Any]:
         """Largest norm that a part of each message may have."""

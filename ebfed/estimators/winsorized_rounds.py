@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,9 @@ class WinsorizedRound(Round):
         return "replace_one"
 
     @property
-    def method(self) -> accountant.Method:
-        """How it is accounted: choices of windows are bounded by zCDP."""
-        return "rdp"
+    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
+        """Return how it is accounted: choices of windows are bounded by zCDP."""
+        return [("rdp", self.event)]
 
     def event(self, multiplier: float) -> events.Event:
         """Describe the release."""

@@ -18,7 +18,9 @@ these laws, and how much likelier under it the first client must be than the sec
 counted once, for that event only, so that nothing needs to be corrected for the choice.
 
 Whatever has `encode` and `guarantee` can be audited. What is audited is what simulated clients
-send; ``rng="secure"`` draws through OpenDP's samplers, too slow for many reports.
+send; ``rng="secure"`` draws through OpenDP's samplers, too slow for many reports. Where a score is
+known that tells two inputs apart, as for whole trainings (`ebfed.studies.training_audit`),
+`bound_from_scores` chooses the event and counts it.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed.privacy.calibration import check_count, check_epsilon
 
-__all__ = ["Audit", "audit", "largest_bound", "lower_bound"]
+__all__ = ["Audit", "Shown", "audit", "bound_from_scores", "largest_bound", "lower_bound"]
 
 BINS = 64  # of a coordinate
 CELLS = 4096  # of all coordinates jointly, if there are so few
@@ -225,6 +227,79 @@ def lower_bound(
     p = binomtest(hits, total, alternative="greater").proportion_ci(level, method="exact").low
     q = binomtest(false_hits, total, alternative="less").proportion_ci(level, method="exact").high
     return max(math.log((p - delta) / q), 0.0) if p > delta else 0.0
+
+
+class Shown(NamedTuple):
+    """What scores of two inputs showed of epsilon.
+
+    Attributes
+    ----------
+    lower : float
+        Epsilon is at least this, but for a probability of `error`.
+    swapped : bool
+        Whether the event is one that the second input makes likelier.
+    p, q : float
+        How often it came from the likelier input, and from the other.
+    """
+
+    lower: float
+    swapped: bool
+    p: float
+    q: float
+
+
+def bound_from_scores(
+    first: ArrayLike, second: ArrayLike, *, delta: float = 0.0, error: float = 1e-6
+) -> Shown:
+    """Bound epsilon from below by scores of simulations with two inputs.
+
+    The first quarter of the simulations chooses a score, a threshold, and whether the event is to
+    be above or below it; the others count that event. So the bound holds for any scores, even bad
+    ones, as long as those of the last three quarters do not depend on one another.
+
+    Parameters
+    ----------
+    first, second : array-like of shape (n,) or (k, n)
+        One or more scores of each of n simulations, larger where the first input seems likelier.
+    delta : float
+    error : float
+        Probability with which the bound may exceed the true epsilon.
+
+    Returns
+    -------
+    Shown
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, n is below 1,000, a score is NaN, or an argument is out of range.
+
+    Examples
+    --------
+    Two normal laws that are one standard deviation apart: epsilon is 1.57 at that delta.
+
+    >>> x = np.random.default_rng(0).standard_normal((2, 100_000))
+    >>> bound_from_scores(x[0] + 1, x[1], delta=0.05)
+    Shown(lower=1.3..., swapped=True, p=0.1..., q=0.02...)
+    """
+    scores = np.array([np.atleast_2d(first), np.atleast_2d(second)], float)  # (2, k, n)
+    delta, error = _check_delta(delta), _check_error(error)
+    if scores.shape[2] < FEWEST or np.isnan(scores).any():
+        raise ValueError(
+            f"scores of at least {FEWEST:,} simulations are needed, none of them NaN; "
+            f"{scores.shape[2]:,} came."
+        )
+    choose, total = scores.shape[2] // 4, scores.shape[2] - scores.shape[2] // 4
+    best, chosen = -math.inf, (scores[:, 0], math.inf, False)
+    for swapped in (False, True):
+        for each in np.moveaxis(-scores[::-1] if swapped else scores, 1, 0):  # (2, n)
+            seen = np.sort(each[:, :choose])
+            worth, threshold = _threshold(seen[0], seen[1], delta, error)
+            if worth > best:
+                best, chosen = worth, (each, threshold, swapped)
+    each, threshold, swapped = chosen
+    p, q = (each[:, choose:] >= threshold).sum(axis=1).tolist()
+    return Shown(lower_bound(p, q, total, delta, error), swapped, p / total, q / total)
 
 
 def largest_bound(total: int, delta: float = 0.0, error: float = 1e-6) -> float:
@@ -434,13 +509,17 @@ def _promise(channel: Any, summary: Any, claim: tuple[float, float] | None) -> t
     epsilon, delta = channel.guarantee(summary.n_features) if claim is None else claim
     if epsilon == math.inf:
         raise ValueError(f"{_name(channel)} promises nothing: there is nothing to refute.")
-    if not (isinstance(delta, (int, float)) and 0 <= delta < 1):
-        raise ValueError(f"delta must be at least 0 and below 1; {delta!r} came.")
-    return check_epsilon(epsilon), float(delta)
+    return check_epsilon(epsilon), _check_delta(delta)
 
 
 def _name(channel: Any) -> str:
     return " ".join(repr(channel).split())
+
+
+def _check_delta(delta: Any) -> float:
+    if not (isinstance(delta, (int, float)) and 0 <= delta < 1):
+        raise ValueError(f"delta must be at least 0 and below 1; {delta!r} came.")
+    return float(delta)
 
 
 def _check_error(error: Any) -> float:

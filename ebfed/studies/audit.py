@@ -1,4 +1,4 @@
-"""The audit: every channel's epsilon, measured from below.
+"""The audit: every channel's and every private learner's epsilon, measured from below.
 
 Each registered channel that promises an epsilon is given five clients of 14 rows on the range
 (0, 1): both ends (counts 0 and 14), the middle, and values a thousand ranges outside, which must be
@@ -12,6 +12,10 @@ not prove it sound. How much of the promise the bound reaches says how sharp the
 epsilon is reached only by events about as rare as delta. Such noise is found out at epsilon 1 and 4
 if it is half of what it should be, at 0.5 if it is two fifths; a coin, if its epsilon is 5 per cent
 too large.
+
+Learners are trained thousands of times with one client and without it
+(`ebfed.studies.training_audit`), which puts clipping, sampling, noise and the account of all rounds
+to the test together.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ from ebfed import channels
 from ebfed.channels import Channel, Clip, Gaussian
 from ebfed.clients import Summary
 from ebfed.privacy.audit import audit
+from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
+from ebfed.studies.training_audit import audit_training, trials
 
 __all__ = ["PrivacyAudit", "extremes", "run"]
 
@@ -44,13 +50,15 @@ class PrivacyAudit:
     Attributes
     ----------
     table : DataFrame
-        A row for each channel, number of columns and epsilon: ``name``, ``channel`` (with all
-        arguments), ``n_features``, the promise ``epsilon`` and ``delta``, the bound ``lower``, the
-        ``event`` that it rests on, and whether it ``passed``.
+        A row for each channel, number of columns and epsilon, then for each learner: ``name``,
+        ``channel`` (or learner, with all arguments), ``n_features``, the promise ``epsilon`` and
+        ``delta``, the bound ``lower``, the ``event`` that it rests on, and whether it ``passed``.
     unpromised : tuple of str
         Channels that promise nothing.
     simulations : int
         Reports of each client.
+    trainings : int
+        Of each learner, with each of two inputs; 0 if learners were left out.
     error : float
         Probability, at most, with which any of the bounds exceeds the true epsilon: that the audit
         of sound channels fails.
@@ -59,6 +67,7 @@ class PrivacyAudit:
     table: pd.DataFrame
     unpromised: tuple[str, ...]
     simulations: int
+    trainings: int
     error: float
 
     @property
@@ -76,7 +85,10 @@ class PrivacyAudit:
             "probability of an event",
             rule,
         ]
+        learners = len(self.table) - len(list(trials())) if self.trainings else -1
         for row in self.table.itertuples():
+            if row.Index == learners:
+                lines += [rule, f"learners, {self.trainings:,} trainings with either input", rule]
             lines.append(
                 f"{row.name:<19}{row.n_features:>7}{row.epsilon:>9g}{row.delta:>8g}"
                 f"{row.lower:>10.3f}  {'' if row.passed else 'FAILED':<8}{row.event}"
@@ -98,6 +110,7 @@ class PrivacyAudit:
         return {
             "passed": self.passed,
             "simulations": self.simulations,
+            "trainings": self.trainings,
             "error": self.error,
             "unpromised": list(self.unpromised),
             "table": json.loads(self.table.to_json(orient="records", double_precision=15)),
@@ -133,10 +146,12 @@ def run(
     *,
     delta: float = 1e-5,
     simulations: int = 200_000,
+    trainings: int = 0,
     error: float = 1e-4,
     seed: int = 0,
+    n_jobs: int = 1,
 ) -> PrivacyAudit:
-    """Audit every registered channel at every epsilon.
+    """Audit every registered channel at every epsilon, and every private learner at its own.
 
     Parameters
     ----------
@@ -145,9 +160,13 @@ def run(
         Of the channels that have one.
     simulations : int
         Reports of each client.
+    trainings : int
+        Of each learner, with each of two inputs: 4,000 take about a minute. 0: no learners.
     error : float
-        Probability with which the audit of sound channels may fail, spread evenly over all rows.
+        Probability with which the audit of what is sound may fail, spread evenly over all rows.
     seed : int
+    n_jobs : int
+        Processes for learners; -1: one for each core. Results do not depend on it.
 
     Returns
     -------
@@ -163,20 +182,36 @@ def run(
     >>> run([1.0], simulations=2000).passed
     True
     """
+    from sklearn.utils.parallel import Parallel, delayed
     from tqdm import tqdm
 
-    trials = [trial for epsilon in epsilons for trial in _trials(epsilon, delta)]
-    if not trials:
+    channels_ = [trial for epsilon in epsilons for trial in _trials(epsilon, delta)]
+    if not channels_:
         raise ValueError("epsilons must name at least one epsilon.")
+    if trainings:
+        check_count("trainings", trainings)
+    learners = list(trials()) if trainings else []
+    each = error / (len(channels_) + len(learners))
     rows = []
-    for name, channel, d in tqdm(trials, "audits", leave=False, disable=None):  # None: no terminal
-        found = audit(
-            channel, extremes(d), simulations=simulations, error=error / len(trials), rng=seed
+    with tqdm(
+        desc="audits", total=len(channels_) + len(learners), leave=False, disable=None
+    ) as bar:  # None: no terminal
+        for name, channel, d in channels_:
+            found = audit(channel, extremes(d), simulations=simulations, error=each, rng=seed)
+            rows.append({"name": name} | found.row())
+            bar.update()
+        rows.sort(key=lambda row: (row["name"], row["n_features"], row["epsilon"]))
+        audits = Parallel(n_jobs=n_jobs, return_as="generator")(
+            delayed(audit_training)(
+                learner, canary=canary, simulations=trainings, error=each, rng=seed
+            )
+            for _, learner, canary in learners
         )
-        rows.append({"name": name} | found.row())
-    table = pd.DataFrame(rows).sort_values(["name", "n_features", "epsilon"], ignore_index=True)
+        for (name, _, _), found in zip(learners, audits, strict=True):
+            rows.append({"name": name} | found.row())
+            bar.update()
     unpromised = tuple(sorted(cls.__name__ for cls in _registered() if not _promises(cls)))
-    return PrivacyAudit(table, unpromised, int(simulations), error)
+    return PrivacyAudit(pd.DataFrame(rows), unpromised, int(simulations), int(trainings), error)
 
 
 def _registered() -> list[type[Channel]]:

@@ -82,6 +82,12 @@ def test_a_checkpoint_is_of_one_fit(tmp_path):
         other.fit(X, Y, groups=GROUPS, consent=CONSENT)
 
 
+def test_a_checkpoint_is_of_the_choices_that_were_made(tmp_path):
+    learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    with pytest.raises(ValueError, match="other rows or with other arguments"):
+        learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT | {4: "private"})
+
+
 def test_a_torn_line_of_the_ledger_is_of_a_round_that_was_not_asked_for(tmp_path, monkeypatch):
     with monkeypatch.context() as context:
         interrupt(context, 10)
@@ -157,6 +163,10 @@ def test_warm_start_keeps_its_promise():
         est.set_params(n_rounds=5, noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
     est.set_params(noise_multiplier=1.0).fit(X, Y, groups=GROUPS)
     assert est.privacy_["times"].tolist() == [5]
+    opened = learner(warm_start=True).set_params(n_rounds=2)
+    opened.fit(X, Y, groups=GROUPS, consent=CONSENT)
+    with pytest.raises(ValueError, match="must not change"):
+        opened.set_params(n_rounds=3, ratio=0.0).fit(X, Y, groups=GROUPS, consent=CONSENT)
     budget = eb.DPFedAvg(n_rounds=3, epsilon=1.0, warm_start=True, random_state=0)
     budget.fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="chosen for fewer rounds"):

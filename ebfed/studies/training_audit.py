@@ -1,0 +1,460 @@
+r"""The audit of training: the promise of private learners, from clip to the last round, from below.
+
+A small federation is trained thousands of times with a canary and without it, and what is published
+is used to guess which it was. How well that works bounds epsilon from below
+(`ebfed.privacy.audit.bound_from_scores`). What runs is the learner itself, its `start`, `local` and
+`update`: it clips, samples, adds noise, averages, and moves as it does in a fit.
+
+*The canary.* All its features are 1 and its response is so far away that each of its gradients is
+clipped, in the same direction in every round: the worst case of the account. Either it has that
+row or none; where the promise is about clients exchanged, its response is far above or far below.
+``canary="within"`` has changes a little shorter than the norm to clip to, so that the bit that says
+so is the other one. Other clients have features of zero and change nothing, which the attacker
+knows.
+
+*The attacker* sees the shared parameters after each round, and the clipping norm if that is moved.
+Differences of consecutive ones, less what others move and divided by what the two inputs move apart
+(both from `update` of the same learner at ``noise_multiplier=0``), are numbers x, which the canary
+moves by a with the first input and b with the second. Their score is the logarithm of the
+likelihood ratio
+
+.. math:: \sum_t \log \frac{L_t(a)}{L_t(b)}, \qquad
+    L_t(a) = 1 - q + q \exp\Big(\sum_k \frac{2 a_{tk} x_{tk} - a_{tk}^2}{2 s_k^2}\Big)
+
+over rounds t and parts k of a message, with q the share of clients invited and s the noise that a
+first few trainings showed, not the noise that is claimed. Who else takes part is known, unless
+samples have a fixed size: a promise by sampling is that nobody learns of the canary, with whatever
+else they know. A history that counted clients would tell whether the canary was invited, and the
+score would use it. Where each client adds noise itself, the attacker sees all messages of the
+canary.
+
+*What is left out.* The canary's message is the same in all trainings unless the clipping norm is
+moved, so it is computed once by the learner's `local`. The bound is as sharp as its events are
+common: promises are put to the test at a delta of 0.1, where about 60 per cent of epsilon is seen.
+Where samples have a fixed size it is 10 to 20, for their account is an upper bound far from sharp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ebfed.clients import Clients
+from ebfed.estimators import PPSGD, DPAdaPeD, DPFedAvg, FeO2
+from ebfed.estimators.private_learner import PrivateLearner
+from ebfed.models import Linear
+from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
+from ebfed.privacy.calibration import check_count
+from ebfed.streams import Stream, make_key
+
+__all__ = ["Canary", "audit_training", "trials"]
+
+Canary = Literal["beyond", "within"]
+
+FAR = 1e9  # the response of a canary whose gradients are always clipped
+WITHIN = 0.9  # of the norm to clip to
+
+
+def audit_training(
+    learner: PrivateLearner,
+    *,
+    claim: tuple[float, float] | None = None,
+    others: int = 9,
+    canary: Canary = "beyond",
+    simulations: int = 4000,
+    error: float = 1e-6,
+    rng: Any = 0,
+) -> Audit:
+    """Bound the epsilon of a private learner's training from below, by telling trainings apart.
+
+    Parameters
+    ----------
+    learner : PrivateLearner
+        Its model is replaced by a linear one of two parameters.
+    claim : (float, float), optional
+        Epsilon and delta to put to the test; what the learner's ledger holds if not given.
+    others : int
+        Clients besides the canary. Where each client adds noise, none are needed.
+    canary : {"beyond", "within"}
+        Whether its changes are longer than the norm to clip to, or a little shorter.
+    simulations : int
+        Trainings with each of two inputs, at least 1,000.
+    error : float
+        Probability with which the bound may exceed the true epsilon: with which a sound learner
+        fails.
+    rng : int, Generator or None
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    TypeError
+        If `learner` is none.
+    ValueError
+        If the learner promises nothing, or what no audit of this size could refute, or an argument
+        is out of range.
+
+    References
+    ----------
+    Nasr, Songi, Thakurta, Papernot and Carlini (2021), Adversary instantiation: lower bounds for
+    differentially private machine learning.
+
+    Examples
+    --------
+    >>> found = audit_training(DPFedAvg(n_rounds=2, epsilon=3.0, delta=0.1), simulations=1000)
+    >>> found.passed, found.lower > 1
+    (True, True)
+    """
+    if not isinstance(learner, PrivateLearner):
+        raise TypeError(f"learner must be a PrivateLearner, such as DPFedAvg(); {learner!r} came.")
+    if canary not in get_args(Canary):
+        raise ValueError(f"canary must be one of {get_args(Canary)}; {canary!r} came.")
+    if check_count("simulations", simulations) < FEWEST:
+        raise ValueError(f"simulations must be at least {FEWEST:,}; {simulations} came.")
+    learner = clone(learner).set_params(model=Linear(fit_intercept=False), random_state=None)
+    draw = np.random.default_rng(rng)
+    attack = _on_messages if learner.trust == "none" else _on_parameters
+    trained, relation, views = attack(
+        learner, _response(learner, canary), check_count("others", others), simulations, draw
+    )
+    epsilon, delta = _promise(trained) if claim is None else claim
+    total = simulations - simulations // 4
+    if epsilon >= (most := largest_bound(total, delta, error)):
+        raise ValueError(
+            f"epsilon={epsilon:g} cannot be refuted by {simulations:,} simulations, which show at "
+            f"most {most:.3g}: passing would mean nothing."
+        )
+    names = ("far above", "far below") if relation == "replace_one" else ("present", "absent")
+    shown = bound_from_scores(*views, delta=delta, error=error)
+    first, second = names[::-1] if shown.swapped else names
+    return Audit(
+        channel=" ".join(repr(learner).split()),
+        n_features=2,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        lower=shown.lower,
+        first=first,
+        second=second,
+        p=shown.p,
+        q=shown.q,
+        simulations=int(simulations),
+        error=error,
+    )
+
+
+def trials() -> Iterator[tuple[str, PrivateLearner, Canary]]:
+    """Yield name, learner and canary of all audits: every private learner, and who is trusted.
+
+    Examples
+    --------
+    >>> [name for name, _, _ in trials()][:3]
+    ['DPFedAvg', 'DPFedAvg q=.2', 'DPFedAvg 5 of 10']
+    """
+    common: dict[str, Any] = {"n_rounds": 5, "learning_rate": 0.01, "epsilon": 3.0, "delta": 0.1}
+    moved: dict[str, Any] = {"clip_quantile": 0.5, "clip_step": 0.02}
+    local: dict[str, Any] = {"trust": "none"}
+    yield "DPFedAvg", DPFedAvg(**common), "beyond"
+    yield "DPFedAvg q=.2", DPFedAvg(**common, sample_rate=0.2), "beyond"
+    fixed = {"sampling": "fixed", "epsilon": 5.0, "delta": 0.02}
+    yield "DPFedAvg 5 of 10", DPFedAvg(**common | fixed, sample_rate=0.5), "beyond"
+    # little more noise on bits than they need, so that they tell as much as they may
+    bits = DPFedAvg(**common, **moved, sample_rate=0.5, bit_noise=0.5)
+    yield "DPFedAvg bits", bits, "beyond"
+    yield "DPFedAvg no trust", DPFedAvg(**common, **local), "beyond"
+    yield "FeO2", FeO2(**common, sample_rate=0.5, ratio=0.5), "beyond"
+    yield "FeO2 bits", FeO2(**common, **moved, ratio=0.5, bit_noise=0.75), "within"
+    yield "FeO2 no trust", FeO2(**common, **local), "beyond"
+    yield "DPAdaPeD", DPAdaPeD(**common, local_steps=5, psi_clip=0.01), "beyond"
+    yield "PPSGD q=.2", PPSGD(**common, sample_rate=0.2), "beyond"
+    yield "PPSGD no trust", PPSGD(**common, **local, objective="rows"), "beyond"
+
+
+# The federation -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Federation:
+    """Clients of one row each: canaries first, then others whose features are zero."""
+
+    learner: PrivateLearner
+    clients: Clients
+    memory: dict[str, NDArray]
+    facts: dict[str, NDArray]
+
+    @classmethod
+    def of(cls, learner: PrivateLearner, responses: list[float], others: int) -> _Federation:
+        """Give canaries these responses; of the others, every second is open if any can be."""
+        y = np.array([*responses, *[0.0] * others])
+        X = np.zeros((len(y), 2))
+        X[: len(responses)] = 1.0
+        groups = np.arange(len(y))
+        choices: dict[str, Any] = {}
+        if isinstance(learner, FeO2):
+            opened = (groups >= len(responses)) & (groups % 2 == 0)
+            choices["consent"] = np.where(opened, "open", "private")
+        clients, memory = learner.prepare(X, y, groups=groups, **choices)
+        return cls(learner, clients, memory, learner.describe(clients, memory))
+
+    def without(self) -> _Federation:
+        """Take the first client's row away; what is public remains."""
+        left, ends = self.clients, np.maximum(self.clients.indptr - 1, 0)
+        return replace(self, clients=Clients(left.ids, ends, left.X[1:], np.asarray(left.y)[1:]))
+
+    def answer(self, sent: dict, memory: dict, rng: Any) -> tuple[dict, dict]:
+        """Return the messages of all, and what they keep."""
+        everyone = np.zeros(len(self.clients), np.int8)
+        return self.learner.local(sent, memory | {"turn": everyone}, self.clients, rng)
+
+
+def _response(learner: PrivateLearner, canary: Canary) -> float:
+    """Return the canary's response; the changes of a linear predictor at zero are linear in it."""
+    if canary == "beyond":
+        return FAR
+    small = 1e-9 * learner.clip
+    alone = _Federation.of(_silenced(learner), [small], 0)
+    sent = alone.learner.broadcast(alone.learner.start(alone.facts, make_key(0)))
+    messages, _ = alone.answer(sent, alone.memory, Stream(make_key(0), 0))
+    (name,) = sent["shared"]  # a learner whose norm is moved sends one part, and a bit
+    return WITHIN * learner.clip * small / float(np.linalg.norm(messages[name]))
+
+
+def _silenced(learner: PrivateLearner) -> PrivateLearner:
+    """Return the same learner without noise."""
+    return clone(learner).set_params(epsilon=None, noise_multiplier=0.0)
+
+
+def _promise(trained: PrivateLearner) -> tuple[float, float]:
+    """Return what the ledger holds of the canary."""
+    rows = [row for row in trained._ledger if 0 < row["epsilon"] < math.inf]
+    if not rows:
+        raise ValueError(f"{trained!r} promises nothing: there is nothing to refute.")
+    return rows[0]["epsilon"], rows[0]["delta"]
+
+
+# Everyone trusts the server -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """What a round without noise does, for every part that is published.
+
+    Attributes
+    ----------
+    messages : dict of arrays
+        Of every client.
+    none : dict of arrays of shape (size,)
+        The move if nobody answers.
+    each : dict of arrays of shape (clients, size)
+        By which each client's message changes it.
+    """
+
+    messages: dict[str, NDArray]
+    none: dict[str, NDArray]
+    each: dict[str, NDArray]
+
+
+def _on_parameters(
+    learner: PrivateLearner, response: float, others: int, simulations: int, rng: Any
+) -> tuple[PrivateLearner, str, tuple[NDArray, NDArray]]:
+    """Train with two inputs, see what is published, and return scores of both, (2, n) each."""
+    present = _Federation.of(learner, [response], others)
+    m, relation = others + 1, learner._round(others + 1).relation
+    if relation == "replace_one":
+        federations = [present, _Federation.of(learner, [-response], others)]
+    else:
+        federations = [present, present.without()]
+    (above, trained), (below, _) = map(_rehearse, federations)
+    units = _units(above, below)
+    views = []
+    for federation, moves in zip(federations, (above, below), strict=True):
+        keys = rng.integers(0, 2**64, size=(simulations, 2), dtype=np.uint64)
+        runs = [_published(federation, moves, key) for key in keys]
+        views.append(_View.of(learner, runs, above, units))
+    signals = [_signal(above, units), _signal(below, units)]
+    spread = views[1].spread(signals[1], simulations // 4)
+    rate = learner.sample_rate
+    if learner.sampling == "fixed":
+        rate = max(1, round(rate * m)) / m
+    rates: list[Any] = [[float(rate)] * 2]
+    if all(np.isin(view.count, (0, 1)).all() for view in views):  # it is known who was invited
+        rates.append([view.count for view in views])
+    first, second = (
+        np.array([view.ratio(signals, spread, each[k]) for each in rates])
+        for k, view in enumerate(views)
+    )
+    return trained, relation, (first, second)
+
+
+def _rehearse(federation: _Federation) -> tuple[list[_Moves], PrivateLearner]:
+    """Train once with everybody; return what each client does in each round, and the ledger."""
+    learner, silent = federation.learner, _silenced(federation.learner)
+    key, memory, everyone = make_key(0), federation.memory, np.zeros(len(federation.clients), "i1")
+    state, moves = learner.start(federation.facts, key), []
+    while not state["done"]:
+        sent = learner.broadcast(state)
+        messages, memory = federation.answer(sent, memory, Stream(key, state["round"]))
+        none, *each = (
+            _moved(state, _advance(silent, state, messages, turn))
+            for turn in (everyone - 1, *(np.eye(len(everyone), dtype="i1") - 1))
+        )
+        responses = {name: np.array([x[name] for x in each]) - none[name] for name in none}
+        moves.append(_Moves(messages, none, responses))
+        state = _advance(learner, state, messages, everyone)
+    return moves, learner.finish(learner.broadcast(state), memory, federation.clients)
+
+
+def _advance(learner: PrivateLearner, state: dict, messages: dict, turn: NDArray) -> dict:
+    """Update the server with the messages of those whose turn it is."""
+    heard = {name: values[turn == 0] for name, values in messages.items()}
+    return learner.update(state | {"turn": turn}, heard)
+
+
+def _moved(before: dict, after: dict) -> dict[str, NDArray]:
+    """Return by how much each published part moved."""
+    moved = {name: value - before["shared"][name] for name, value in after["shared"].items()}
+    return moved | {"clip": np.array([math.log(after["clip"] / before["clip"])])}
+
+
+def _published(
+    federation: _Federation, moves: list[_Moves], key: NDArray
+) -> tuple[list[dict[str, NDArray]], NDArray, list[dict]]:
+    """Train once; return the moves of all rounds, who was invited, and the history."""
+    learner, memory = federation.learner, federation.memory
+    state, seen = learner.start(federation.facts, key), []
+    turns = np.empty((len(moves), len(federation.clients)), np.int8)
+    for k, move in enumerate(moves):
+        turn, messages = state["turn"], move.messages
+        # a norm that is moved changes the message of who has a row
+        if turn[0] == 0 and learner.clip_quantile is not None and federation.clients.n[0]:
+            only = np.where(np.arange(len(turn)) == 0, turn, -1).astype(np.int8)
+            fresh, memory = learner.local(
+                learner.broadcast(state),
+                memory | {"turn": only},
+                federation.clients,
+                Stream(key, state["round"]),
+            )
+            messages = {name: np.vstack([fresh[name], x[1:]]) for name, x in messages.items()}
+        after = _advance(learner, state, messages, turn)
+        seen.append(_moved(state, after))
+        turns[k], state = turn, after
+    return seen, turns, learner.broadcast(state)["history"]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What an attacker sees of n trainings of T rounds.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n, T, parts)
+        Moves less what is known of them, in units of what the two inputs move apart.
+    invited : bool ndarray of shape (n, T)
+        Whether the canary was, which the attacker does not see.
+    count : ndarray of shape (n, T)
+        Clients that the history counts, less the others that took part; NaN if it counts none.
+    """
+
+    x: NDArray[np.float64]
+    invited: NDArray[np.bool_]
+    count: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, learner: PrivateLearner, runs: list, moves: list[_Moves], units: dict[str, NDArray]
+    ) -> _View:
+        """Take off the moves of the others, or where samples are of a fixed size their mean."""
+        turns = np.array([turns for _, turns, _ in runs]) == 0
+        known = turns[:, :, 1:].astype(np.float64)
+        if learner.sampling == "fixed" and learner.sample_rate < 1:
+            known[:] = learner.sample_rate
+        x = np.empty((*turns.shape[:2], len(units)))
+        for t, move in enumerate(moves):
+            for k, (name, unit) in enumerate(units.items()):
+                seen = np.array([run[t][name] for run, _, _ in runs])
+                rest = seen - move.none[name] - known[:, t] @ move.each[name][1:]
+                x[:, t, k] = rest @ unit[t]
+        told = [[row.get("clients", math.nan) for row in history] for _, _, history in runs]
+        count = np.array(told) - turns[:, :, 1:].sum(axis=2)
+        return cls(x, turns[:, :, 0], count)
+
+    def spread(self, signal: NDArray, first: int) -> NDArray[np.float64]:
+        """Estimate the noise in each part from the first so many trainings."""
+        rest = self.x[:first] - self.invited[:first, :, None] * signal
+        return np.maximum(np.sqrt(np.mean(rest**2, axis=(0, 1))), 1e-6)
+
+    def ratio(
+        self, signals: list[NDArray], spread: NDArray, rate: float | NDArray
+    ) -> NDArray[np.float64]:
+        """Logarithms of how much likelier the first input seems than the second, shape (n,)."""
+        total = np.zeros(len(self.x))
+        for sign, signal in zip((1, -1), signals, strict=True):
+            log = ((self.x * signal - signal**2 / 2) / spread**2).sum(axis=2)
+            with np.errstate(divide="ignore"):
+                log = np.logaddexp(np.log(1 - rate), np.log(rate) + log)
+            total += sign * log.sum(axis=1)
+        return total
+
+
+def _units(above: list[_Moves], below: list[_Moves]) -> dict[str, NDArray[np.float64]]:
+    """Return, for each part that the canary moves, what turns moves into numbers, (T, size)."""
+    units = {}
+    for name in above[0].none:
+        apart = np.array(
+            [
+                one.each[name][0] - other.each[name][0]
+                for one, other in zip(above, below, strict=True)
+            ]
+        )
+        square = (apart**2).sum(axis=1, keepdims=True)
+        if square.all():
+            units[name] = apart / square
+    return units
+
+
+def _signal(moves: list[_Moves], units: dict[str, NDArray]) -> NDArray[np.float64]:
+    """Numbers of a canary without noise, shape (T, parts)."""
+    return np.array(
+        [
+            [move.each[name][0] @ unit[t] for name, unit in units.items()]
+            for t, move in enumerate(moves)
+        ]
+    )
+
+
+# Nobody is trusted --------------------------------------------------------------------------
+
+
+def _on_messages(
+    learner: PrivateLearner, response: float, others: int, simulations: int, rng: Any
+) -> tuple[PrivateLearner, str, tuple[NDArray, NDArray]]:
+    """Train canaries of both kinds together, and score the messages of each, (n,) each."""
+    canaries = _Federation.of(learner, np.repeat([response, -response], simulations).tolist(), 0)
+    silent = _Federation.of(_silenced(learner), [response, -response], 0)
+    key = rng.integers(0, 2**64, size=2, dtype=np.uint64)
+    memory, exact = canaries.memory, silent.memory
+    kind = np.repeat([0, 1], simulations)
+    known = np.arange(2 * simulations) % simulations < simulations // 4
+    scores, state = np.zeros(2 * simulations), learner.start(canaries.facts, key)
+    while not state["done"]:
+        sent, stream, turn = learner.broadcast(state), Stream(key, state["round"]), state["turn"]
+        messages, memory = learner.local(sent, memory | {"turn": turn}, canaries.clients, stream)
+        pure, exact = silent.answer(sent, exact, stream)
+        there = turn == 0
+        for name, values in messages.items():
+            if np.array_equal(*pure[name]):  # it is the same for both
+                continue
+            rest = (values - pure[name][kind[there]])[known[there]]
+            spread = max(float(np.sqrt(np.mean(rest**2))), 1e-6 * float(np.abs(pure[name]).max()))
+            above, below = pure[name]
+            scores[there] += (values - (above + below) / 2) @ (above - below) / spread**2
+        state = learner.update(state, messages)
+    trained = learner.finish(learner.broadcast(state), memory, canaries.clients)
+    return trained, "replace_one", (scores[:simulations], scores[simulations:])

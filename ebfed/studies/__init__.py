@@ -14,4 +14,7 @@ STUDIES = {
     "logistic": "logistic regression for each of many clients, error against rows (section 3)",
     "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
     "opt-out-learning": "opting out while a network learns digits (FeO2, Tables 4 and 5)",
+    "personalization": "images of few classes each, AdaPeD and others (Tables 1 and 2, Figure 2)",
+    "ppsgd": "personalisation and the price of privacy (PPSGD, Figures 1a and 2)",
+    "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2 and 4)",
 }

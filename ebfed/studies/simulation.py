@@ -165,12 +165,12 @@ def _once(
     path = folder / f"{label}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
-    rows = task(seed=seed, **cell)
+    told = json.dumps(task(seed=seed, **cell), default=float)
     folder.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(json.dumps(rows, default=float), encoding="utf-8")
+    new.write_text(told, encoding="utf-8")
     os.replace(new, path)
-    return rows
+    return json.loads(told)
 
 
 def average(runs: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:

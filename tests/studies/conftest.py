@@ -5,10 +5,13 @@ import pytest
 from ebfed.studies import (
     adamix,
     bits,
+    joint_dp,
     logistic,
     mixture,
     opt_out,
     opt_out_learning,
+    personalization,
+    ppsgd,
     private_means,
     private_rates,
     regression,
@@ -24,6 +27,9 @@ MODULES = {
     "opt-out": opt_out,
     "opt-out-learning": opt_out_learning,
     "regression": regression,
+    "personalization": personalization,
+    "ppsgd": ppsgd,
+    "joint-dp": joint_dp,
 }
 
 

@@ -1,6 +1,7 @@
 """Simulated studies at the command line and as files; what they share."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -40,6 +41,56 @@ def test_replicate_and_average():
     assert table["mse"][0] == pytest.approx(first.mean())
     assert table["mse_sd"][0] == pytest.approx(first.std(ddof=1))
     assert table["mse_se"][0] == pytest.approx(first.std(ddof=1) / np.sqrt(5))
+
+
+class Broken:
+    """A task that is interrupted when it is called once more than so many times."""
+
+    def __init__(self, task, times):
+        self.task, self.times, self.calls = task, times, 0
+
+    def __call__(self, **arguments):
+        self.calls += 1
+        if self.calls > self.times:
+            raise KeyboardInterrupt
+        return self.task(**arguments)
+
+
+def test_interrupted_runs_go_on(tmp_path):
+    cells = [{"scale": 1.0}, {"scale": np.nan}, {"scale": 3.0}]
+    settings = {"reps": 3, "seed": 7, "n_jobs": 1, "progress": False, "label": "draw"}
+    unbroken = replicate(draw, cells, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        replicate(Broken(draw, 4), cells, keep=tmp_path, **settings)
+    rest = Broken(draw, 5)
+    pd.testing.assert_frame_equal(replicate(rest, cells, keep=tmp_path, **settings), unbroken)
+    assert rest.calls == 5
+    # nothing is taken from another seed, cell, study or number of runs
+    again = Broken(draw, 3)
+    more = replicate(again, cells, keep=tmp_path, **settings | {"reps": 4})
+    assert again.calls == 3
+    pd.testing.assert_frame_equal(more[:18], unbroken)
+    for change in ({"seed": 8}, {"label": "other"}):
+        other = Broken(draw, 9)
+        replicate(other, cells, keep=tmp_path, **settings | change)
+        assert other.calls == 9
+
+
+def test_interrupted_study_goes_on(tmp_path, monkeypatch):
+    """At the command line, to the same page, doing only what was not done."""
+    arguments = ("study", "bits", "--quick", "--reps", 2)
+    unbroken = invoke(*arguments).stdout
+    task = bits._one_run
+    monkeypatch.setattr(bits, "_one_run", Broken(task, 3))
+    broken = invoke(*arguments, "--out", tmp_path)
+    assert broken.exit_code != 0
+    assert not (tmp_path / "bits.txt").exists()
+    rest = Broken(task, 5)
+    monkeypatch.setattr(bits, "_one_run", rest)
+    resumed = invoke(*arguments, "--out", tmp_path)
+    assert rest.calls == 5
+    assert resumed.stdout.startswith(unbroken)
+    assert (tmp_path / "bits.txt").read_text(encoding="utf-8") == unbroken
 
 
 def test_progress_goes_to_stderr(capsys):
@@ -87,8 +138,8 @@ def test_text_is_the_default():
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
-def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
-    """The command line gives what `run` gave, in numbers and files."""
+def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path, monkeypatch):
+    """The command line gives what `run` gave, in numbers and files, and so does what it kept."""
     study = quick_studies[name]
     out = tmp_path / "deep" / "results"
     result = invoke("study", name, "--quick", "--reps", 2, "--seed", 3, "--json", "--out", out)
@@ -97,7 +148,7 @@ def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
     stem = name.replace("-", "_")
     kinds = ("table", "runs", *(["gains"] if name == "opt-out" else []))
     files = {f"{stem}_{kind}.csv" for kind in kinds} | {f"{stem}.txt", f"{stem}.png"}
-    assert {path.name for path in out.iterdir()} == files
+    assert {path.name for path in out.iterdir()} == files | {"cells"}
     assert result.stderr.count("Wrote ") == len(files)
     assert (out / f"{stem}.png").stat().st_size > 10_000
     assert (out / f"{stem}.txt").read_text(encoding="utf-8") == study.to_text() + "\n"
@@ -106,6 +157,10 @@ def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
         if "panel" in stored:  # a figure of one panel gives it no name
             stored["panel"] = stored["panel"].fillna("")
         pd.testing.assert_frame_equal(stored, getattr(study, kind))
+    module = import_module(f"ebfed.studies.{stem}")
+    monkeypatch.setattr(module, "_one_run", Broken(module._one_run, 0))
+    kept = module.run(2, 3, quick=True, keep=out).runs
+    pd.testing.assert_frame_equal(kept, study.runs, check_exact=True)
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
@@ -121,6 +176,6 @@ def test_page_is_narrow_and_whole(name, quick_studies):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
 def test_processes_make_no_difference(name, quick_studies):
-    module = __import__(f"ebfed.studies.{name.replace('-', '_')}", fromlist=["run"])
+    module = import_module(f"ebfed.studies.{name.replace('-', '_')}")
     runs = module.run(2, 3, quick=True, n_jobs=2).runs
     pd.testing.assert_frame_equal(runs, quick_studies[name].runs)

@@ -1,0 +1,570 @@
+"""Joint differential privacy: what owners gain from one another, at what price.
+
+Huang, Jiang, Liu, Mahdian, Mao and Mirrokni (2023), "Learning across data owners with joint
+differential privacy". Owner j predicts by shared parameters u and its own x_j; only u gets noise,
+since nobody else ever sees x_j. *Per owner*: everyone alone; *no DP*: together, without noise;
+*full DP*: noise on everything; *joint DP*: on u alone.
+
+*Convex*: squared loss of ``y = u'z + x_j'v + N(0, .12^2)`` with (z, v) uniform on a sphere, 20 and
+2 dimensions of 22, 20 records of each owner. The paper has no such experiment; its bounds say that
+the error of joint DP falls faster with the number of owners than that of learning alone.
+
+*Images* (Tables 1, 2 and 4): 10,000 images are dealt evenly to n owners with 8 of 10 classes each.
+The paper's network has two convolutional layers and two output layers that are averaged, one of
+them personal. Here pixels are averaged over 2 x 2, there is one hidden layer, and of the second
+output layer only the intercepts are personal: most owners have too few images for more.
+
+Unlike the paper's Algorithm 1, records join each step by independent draws, and an accountant finds
+the noise: the constant of the paper is too small, and its amplification does not hold towards the
+other owners (see `theory.private_learning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits, partition_classes
+from ebfed.estimators.fed_avg import FedAvg
+from ebfed.estimators.joint_dp import JointDPSGD
+from ebfed.estimators.learner import Learner
+from ebfed.estimators.local_only import LocalOnly
+from ebfed.models import MLP, Linear
+from ebfed.report import new_axes, plot_curves
+from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
+from ebfed.report.summary import Text
+from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+
+__all__ = ["JointDPStudy", "crossover", "deal_images", "make_records", "run"]
+
+ALONE, OPEN, FULL, JOINT = "per owner", "no DP", "full DP", "joint DP"
+METHODS = (ALONE, OPEN, FULL, JOINT)
+EPSILON, OWNERS = 1.0, (4, 16, 64, 256)
+
+# Convex: dimensions of u and x_j, their lengths, rows of an owner, noise; steps, rate, clipping.
+SHARED, OWN, U, X_OWN, ROWS, NOISE = 22, 2, 4.5, 0.6, 20, 0.12
+STEPS, RATE, CLIP, DELTA = 2000, 0.1, 1.25, 1e-5
+# So many problems of a size count as one run; learning alone does not depend on n.
+PROBLEMS = {1: 4, 4: 4, 16: 2, 64: 1, 256: 1}
+# eta of u, n times that of x_j: what was best in a search of .00625 * 2**i, and what was close.
+ETAS: dict[tuple[str, int], tuple[float, ...]] = {
+    (ALONE, 1): (1.6,),
+    (OPEN, 4): (3.2,),
+    (OPEN, 16): (6.4,),
+    (OPEN, 64): (25.6,),
+    (OPEN, 256): (25.6,),
+    (FULL, 4): (0.0125, 0.05),
+    (FULL, 16): (0.05,),
+    (FULL, 64): (0.2,),
+    (FULL, 256): (1.6,),
+    (JOINT, 4): (0.0125, 0.05),
+    (JOINT, 16): (0.05,),
+    (JOINT, 64): (0.2,),
+    (JOINT, 256): (3.2,),
+}
+
+# Images. Settings were chosen for MNIST with 16 and 256 owners, on training images alone.
+IMAGES, CLASSES, UNITS, IMAGE_DELTA = 10_000, 8, 50, 1e-4
+PRIVATE: dict[str, Any] = {
+    "n_rounds": 100,
+    "sample_rate": 0.05,
+    "learning_rate": 4.0,
+    "clip": 1.0,
+}
+# What is personal, and the learning rate of that.
+STANDARD = "intercept"
+BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
+    "nothing": ((), 1.0),
+    STANDARD: (("output_2_intercept",), 5.0),
+    "output": (("output_2", "output_2_intercept"), 0.4),
+    "hidden": (("hidden", "hidden_intercept"), 0.4),
+}
+# What owners make on their own images, or between averages of FedAvg.
+PASSES, BATCH, FEWEST, LEARNING_RATE = 40, 20, 5, 0.1
+LOAD: dict[str, Callable[[], Any]] = {
+    "MNIST": lru_cache(fetch_mnist),
+    "Fashion-MNIST": lru_cache(fetch_fashion_mnist),
+    "digits": lru_cache(load_digits),
+}
+IMAGE_OWNERS = (4, 16, 64, 128, 256, 512)
+OTHERS = ("output", "hidden")
+BLOCKS_N, USERS_N, PER_USER = 128, 4, (1, 2, 5, 10)
+
+KEYS = ["data", "n", "method", "personal", "per_user"]
+# Table 1 at epsilon 1: per owner, without DP, full DP, joint DP.
+PUBLISHED: dict[tuple[str, int], tuple[float, float, float, float]] = {
+    ("MNIST", 4): (94.45, 96.02, 44.44, 46.58),
+    ("MNIST", 16): (94.57, 94.68, 29.26, 32.07),
+    ("MNIST", 64): (92.09, 94.02, 69.82, 76.51),
+    ("MNIST", 128): (86.39, 93.76, 80.81, 81.69),
+    ("MNIST", 256): (76.78, 91.96, 73.99, 78.35),
+    ("MNIST", 512): (72.40, 93.26, 60.23, 74.23),
+    ("Fashion-MNIST", 4): (88.88, 87.59, 45.60, 45.33),
+    ("Fashion-MNIST", 16): (85.75, 83.01, 40.44, 42.05),
+    ("Fashion-MNIST", 64): (84.98, 82.32, 53.54, 55.64),
+    ("Fashion-MNIST", 128): (75.06, 76.76, 65.93, 67.19),
+    ("Fashion-MNIST", 256): (64.89, 80.10, 67.49, 69.08),
+    ("Fashion-MNIST", 512): (63.55, 82.42, 64.84, 66.67),
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    ALONE: {"color": VERMILLION, "marker": "^", "ls": "-."},
+    OPEN: {"color": BLACK, "marker": "D", "ls": ":"},
+    FULL: {"color": GREEN, "marker": "s", "ls": "--"},
+    JOINT: {"color": BLUE, "marker": "o", "ls": "-"},
+}
+
+
+@dataclass(frozen=True)
+class JointDPStudy(SimulatedStudy):
+    """Results of the study of joint differential privacy.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each kind of ``data``, number of owners ``n`` (1: each alone, whatever n is) and
+        ``method``; which blocks of a network are ``personal``, and records ``per_user``. The excess
+        ``loss`` of records, or the ``accuracy`` of images in per cent, a mean over owners, NaN
+        otherwise, each with its standard error (``.._se``) and the standard deviation of one run
+        (``.._sd``); the ``step`` of u, ``epsilon`` by the ledger, and what Table 1 of the paper
+        ``published``.
+    runs : DataFrame
+        Loss or accuracy of each run and step.
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "joint-dp"
+
+    def to_text(self) -> Text:
+        """Return the results as a printed page."""
+        lines = ["Joint differential privacy between owners", "=" * WIDTH]
+        lines += [*_print_losses(self.table[self.table["data"] == "records"]), ""]
+        images = self.table[self.table["data"] != "records"]
+        for data, part in images.groupby("data", sort=False):
+            lines += [*_print_accuracies(str(data), part), ""]
+        lines += [*_print_blocks(images), "", *_print_users(images), "=" * WIDTH]
+        return Text("\n".join(lines + wrap(self._notes())))
+
+    def _notes(self) -> Iterator[str]:
+        at = crossover(self.table)
+        where = f"at {at:.0f} owners" if np.isfinite(at) else "nowhere here"
+        yield (
+            f"Records: half the expected squared error above the least one; means over {self.reps} "
+            "runs, in brackets the standard error; the step is the best on average, of a few. "
+            f"Joint DP overtakes learning alone {where}. ε = {EPSILON:g}, δ = {DELTA:g} for one "
+            "record more or less."
+        )
+        yield (
+            f"Images: means over owners and runs ± the standard deviation of a run; ε = {EPSILON:g}"
+            f", δ = {IMAGE_DELTA:g} for one user more or less. Paper: Table 1, with another "
+            "network. Full and joint DP have the same rounds, sampling, learning rate and clipping "
+            "norm, chosen on training images of MNIST alone, for a network of "
+            f"{UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the second "
+            "output layer; in the paper a whole one."
+        )
+
+    def figure(self) -> Any:
+        """Draw losses and accuracies against the number of owners."""
+        kinds = [str(data) for data in self.table["data"].unique()]
+        axes = new_axes(len(kinds), (1.6 + 4.2 * len(kinds), 4.2))
+        for ax, data in zip(axes, kinds, strict=True):
+            part = _standard(self.table[self.table["data"] == data])
+            y = "loss" if data == "records" else "accuracy"
+            part = part.assign(x=part["n"].where(part["n"] > 1).astype(float), y=part[y])
+            plot_curves(
+                part.assign(band=2 * part[f"{y}_se"]),
+                x="x",
+                y="y",
+                spread="band",
+                looks=LOOKS,
+                log_y=data == "records",
+                legend=False,
+                ax=ax,
+            )
+            ax.set_title(data, loc="left", fontsize="medium")
+            ax.set(xlabel="owners", ylabel="excess loss" if y == "loss" else "accuracy, %")
+        axes[-1].legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
+        return axes[0].figure
+
+
+def run(
+    reps: int | None = None,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+    keep: str | Path | None = None,
+) -> JointDPStudy:
+    """Run the study: records and images.
+
+    Parameters
+    ----------
+    reps : int, optional
+        Runs, each with new records and new owners; 3 if None, 2 if `quick`.
+    seed : int
+    quick : bool
+        Records of 4 and 16 owners in 60 steps, and scikit-learn's digits in 10; nothing is learned
+        of either.
+    n_jobs : int, optional
+        Processes; one if None.
+    progress : bool, optional
+        Whether to show a progress bar on stderr; if that is a terminal, by default.
+    keep : str or Path, optional
+        A folder for finished runs: a study that was interrupted goes on from what is there.
+
+    Returns
+    -------
+    JointDPStudy
+
+    Raises
+    ------
+    OSError, ImportError
+        If images are neither at hand nor to be had.
+    """
+    reps = (2 if quick else 3) if reps is None else reps
+    places = _places(quick)
+    runs = replicate(
+        _one_run,
+        places,
+        reps=reps,
+        seed=seed,
+        n_jobs=1 if n_jobs is None else n_jobs,
+        progress=progress,
+        label="joint-dp",
+        keep=keep,
+    ).drop(columns="steps")
+    table = average(runs, [*KEYS, "step"], ["loss", "accuracy", "epsilon"])
+    table = table.drop(columns=["epsilon_se", "epsilon_sd"])
+    least = table.groupby(KEYS, sort=False)["loss"].transform("min")
+    table = table[table["loss"].isna() | table["loss"].eq(least)].reset_index(drop=True)
+    table.loc[table["method"] == ALONE, "epsilon"] = 0.0  # nothing leaves an owner
+    table["published"] = [_published(row) for row in table.itertuples()]
+    return JointDPStudy(table, runs, reps, seed)
+
+
+def _places(quick: bool) -> list[dict[str, Any]]:
+    """List what is run."""
+    rounds = 10 if quick else PRIVATE["n_rounds"]
+    owners = (1, *OWNERS[:2]) if quick else (1, *OWNERS)
+    places: list[tuple[str, int, str, str, int, int]] = [
+        ("records", n, method, "nothing" if method == FULL else "x", 1, 60 if quick else STEPS)
+        for n in owners
+        for method in (METHODS[:1] if n == 1 else METHODS[1:])
+    ]
+    for data in ("digits",) if quick else ("MNIST", "Fashion-MNIST"):
+        for n in (4, 16) if quick else IMAGE_OWNERS:
+            for method in METHODS:
+                personal = {ALONE: "all", JOINT: STANDARD}.get(method, "nothing")
+                places.append((data, n, method, personal, 1, rounds))
+    first, blocks_n, per_user = ("digits", 16, (5,)) if quick else ("MNIST", BLOCKS_N, PER_USER[1:])
+    for personal in OTHERS:
+        places.append((first, blocks_n, JOINT, personal, 1, rounds))
+    for each in per_user:
+        for method, personal in ((FULL, "nothing"), (JOINT, STANDARD)):
+            places.append((first, USERS_N, method, personal, each, rounds))
+    return [dict(zip([*KEYS, "steps"], place, strict=True)) for place in places]
+
+
+def crossover(table: pd.DataFrame) -> float:
+    """Find from how many owners on joint DP is better than learning alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``data``, ``method``, ``n`` and ``loss``.
+
+    Returns
+    -------
+    float
+        Interpolated between logarithms; infinite if it never is.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({
+    ...     "data": "records",
+    ...     "method": ["per owner", "joint DP", "joint DP"],
+    ...     "n": [1, 4, 64],
+    ...     "loss": [0.1, 0.4, 0.025],
+    ... })
+    >>> round(crossover(table))
+    16
+    """
+    table = table[table["data"] == "records"]
+    alone = float(table.loc[table["method"] == ALONE, "loss"].iloc[0])
+    joint = table[table["method"] == JOINT].sort_values("n")
+    gap, owners = np.log(joint["loss"].to_numpy() / alone), np.log(joint["n"].to_numpy())
+    behind = np.flatnonzero(gap > 0)
+    if not len(behind):
+        return float(joint["n"].iloc[0])
+    k = int(behind[-1])
+    if k == len(gap) - 1:
+        return float("inf")
+    share = gap[k] / (gap[k] - gap[k + 1])
+    return float(np.exp(owners[k] + share * (owners[k + 1] - owners[k])))
+
+
+def make_records(
+    n: int, seed: Any = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray[np.float64], NDArray[np.float64]]:
+    """Draw records of owners.
+
+    Parameters
+    ----------
+    n : int
+        Number of owners, of 20 records each.
+    seed : int, Generator or None
+
+    Returns
+    -------
+    X : ndarray of shape (20 n, 24)
+        Uniform on the unit sphere.
+    y, groups : ndarrays of shape (20 n,)
+    u : ndarray of shape (22,)
+        Uniform on the sphere of radius 4.5.
+    x : ndarray of shape (n, 2)
+        Each uniform on the circle of radius .6.
+
+    Examples
+    --------
+    >>> X, y, groups, u, x = make_records(3, 0)
+    >>> X.shape, u.shape, np.linalg.norm(x, axis=1)
+    ((60, 24), (22,), array([0.6, 0.6, 0.6]))
+    """
+    rng = np.random.default_rng(seed)
+    X = _on_sphere(rng, (n * ROWS, SHARED + OWN))
+    u, x = U * _on_sphere(rng, (SHARED,)), X_OWN * _on_sphere(rng, (n, OWN))
+    groups = np.repeat(np.arange(n), ROWS)
+    mean = X[:, :SHARED] @ u + np.einsum("ij,ij->i", X[:, SHARED:], x[groups])
+    return X, mean + NOISE * rng.standard_normal(n * ROWS), groups, u, x
+
+
+def _on_sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Draw from the unit sphere."""
+    normal = rng.standard_normal(shape)
+    return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
+
+
+def deal_images(
+    data: str, n: int, seed: Any = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray, NDArray]:
+    """Deal images to owners who hold eight of ten classes each.
+
+    Parameters
+    ----------
+    data : {"MNIST", "Fashion-MNIST", "digits"}
+    n : int
+        Number of owners.
+    seed : int, Generator or None
+
+    Returns
+    -------
+    X, y, groups : ndarrays
+        10,000 training images, or as many as there are; owners have the same number, within one.
+    X_test, y_test, groups_test : ndarrays
+        Test images, of the same classes.
+
+    Examples
+    --------
+    >>> X, y, groups, *tests = deal_images("digits", 16, 0)
+    >>> X.shape, np.unique(np.bincount(groups)).tolist(), tests[0].shape
+    ((1442, 64), [90, 91], (355, 64))
+    """
+    images, rng = LOAD[data](), np.random.default_rng(seed)
+    chosen = rng.permutation(len(images.target))[:IMAGES]
+    y = images.target[chosen]
+    groups, classes = partition_classes(y, n, CLASSES, rows_per_client="equal", random_state=rng)
+    of_tests, _ = partition_classes(
+        images.target_test, n, CLASSES, classes=classes, random_state=rng
+    )
+    X, X_test = (_pool(each) for each in (images.data[chosen], images.data_test))
+    return X, y, groups, X_test, images.target_test, of_tests
+
+
+def _pool(images: NDArray) -> NDArray[np.float64]:
+    """Average over 2 x 2 pixels, unless images are small."""
+    if images.shape[1] < 28 * 28:
+        return images.astype(float)
+    squares = images.reshape(len(images), 14, 2, 14, 2)
+    return squares.mean(axis=(2, 4), dtype=float).reshape(len(images), -1)
+
+
+def _one_run(
+    seed: tuple[int, int],
+    data: str,
+    n: int,
+    method: str,
+    personal: str,
+    per_user: int,
+    steps: int,
+) -> list[dict[str, Any]]:
+    """Excess losses with all steps, or the accuracy."""
+    if data == "records":
+        return _losses(seed, n, method, steps)
+    X, y, groups, *tests = deal_images(data, n, [*seed, n])
+    learner = _image_learner(method, n, personal, steps, len(X) // n)
+    learner.set_params(random_state=np.random.default_rng([*seed, n, 1]))
+    if isinstance(learner, JointDPSGD):
+        learner.fit(X, y, groups=groups, users=_users(groups, per_user))
+    else:
+        learner.fit(X, y, groups=groups)
+    X_test, y_test, of_tests = tests
+    right = learner.predict(X_test, groups=of_tests) == y_test
+    count = np.bincount(of_tests, minlength=n)
+    share = np.bincount(of_tests, right, n)[count > 0] / count[count > 0]
+    return [
+        {
+            "step": learner.learning_rate,
+            "loss": np.nan,
+            "accuracy": 100 * float(share.mean()),
+            "epsilon": float(learner.privacy_["epsilon"].max()),
+        }
+    ]
+
+
+def _losses(seed: tuple[int, int], n: int, method: str, steps: int) -> list[dict[str, Any]]:
+    """Excess losses with each step: means over problems."""
+    rows = []
+    for step in ETAS[method, n]:
+        losses, epsilon = [], np.nan
+        for problem in range(PROBLEMS[n]):
+            X, y, groups, u, x = make_records(n, [*seed, n, problem])
+            learner = _record_learner(method, n, step, steps)
+            learner.set_params(random_state=np.random.default_rng([*seed, n, problem, 1]))
+            learner.fit(X, y, groups=groups)
+            away = learner.parameters_ - np.column_stack([np.tile(u, (n, 1)), x])
+            losses.append(0.5 * float((away**2).sum(axis=1).mean()) / (SHARED + OWN))
+            epsilon = float(learner.privacy_["epsilon"].max())
+        loss = float(np.mean(losses))
+        rows.append({"step": step, "loss": loss, "accuracy": np.nan, "epsilon": epsilon})
+    return rows
+
+
+def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
+    """Make the estimator for records."""
+    private = method in (FULL, JOINT)
+    noise: dict[str, Any] = {"epsilon": EPSILON} if private else {"noise_multiplier": 0.0}
+    return JointDPSGD(
+        Linear(fit_intercept=False),
+        personal=[f"x{j}" for j in range(SHARED, SHARED + OWN)],
+        protect="all" if method == FULL else "shared",
+        n_rounds=steps,
+        sample_rate=1.0 if method == ALONE else RATE,
+        learning_rate=step,
+        own_learning_rate=step / n,  # one step for all, as in the paper
+        clip=CLIP if private else 1e6,
+        radius=U,
+        own_radius=X_OWN,
+        average=True,
+        delta=DELTA,
+        **noise,
+    )
+
+
+def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) -> Learner:
+    """Make the estimator for images; `rows` are those of an owner."""
+    model = MLP(UNITS, heads=2)
+    if method in (ALONE, OPEN):
+        local: dict[str, Any] = {
+            "n_rounds": PASSES if steps == PRIVATE["n_rounds"] else steps,
+            "local_steps": max(FEWEST, rows // BATCH),
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+        }
+        return LocalOnly(model, **local) if method == ALONE else FedAvg(model, **local)
+    return JointDPSGD(
+        model,
+        personal=BLOCKS[personal][0],
+        own_learning_rate=BLOCKS[personal][1],
+        epsilon=EPSILON,
+        delta=IMAGE_DELTA,
+        **PRIVATE | {"n_rounds": steps},
+    )
+
+
+def _users(groups: NDArray, per_user: int) -> NDArray[np.int64]:
+    """Give each owner's rows to users who have so many each, but perhaps one."""
+    order = np.argsort(groups, kind="stable")
+    size = np.bincount(groups)
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(size) - size, size)
+    return groups * len(groups) + rank // per_user
+
+
+def _published(row: Any) -> float:
+    """Return what Table 1 of the paper says of a row of the table."""
+    standard = row.per_user == 1 and row.personal not in OTHERS
+    told = PUBLISHED.get((row.data, row.n)) if standard else None
+    return np.nan if told is None else told[METHODS.index(row.method)]
+
+
+def _standard(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of Table 1, in its order of methods."""
+    rows = part[(part["per_user"] == 1) & ~part["personal"].isin(OTHERS)]
+    order = rows["method"].map({method: k for k, method in enumerate(METHODS)})
+    return rows.loc[order.sort_values(kind="stable").index]
+
+
+def _print_losses(part: pd.DataFrame) -> Iterator[str]:
+    """Print excess losses by number of owners."""
+    owners = [n for n in OWNERS if n in set(part["n"])]
+    yield "Records: excess loss, by number of owners"
+    yield "-" * WIDTH
+    yield f"{'owners':<16}" + "".join(f"{n:>18}" for n in owners)
+    for method in METHODS:
+        rows = part[part["method"] == method].set_index("n")
+        cells = [
+            f"{rows.loss[n]:.4f} ({rows.loss_se[n]:.4f})" if n in rows.index else ""
+            for n in ([1] if method == ALONE else owners)
+        ]
+        yield f"{method:<16}" + "".join(f"{cell:>18}" for cell in cells)
+
+
+def _print_accuracies(data: str, part: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by number of owners, and beside each the paper's."""
+    yield f"{data} (Table 1): accuracy in per cent"
+    yield "-" * WIDTH
+    paper = "" if part["published"].isna().all() else "paper"
+    yield (f"{'owners':<10}" + "".join(f"{method:>13}{paper:>7}" for method in METHODS)).rstrip()
+    rows = _standard(part).set_index(["n", "method"])
+    for n in rows.index.unique("n"):
+        line = f"{n:<10}"
+        for method in METHODS:
+            row = rows.loc[(n, method)]
+            line += f"{f'{row.accuracy:.1f} ± {row.accuracy_sd:.1f}':>13}"
+            line += f"{'' if np.isnan(row.published) else f'{row.published:.1f}':>7}"
+        yield line.rstrip()
+
+
+def _print_blocks(images: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by what is personal."""
+    first = images[images["personal"].isin(OTHERS)].iloc[0]
+    rows = images[(images["data"] == first["data"]) & (images["n"] == first["n"])]
+    rows = rows[(rows["per_user"] == 1) & rows["method"].isin([FULL, JOINT])]
+    yield f"What is personal (Table 2): {first['data']}, {first['n']} owners, joint DP"
+    yield "-" * WIDTH
+    rows = rows.set_index("personal")
+    for name in BLOCKS:
+        row = rows.loc[name]
+        yield f"{name:<30}{f'{row.accuracy:.1f} ± {row.accuracy_sd:.1f}':>13}"
+
+
+def _print_users(images: pd.DataFrame) -> Iterator[str]:
+    """Print accuracies by records of a user."""
+    first = images["data"].iloc[0]
+    rows = images[(images["data"] == first) & (images["n"] == USERS_N)]
+    rows = rows[~rows["personal"].isin(OTHERS)]
+    sizes: Sequence[int] = np.unique(rows["per_user"]).tolist()
+    yield f"Records of a user (Table 4): {first}, {USERS_N} owners"
+    yield "-" * WIDTH
+    yield f"{'':<16}" + "".join(f"{each:>14}" for each in sizes)
+    for method in (FULL, JOINT):
+        found = rows[rows["method"] == method].set_index("per_user")
+        cells = [f"{found.accuracy[k]:.1f} ± {found.accuracy_sd[k]:.1f}" for k in sizes]
+        yield f"{method:<16}" + "".join(f"{cell:>14}" for cell in cells)

@@ -53,7 +53,8 @@ class AdaPeD(LocalTraining):
         Whether clients that are not invited go on training theta_i with what they last heard,
         which costs no privacy: nothing is sent.
     n_rounds, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`; T / tau rounds of tau steps.
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`; T / tau rounds of tau steps.
 
     References
     ----------

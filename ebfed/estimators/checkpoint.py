@@ -53,7 +53,7 @@ class Checkpoint:
         self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: dict
     ):
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
         self._identity = _digest([settings, memory], clients)
         self._entered, self._due = self._read_ledger(), 0.0
@@ -68,7 +68,12 @@ class Checkpoint:
         """
         if not self._file.exists():
             return None
-        kept = wire.unpack(self._file.read_bytes())
+        try:
+            kept = wire.unpack(self._file.read_bytes())
+        except ValueError as error:
+            raise ValueError(
+                f"checkpoint {str(self._file)!r} cannot be read; delete it to begin again: {error}"
+            ) from None
         if kept["identity"] != self._identity:
             raise ValueError(
                 f"checkpoint {str(self._folder)!r} is of a fit to other rows or with other "
@@ -81,7 +86,7 @@ class Checkpoint:
         fit = hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
         line = json.dumps({"fit": fit, "round": round_}) + "\n"
         if line not in self._entered:
-            with open(self._ledger, "a", encoding="utf-8") as file:
+            with open(self._ledger, "a", encoding="utf-8", opener=_own) as file:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
@@ -110,13 +115,18 @@ class Checkpoint:
             return
         content = {"identity": self._identity, "state": state, "memory": memory()}
         new = self._file.with_suffix(".new")
-        with open(new, "wb") as file:
+        with open(new, "wb", opener=_own) as file:
             file.write(wire.pack(content))
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, self._file)
         now = time.monotonic()
         self._due = now + SPARE * (now - began)
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that nobody else may read."""
+    return os.open(path, flags, 0o600)
 
 
 def _digest(others: list, clients: Clients) -> str:

@@ -57,7 +57,7 @@ def classes_of(
     unknown = [kind for kind in kinds.tolist() if kind not in classes]
     if unknown:
         raise ValueError(
-            f"consent must name classes of channel ({', '.join(map(repr, classes))}); "
+            f"consent must be one of the classes ({', '.join(map(repr, classes))}); "
             f"{unknown[0]!r} came."
         )
     order = [list(classes).index(kind) for kind in kinds.tolist()]

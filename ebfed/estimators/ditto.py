@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.clients import LARGEST
-from ebfed.estimators.fed_avg import FedAvg
+from ebfed.estimators.fed_avg import Averaging
 from ebfed.estimators.learner import Named, Now, check_between
 from ebfed.estimators.minibatches import Minibatches
 
@@ -16,7 +16,7 @@ __all__ = ["Ditto"]
 
 
 @dataclass(eq=False, repr=False)
-class Ditto(FedAvg):
+class Ditto(Averaging):
     r"""Federated averaging, beside which each client trains a predictor of its own.
 
     .. math:: \theta_i \leftarrow \theta_i
@@ -24,7 +24,7 @@ class Ditto(FedAvg):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `FedAvg`, whose shared parameters w are these.
     regularization : float
         lambda: 0 for predictors that learn from nobody else.

@@ -32,7 +32,8 @@ class DPAdaPeD(PrivateLearner, AdaPeD):
     psi_clip : float
         C_2.
     epsilon, delta, noise_multiplier, trust, sample_rate, sampling
-        The promise: see `DPFedAvg`. Its `clip_quantile` has no meaning here.
+        The promise: see `ebfed.estimators.private_learner.PrivateLearner`, whose `clip_quantile`
+        has no meaning here.
 
     Notes
     -----

@@ -19,7 +19,7 @@ class DPFedAvg(PrivateLearner, FedAvg):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `FedAvg`. Clients join a round independently of one another unless
         ``sampling="fixed"``, which is accounted for as what it is and costs more.
     epsilon, delta, noise_multiplier, clip, clip_quantile, clip_step, bit_noise, trust

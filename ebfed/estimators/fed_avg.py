@@ -11,11 +11,26 @@ from ebfed.estimators.learner import Named, Now
 from ebfed.estimators.local_training import LocalTraining
 from ebfed.estimators.minibatches import Minibatches
 
-__all__ = ["FedAvg"]
+__all__ = ["Averaging", "FedAvg"]
 
 
 @dataclass(eq=False, repr=False)
-class FedAvg(LocalTraining):
+class Averaging(LocalTraining):
+    """Clients make a few steps from shared parameters, which move by the average of these."""
+
+    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+        theta = self._descend(shared["w"], rows, now)
+        return {"w": theta - shared["w"]}, own
+
+    def _descend(self, theta: NDArray, rows: Minibatches, now: Now) -> NDArray[np.float64]:
+        """Make a step for each batch."""
+        for batch in rows:
+            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
+        return theta
+
+
+@dataclass(eq=False, repr=False)
+class FedAvg(Averaging):
     r"""Federated averaging: clients make a few steps from the shared parameters.
 
     .. math:: w \leftarrow w + \frac{1}{|K|} \sum_{i \in K} (\theta_i - w), \qquad
@@ -23,8 +38,9 @@ class FedAvg(LocalTraining):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`.
     fine_tune : int
         How many steps each client makes from the final parameters, for itself; 0: its predictor is
         the shared one.
@@ -54,10 +70,6 @@ class FedAvg(LocalTraining):
         if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
             raise ValueError(f"fine_tune must be a number of steps; {self.fine_tune!r} came.")
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        theta = self._descend(shared["w"], rows, now)
-        return {"w": theta - shared["w"]}, own
-
     def _last_steps(self) -> int:
         return self.fine_tune
 
@@ -65,9 +77,3 @@ class FedAvg(LocalTraining):
         self, shared: Named, own: Named, rows: Minibatches, now: Now
     ) -> NDArray[np.float64]:
         return self._descend(shared["w"], rows, now)
-
-    def _descend(self, theta: NDArray, rows: Minibatches, now: Now) -> NDArray[np.float64]:
-        """Make a step for each batch."""
-        for batch in rows:
-            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
-        return theta

@@ -24,8 +24,9 @@ class FedMutual(LocalTraining):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`.
     own_weight : float
         alpha, in [0, 1].
     shared_weight : float

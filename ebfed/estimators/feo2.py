@@ -32,7 +32,7 @@ class FeO2(PrivateLearner, Ditto):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `Ditto`, with `regularization` (lambda) and `own_learning_rate` (eta_p).
     ratio : float
         r, the weight of a private client beside 1 of an open one, in [0, 1]. With 0, private
@@ -94,8 +94,7 @@ class FeO2(PrivateLearner, Ditto):
     ) -> tuple[Clients, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
         self._declare()
-        if isinstance(consent, str):
-            consent, X = _column(X, consent)
+        consent, X = self._aside(X, consent, "consent", reset=True)
         clients, labels = self._read(X, y, groups, reset=True)
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
@@ -216,10 +215,3 @@ class FeO2(PrivateLearner, Ditto):
         bits = 64.0 * size * self.sample_rate * len(members) * rounds
         row = ledger.disclosure("clipped changes, as they are", len(members), bits)
         return row | {"who": who, "times": rounds, "epsilon": math.inf}
-
-
-def _column(X: Any, name: str) -> tuple[NDArray, Any]:
-    """Return a column of a frame, and the frame without it."""
-    from ebfed.tabular import drop_columns
-
-    return np.asarray(X[name]), drop_columns(X, [name])

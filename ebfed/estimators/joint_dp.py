@@ -9,8 +9,8 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients, number_labels
-from ebfed.estimators.learner import NOISE, Named
+from ebfed.clients import LARGEST, Clients, number_labels
+from ebfed.estimators.learner import NOISE, Named, check_between
 from ebfed.estimators.private_learner import PrivateLearner, Round, shorten
 from ebfed.estimators.users import Sums, Users, project
 from ebfed.estimators.winsorized_rounds import (
@@ -70,6 +70,9 @@ class JointDPSGD(PrivateLearner):
     own_learning_rate : float, optional
         eta_x; `learning_rate` if None. Where the algorithm of the paper has one eta for all, x_j
         makes steps of eta over the number of owners.
+    guide_learning_rate : float, optional
+        Of the guides; that of x_j if None. Their noise grows with it, and where owners have few
+        users they learn nothing: 0 leaves them where they begin, and x_j free to learn at any rate.
     protect : {"shared", "all"}
         Whether owners predict by x_j, for joint differential privacy, or, for full differential
         privacy, by their guides.
@@ -85,7 +88,8 @@ class JointDPSGD(PrivateLearner):
         tau, for ``private_mean="winsorized"``: how far clipped gradients of an owner's users are
         from some point. Accuracy depends on it, privacy does not.
     epsilon, delta, noise_multiplier, clip, trust
-        The promise: see `DPFedAvg`; about one user more or less. With
+        The promise: see `ebfed.estimators.private_learner.PrivateLearner`; about one user more or
+        less. With
         ``private_mean="winsorized"`` about one user exchanged for another; a round costs an owner
         that takes part :math:`\rho = 2 / z^2` (zero-concentrated), as Gaussian noise would.
 
@@ -129,6 +133,7 @@ class JointDPSGD(PrivateLearner):
     personal: Sequence[str] = ()
     protect: Literal["shared", "all"] = "shared"
     own_learning_rate: float | None = None
+    guide_learning_rate: float | None = None
     radius: float | None = None
     own_radius: float | None = None
     average: bool = False
@@ -148,6 +153,12 @@ class JointDPSGD(PrivateLearner):
             raise ValueError("clip_quantile must be None: gradients of users are clipped.")
         if self.protect not in ("shared", "all"):
             raise ValueError(f"protect must be 'shared' or 'all'; {self.protect!r} came.")
+        if isinstance(self.personal, str):
+            raise TypeError(f"personal must be a list of names; the string {self.personal!r} came.")
+        if self.guide_learning_rate is not None:
+            check_between("guide_learning_rate", self.guide_learning_rate, 0, LARGEST)
+            if self.protect == "all":
+                raise ValueError("guide_learning_rate must be None where owners predict by guides.")
         self._check_mean()
 
     def _check_mean(self) -> None:
@@ -181,9 +192,9 @@ class JointDPSGD(PrivateLearner):
         ----------
         X, y, groups : as for every learner
             A group is an owner.
-        users : array-like of shape (n_rows,), optional
-            Label of the user that each row is of; users of different owners are different. None:
-            every row is of a user of its own.
+        users : array-like of shape (n_rows,) or str, optional
+            Label of the user that each row is of, or the column of the frame `X` that holds it;
+            users of different owners are different. None: every row is of a user of its own.
 
         Returns
         -------
@@ -253,6 +264,7 @@ class JointDPSGD(PrivateLearner):
         users: Any = None,
     ) -> tuple[Clients, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
+        users, X = self._aside(X, users, "users", reset=True)
         self._users = None if users is None else number_labels(users, "users")[1]
         try:
             clients, memory = super().prepare(X, y, groups=groups, consent=consent)
@@ -298,6 +310,8 @@ class JointDPSGD(PrivateLearner):
             sums = self._sum(sent, memory, clients, users, chosen, memory["x"])
             own_step = rate * sums.total[:, own] / expected
             memory["x"][:] = project(memory["x"] - own_step, self.own_radius)
+            if self.guide_learning_rate is not None:
+                rate = self._now(sent).rate * self.guide_learning_rate
         at[:] = project(at - rate * slope / expected, self.own_radius)
         if self.average:
             done = sent["round"] - sent["began"] + 1

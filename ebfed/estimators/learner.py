@@ -8,6 +8,7 @@ parameters to itself. A method says what both are (`_share`, `_own`), what clien
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -25,7 +26,7 @@ from ebfed.engines import Blocks, Cohort, Engine
 from ebfed.estimators.checkpoint import Checkpoint
 from ebfed.estimators.minibatches import CELLS, deal
 from ebfed.estimators.supervised import SupervisedEstimator
-from ebfed.models import Model, Predictor, Softmax
+from ebfed.models import Linear, Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.tabular import Style, frame
@@ -336,6 +337,13 @@ class Learner(SupervisedEstimator):
         self._elsewhere = False
         self.clients_, self._memory = clients, memory
         self.parameters_ = self._predictors(sent, memory, clients)
+        lost = int((~np.isfinite(self.parameters_).all(axis=1)).sum())
+        if lost:
+            warnings.warn(
+                f"the predictors of {lost} of {len(clients)} groups are not finite: choose smaller "
+                "learning rates, or rescale the features.",
+                stacklevel=2,
+            )
         self._ledger = self._released(sent, memory, clients, sent["round"])
         return self
 
@@ -376,6 +384,7 @@ class Learner(SupervisedEstimator):
                 )
         facts = facts | {"classes": classes}
         state = super().start(facts, key) | {"classes": classes, "began": 0}
+        state["model"] = repr(self._model())
         state["every"] = 1 + len(state["n"]) * self.n_rounds // RECORDS
         shared = self._share(facts, np.random.default_rng([*key, START]))
         state |= {"shared": shared, "own": self._own(shared, facts)}
@@ -519,7 +528,9 @@ class Learner(SupervisedEstimator):
 
     def _arguments(self) -> dict[str, str]:
         """Return what a fit that goes on must have in common with the one that began."""
-        indifferent = ("engine", "verbose", "checkpoint", "warm_start", "random_state")
+        indifferent = ["engine", "verbose", "checkpoint", "warm_start"]
+        if not isinstance(self.random_state, int | np.integer):
+            indifferent.append("random_state")
         return {
             name: repr(value)
             for name, value in self.get_params(deep=False).items()
@@ -530,6 +541,12 @@ class Learner(SupervisedEstimator):
         """Return the state that the last fit ended with, and what its clients kept."""
         if not np.array_equal(clients.ids, self.clients_.ids):
             raise ValueError("groups must be those of the last fit, as warm_start is True.")
+        facts = self.describe(clients, memory)
+        for name in ("n_features", "columns", *(() if self._numeric else ("classes",))):
+            if not np.array_equal(np.ravel(facts[name]), np.ravel(state[name])):
+                raise ValueError(f"{name} must be those of the last fit, as warm_start is True.")
+        if repr(self._model()) != state["model"]:
+            raise ValueError("model must be that of the last fit, as warm_start is True.")
         done = state["round"] >= self.n_rounds
         state = state | {"done": done, "began": state["round"]}
         return state | {"turn": self._invite(state)}, self._memory
@@ -604,7 +621,15 @@ class Learner(SupervisedEstimator):
 
         if labels is None or self._elsewhere:  # a server does not know who is who
             return np.full(n_rows, -1)
-        return pd.Index(self.clients_.ids).get_indexer(pd.Index(labels))
+        ids = self.clients_.ids
+        place = pd.Index(ids).get_indexer(pd.Index(labels))
+        if n_rows and np.all(place < 0) and (ids.dtype.kind in "OU") != (labels.dtype.kind in "OU"):
+            warnings.warn(
+                f"groups are of type {labels.dtype}, and were of type {ids.dtype} in the fit: no "
+                "group is known.",
+                stacklevel=4,
+            )
+        return place
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
@@ -649,6 +674,24 @@ class Learner(SupervisedEstimator):
             told[:: self._every] = mean[: len(told[:: self._every])]
         return told.tolist()
 
+    @property
+    def terms_(self) -> list[str]:
+        """Names of the parameters of a predictor.
+
+        Those of a linear model are columns, with the class after a colon; others are numbered
+        within their block.
+        """
+        check_is_fitted(self, "clients_")
+        net, names = self._net, []
+        kinds = [""] if self._numeric else [f":{each}" for each in self.classes_.tolist()]
+        for block, place in net.blocks.items():
+            if isinstance(net.model, Linear | Softmax):
+                rows = self._column_names() if block == "coefficients" else [block]
+                names += [f"{row}{kind}" for row in rows for kind in kinds]
+            else:
+                names += [f"{block}_{k}" for k in range(place.stop - place.start)]
+        return names
+
     def tidy(self) -> Any:
         """Return the shared parameters, one row each."""
         from ebfed.report import tidy_learner
@@ -681,14 +724,11 @@ class Learner(SupervisedEstimator):
         Returns
         -------
         DataFrame
-            Group label, ``n``, and a column for each parameter, named by its block and its number
-            in it.
+            Group label, ``n``, and a column for each of `terms_`.
         """
         check_is_fitted(self, "clients_")
         columns: dict[str, Any] = {"n": self._sizes()}
-        for name, place in self._net.blocks.items():
-            values = self.parameters_[:, place]
-            columns |= {f"{name}_{k}": values[:, k] for k in range(values.shape[1])}
+        columns |= dict(zip(self.terms_, self.parameters_.T, strict=True))
         style = self._style_.avoiding(columns)
         style = style if backend is None else style.using(backend)
         return frame({style.group: self.groups_} | columns, style)

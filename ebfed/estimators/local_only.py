@@ -26,7 +26,7 @@ class LocalOnly(LocalTraining):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, ...
-        As for every `Learner`. Nothing is sent in a round.
+        As for every learner. Nothing is sent in a round.
 
     Examples
     --------

@@ -139,5 +139,6 @@ class LocalTraining(Learner):
         now = self._now(sent)
         for who, rows in self._deal(sent, clients, everyone, None, self._last_steps()):
             own = self._begin(shared, {name: memory[name][who] for name in sent["own"]})
-            theta[who] = self._personal(shared, own, rows, now)
+            with np.errstate(over="ignore", invalid="ignore"):
+                theta[who] = self._personal(shared, own, rows, now)
         return theta

@@ -53,6 +53,7 @@ class Minibatches:
         self._size, self._steps, self._total = batch_size, steps, total
         self.loss = np.full(len(members), np.nan)
         self.score = np.full(len(members), np.nan)
+        self._noted = False
 
     def __len__(self) -> int:
         return self._steps
@@ -72,7 +73,8 @@ class Minibatches:
 
     def note(self, loss: NDArray, score: NDArray) -> None:
         """Note how well the first batch was predicted; later calls change nothing."""
-        if np.isnan(self.loss).all():
+        if not self._noted:
+            self._noted = True
             told = self.n > 0
             self.loss, self.score = (np.where(told, each, np.nan) for each in (loss, score))
 

@@ -28,8 +28,9 @@ class PerFedAvg(LocalTraining):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`.
     own_learning_rate : float
         alpha, of the step that personalises.
     hessian : bool

@@ -29,8 +29,9 @@ class PFedMe(LocalTraining):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`; `learning_rate` is eta, of the :math:`w_i`.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`; `learning_rate` is eta, of the :math:`w_i`.
     regularization : float
         lambda.
     own_learning_rate : float

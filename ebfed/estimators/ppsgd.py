@@ -44,7 +44,7 @@ class PPSGD(PrivateLearner, LocalTraining):
         clients are equal, and g_i a mean), or the mean over all rows (Algorithm 2, where g_i is a
         sum, and clipped as such).
     epsilon, delta, noise_multiplier, clip, clip_quantile, clip_step, bit_noise, trust
-        The promise: see `DPFedAvg`.
+        The promise: see `ebfed.estimators.private_learner.PrivateLearner`.
 
     Attributes
     ----------

@@ -39,7 +39,13 @@ from ebfed import kernels
 from ebfed.clients import Clients
 from ebfed.estimators.learner import NOISE, Learner, Named, check_between
 from ebfed.privacy import accountant, events
-from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+from ebfed.privacy.calibration import (
+    check_delta,
+    check_epsilon,
+    check_positive,
+    gaussian_epsilon,
+    gaussian_sigma,
+)
 from ebfed.privacy.ledger import LOCAL
 from ebfed.streams import Stream
 
@@ -83,6 +89,16 @@ class Round:
         return "the rows of one client, or none"
 
     @property
+    def unsampled(self) -> bool:
+        """Whether nothing is amplified, so that there is a closed form."""
+        return self.trust == "none" or self.rate == 1
+
+    @property
+    def sensitivity(self) -> float:
+        """By how much, in units of C, a sum changes between neighbours."""
+        return 2.0 if self.relation == "replace_one" else 1.0
+
+    @property
     def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
         """Return bounds of what it costs, of which the least holds.
 
@@ -123,16 +139,30 @@ class Round:
 def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
     if multiplier == 0:
         return math.inf
+    if round_.unsampled:  # T releases of multiplier z are one of z / root T
+        sigma = multiplier / math.sqrt(rounds)
+        return gaussian_epsilon(sigma, delta, round_.sensitivity)
+    fast = float(_rough(round_, multiplier, rounds, delta))
     return min(
         accountant.epsilon(
             events.repeated(event(multiplier), rounds),
             delta,
             relation=round_.relation,
             method=method,
-            interval=1e-3 if rounds < 1000 else 1e-4,
+            interval=_interval(rounds, fast),
         )
         for method, event in round_.accounts
     )
+
+
+def _rough(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
+    event = events.repeated(round_.event(multiplier), rounds)
+    return accountant.epsilon(event, delta, relation=round_.relation, method="rdp")
+
+
+def _interval(rounds: int, epsilon: float) -> float:
+    """How finely losses are discretised: any is valid, a large epsilon needs no small ones."""
+    return (1e-3 if rounds < 1000 else 1e-4) * max(1.0, epsilon / 10)
 
 
 @lru_cache(maxsize=64)
@@ -144,6 +174,9 @@ def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple
 
 @lru_cache(maxsize=256)
 def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
+    if round_.unsampled:
+        return math.sqrt(rounds) * gaussian_sigma(epsilon, delta, round_.sensitivity)
+
     def enough(method: accountant.Method, event: Callable[[float], events.Event]) -> float:
         return accountant.noise_multiplier(
             lambda z: events.repeated(event(z), rounds),
@@ -151,7 +184,7 @@ def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> flo
             delta,
             relation=round_.relation,
             method=method,
-            interval=1e-3 if rounds < 1000 else 1e-4,
+            interval=_interval(rounds, epsilon),
         )
 
     return min(enough(*account) for account in round_.accounts)
@@ -402,6 +435,8 @@ class PrivateLearner(Learner):
         if round_.trust == "none" and sent["done"] and "answered" in memory:
             times = int(memory["answered"][members].max(initial=0))
         epsilon = round_.epsilon(z, times, self.delta) if times else 0.0
+        if self.epsilon is not None:  # which the noise was chosen to keep, for all rounds
+            epsilon = min(epsilon, self.epsilon)
         size = sum(len(value) for value in sent["shared"].values())
         size += self.clip_quantile is not None
         private = math.isfinite(epsilon)

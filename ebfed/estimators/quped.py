@@ -22,8 +22,9 @@ class QuPeD(LocalTraining):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, ...
-        As for every `Learner`; `learning_rate` is that of theta_i.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.estimators.local_training.LocalTraining` and
+        `ebfed.estimators.learner.Learner`; `learning_rate` is that of theta_i.
     distillation : float
         lambda, in [0, 1].
     shared_learning_rate : float, optional

@@ -14,7 +14,7 @@ from ebfed.clients import LARGEST, Clients
 from ebfed.estimators.base import Estimator
 from ebfed.privacy import ledger
 from ebfed.pushdown import is_lazy
-from ebfed.tabular import Table, frame, read
+from ebfed.tabular import Table, drop_columns, frame, read
 
 __all__ = ["SupervisedEstimator"]
 
@@ -33,6 +33,8 @@ class SupervisedEstimator(Estimator):
     _elsewhere: bool = False
     # Whether the response is a number, rather than a class.
     _numeric: bool = True
+    # Columns of the frame of the fit that are no features.
+    _set_aside: tuple[str, ...] = ()
     # Labels that are known of before they come.
     _declared: NDArray | None = None
 
@@ -229,7 +231,12 @@ class SupervisedEstimator(Estimator):
             try:
                 response = response.astype(np.float64)
             except (TypeError, ValueError):
-                raise ValueError(f"y must be numbers; {response[0]!r} came.") from None
+                raise ValueError(f"y must be numbers; {str(response[0])!r} came.") from None
+            if np.abs(response).max(initial=0.0) > LARGEST:
+                raise ValueError(
+                    f"Input y holds a value too large for float64 arithmetic (up to "
+                    f"{np.abs(response).max():.3g}): its square overflows. Rescale the data."
+                )
         return values, response
 
     def _read_design(
@@ -249,7 +256,24 @@ class SupervisedEstimator(Estimator):
 
     def _features(self, X: Any, population: Any, reset: bool) -> Any:
         """Return `X` without what is no feature."""
-        return X
+        columns = getattr(X, "columns", ())
+        aside = [name for name in self._set_aside if name in columns]
+        return drop_columns(X, aside) if aside else X
+
+    def _aside(self, X: Any, values: Any, what: str, reset: bool) -> tuple[Any, Any]:
+        """Return a column of a frame that is named, and the frame without it."""
+        if reset:
+            self._set_aside = ()
+        if not isinstance(values, str):
+            return values, X
+        columns = list(getattr(X, "columns", ()))
+        if values not in columns:
+            raise ValueError(
+                f"{what}={values!r} is not a column of X, which has "
+                f"{', '.join(map(repr, columns)) or 'no names'}."
+            )
+        self._set_aside = (values,)
+        return np.asarray(X[values]), drop_columns(X, [values])
 
     def _extended(
         self, design: NDArray, X: Any, table: Table, population: Any, reset: bool

@@ -37,6 +37,11 @@ class WinsorizedRound(Round):
         return "replace_one"
 
     @property
+    def unsampled(self) -> bool:
+        """Whether there is a closed form: there is none of windows."""
+        return False
+
+    @property
     def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
         """Return how it is accounted: choices of windows are bounded by zCDP."""
         return [("rdp", self.event)]

@@ -30,6 +30,7 @@ __all__ = [
     "discrete_gaussian_delta",
     "discrete_gaussian_sigma",
     "gaussian_delta",
+    "gaussian_epsilon",
     "gaussian_sigma",
     "paper_delta",
     "paper_sigma",
@@ -232,6 +233,56 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     sensitivity = check_positive("sensitivity", sensitivity)
     return sensitivity * _unit_sigma(epsilon, delta)
+
+
+def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> float:
+    """Find the epsilon that Gaussian noise keeps at a given delta.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the noise.
+    delta : float
+    sensitivity : float
+        Largest Euclidean distance between two neighbouring answers.
+
+    Returns
+    -------
+    float
+        The epsilon whose `gaussian_delta` is delta, on the private side; 0 if delta is more than
+        the noise needs at any.
+
+    Raises
+    ------
+    ValueError
+
+    References
+    ----------
+    Balle and Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> gaussian_epsilon(sigma=3.7306, delta=1e-5)
+    1.0000
+    """
+    from scipy.optimize import brentq
+
+    ratio = check_positive("sigma", sigma) / check_positive("sensitivity", sensitivity)
+    check_delta(delta)
+
+    def excess(log_epsilon: float) -> float:
+        found = gaussian_delta(ratio, math.exp(log_epsilon))
+        return math.log(max(found, 5e-324)) - math.log(delta)
+
+    low, high = math.log(1e-12), math.log(1e-2)
+    if excess(low) <= 0:
+        return 0.0
+    while excess(high) > 0:
+        high += 1.0
+    epsilon = math.exp(brentq(excess, low, high, xtol=1e-13, rtol=1e-14))
+    while gaussian_delta(ratio, epsilon) > delta:
+        epsilon *= 1 + 1e-12
+    return epsilon
 
 
 @lru_cache(maxsize=1024)

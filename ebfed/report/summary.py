@@ -123,7 +123,9 @@ def learner_table(estimator: Any) -> Text:
         share = "accuracy" in facts
         shown = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
         name = "Accuracy" if share else "Loss"
-        lines.append(f"{name + ':':<16}{shown}, of the rows that were last trained on")
+        lines.append(
+            f"{name + ':':<16}{shown}, mean over clients, of the first batch of their last round"
+        )
     lines.append("-" * WIDTH)
     for row in estimator._ledger:
         told = f"{row['what']}; {row['times']:,} times"

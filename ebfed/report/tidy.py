@@ -176,12 +176,19 @@ def tidy_learner(estimator: Any) -> dict[str, NDArray]:
     Returns
     -------
     dict of columns
-        ``term`` (a name of `shared_`), ``parameter`` (its number), ``estimate``.
+        ``term`` (a name of `shared_`), ``parameter`` (one of `terms_`, or a number where these are
+        not those of a predictor), ``estimate``.
     """
-    shared = estimator.shared_
+    shared, terms = estimator.shared_, estimator.terms_
     return {
         "term": np.repeat(list(shared), [len(values) for values in shared.values()]),
-        "parameter": np.concatenate([np.arange(len(values)) for values in shared.values()]),
+        "parameter": np.array(
+            [
+                name
+                for x in shared.values()
+                for name in (terms if len(x) == len(terms) else map(str, range(len(x))))
+            ]
+        ),
         "estimate": np.concatenate([*shared.values()]),
     }
 

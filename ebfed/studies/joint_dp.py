@@ -78,7 +78,8 @@ PRIVATE: dict[str, Any] = {
     "learning_rate": 4.0,
     "clip": 1.0,
 }
-# What is personal, and the learning rate of that.
+# What is personal, and the learning rate of that. Guides stay where they begin: they would learn
+# little but noise.
 STANDARD = "intercept"
 BLOCKS: dict[str, tuple[tuple[str, ...], float]] = {
     "nothing": ((), 1.0),
@@ -482,6 +483,7 @@ def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) ->
         model,
         personal=BLOCKS[personal][0],
         own_learning_rate=BLOCKS[personal][1],
+        guide_learning_rate=0.0,
         epsilon=EPSILON,
         delta=IMAGE_DELTA,
         **PRIVATE | {"n_rounds": steps},

@@ -206,7 +206,7 @@ LEARNERS = {
         estimators.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=4.0, fine_tune=3),
         estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
     ],
-    "Ditto": [estimators.Ditto(**SOME), estimators.Ditto(**SOME, fine_tune=2)],
+    "Ditto": [estimators.Ditto(**SOME), estimators.Ditto(**SOME, own_learning_rate=0.2)],
     "FeO2": [
         estimators.FeO2(**SOME, **LOUD, ratio=0.5, clip_quantile=0.5),
         estimators.FeO2(**SOME, **LOUD, ratio=0.5, trust="none"),

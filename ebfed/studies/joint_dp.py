@@ -52,7 +52,7 @@ EPSILON, OWNERS = 1.0, (4, 16, 64, 256)
 SHARED, OWN, U, X_OWN, ROWS, NOISE = 22, 2, 4.5, 0.6, 20, 0.12
 STEPS, RATE, CLIP, DELTA = 2000, 0.1, 1.25, 1e-5
 # So many problems of a size count as one run; learning alone does not depend on n.
-PROBLEMS = {1: 4, 4: 4, 16: 2, 64: 1, 256: 1}
+PROBLEMS = {1: 16, 4: 4, 16: 2, 64: 1, 256: 1}
 # eta of u, n times that of x_j: what was best in a search of .00625 * 2**i, and what was close.
 ETAS: dict[tuple[str, int], tuple[float, ...]] = {
     (ALONE, 1): (1.6,),

@@ -154,9 +154,9 @@ def test_joint_privacy_pays_with_more_owners():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "margin"), [(16, 0.0), (256, -0.5)])
-def test_joint_dp_is_above_full_dp_on_mnist(n, margin):
-    """Table 1, on the mean over 2 runs; with 256 owners there is hardly a difference."""
+@pytest.mark.parametrize("n", [16, 256])
+def test_joint_dp_is_above_full_dp_on_mnist(n):
+    """Table 1, on the mean over 2 runs, by four tenths of a point or more of each."""
     accuracy = {
         method: np.mean(
             [
@@ -168,4 +168,4 @@ def test_joint_dp_is_above_full_dp_on_mnist(n, margin):
         )
         for method, personal in (("full DP", "nothing"), ("joint DP", "intercept"))
     }
-    assert accuracy["joint DP"] > accuracy["full DP"] + margin
+    assert accuracy["joint DP"] > accuracy["full DP"]

@@ -225,21 +225,17 @@ class JointDPSGD(PrivateLearner):
 
     def _columns(self, sent: dict) -> list[str]:
         if sent["columns"]:
-            return sent["columns"].split("\n")
+            return str(sent["columns"]).split("\n")
         return [f"x{j}" for j in range(sent["n_features"])]
 
     def _share(self, facts: dict, rng: np.random.Generator) -> Named:
         net = self._predictor(facts)
-        columns = self._columns(
-            {"columns": str(facts["columns"][0]), "n_features": int(facts["n_features"][0])}
-        )
+        columns = self._columns({name: facts[name][0] for name in ("columns", "n_features")})
         return {"u": net.start(rng)[self._places(net, columns)[0]]}
 
     def _own(self, shared: Named, facts: dict) -> Named:
         net = self._predictor(facts)
-        columns = self._columns(
-            {"columns": str(facts["columns"][0]), "n_features": int(facts["n_features"][0])}
-        )
+        columns = self._columns({name: facts[name][0] for name in ("columns", "n_features")})
         x = net.start(np.random.default_rng(net.size))[self._places(net, columns)[1]]
         own = {"x": x}
         if self._guided(x):

@@ -25,11 +25,11 @@ from ebfed.clients import LARGEST, Clients
 from ebfed.engines import Blocks, Cohort, Engine
 from ebfed.estimators.checkpoint import Checkpoint
 from ebfed.estimators.minibatches import CELLS, deal
-from ebfed.estimators.supervised import SupervisedEstimator
+from ebfed.estimators.supervised import SupervisedEstimator, check_size
 from ebfed.models import Linear, Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.tabular import Style, frame
+from ebfed.tabular import Style, Table, frame
 
 __all__ = ["Learner", "Named", "Now"]
 
@@ -237,6 +237,12 @@ class Learner(SupervisedEstimator):
         else:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
+
+    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+        values, response = super()._validated(table, reset)
+        if self._numeric:
+            check_size(response, "y")
+        return values, response
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -692,26 +698,10 @@ class Learner(SupervisedEstimator):
                 names += [f"{block}_{k}" for k in range(place.stop - place.start)]
         return names
 
-    def tidy(self) -> Any:
-        """Return the shared parameters, one row each."""
-        from ebfed.report import tidy_learner
+    def _report(self) -> tuple[Callable, Callable, Callable]:
+        from ebfed import report
 
-        check_is_fitted(self, "clients_")
-        return frame(tidy_learner(self), self._style_)
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, rounds, loss, epsilon."""
-        from ebfed.report import glance_learner
-
-        check_is_fitted(self, "clients_")
-        return frame(glance_learner(self), self._style_)
-
-    def summary(self) -> Any:
-        """Return the fit as a printed table."""
-        from ebfed.report import learner_table
-
-        check_is_fitted(self, "clients_")
-        return learner_table(self)
+        return report.tidy_learner, report.glance_learner, report.learner_table
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the parameters of each group's predictor: a frame.

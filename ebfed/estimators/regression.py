@@ -8,6 +8,7 @@ to take over what was learned (`_learn`), and what the population then says of a
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from ebfed.clients import Clients, number_labels
 from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
-from ebfed.tabular import Style, frame, read_labels
+from ebfed.tabular import Style, read_labels
 
 __all__ = ["INTERCEPT", "RegressionEstimator"]
 
@@ -346,26 +347,10 @@ class RegressionEstimator(SupervisedEstimator):
         """Number of fitted parameters of the population."""
         return len(self._parameters())
 
-    def tidy(self) -> Any:
-        """Return the population's parameters, one row each."""
-        from ebfed.report import tidy_regression
+    def _report(self) -> tuple[Callable, Callable, Callable]:
+        from ebfed import report
 
-        check_is_fitted(self, "mean_")
-        return frame(tidy_regression(self), self._style_)
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, log-likelihood, information criteria."""
-        from ebfed.report import glance_regression
-
-        check_is_fitted(self, "mean_")
-        return frame(glance_regression(self), self._style_)
-
-    def summary(self) -> Any:
-        """Return the fit as a printed table."""
-        from ebfed.report import regression_table
-
-        check_is_fitted(self, "mean_")
-        return regression_table(self)
+        return report.tidy_regression, report.glance_regression, report.regression_table
 
     def _design(self, values: NDArray) -> NDArray:
         """Return the features, the column of the intercept first."""

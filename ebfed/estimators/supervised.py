@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from ebfed.privacy import ledger
 from ebfed.pushdown import is_lazy
 from ebfed.tabular import Table, drop_columns, frame, read
 
-__all__ = ["SupervisedEstimator"]
+__all__ = ["SupervisedEstimator", "check_size"]
 
 
 class SupervisedEstimator(Estimator):
@@ -134,6 +136,25 @@ class SupervisedEstimator(Estimator):
         check_is_fitted(self, "clients_")
         return frame(ledger.columns(self._ledger), self._style_)
 
+    @abstractmethod
+    def _report(self) -> tuple[Callable, Callable, Callable]:
+        """Return what tidies, glances at and prints a fit of this kind."""
+
+    def tidy(self) -> Any:
+        """Return what was learned of all groups together, one row for each parameter."""
+        check_is_fitted(self, "clients_")
+        return frame(self._report()[0](self), self._style_)
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, and how good it is."""
+        check_is_fitted(self, "clients_")
+        return frame(self._report()[1](self), self._style_)
+
+    def summary(self) -> Any:
+        """Return the fit as a printed table."""
+        check_is_fitted(self, "clients_")
+        return self._report()[2](self)
+
     def _sizes(self) -> NDArray:
         return self._n if self._elsewhere else self.clients_.n
 
@@ -226,17 +247,12 @@ class SupervisedEstimator(Estimator):
         values, response = validate_data(
             self, table.X, table.y, dtype=np.float64, reset=reset, y_numeric=self._numeric
         )
-        _check_size(values)
+        check_size(values)
         if self._numeric:
             try:
                 response = response.astype(np.float64)
             except (TypeError, ValueError):
                 raise ValueError(f"y must be numbers; {str(response[0])!r} came.") from None
-            if np.abs(response).max(initial=0.0) > LARGEST:
-                raise ValueError(
-                    f"Input y holds a value too large for float64 arithmetic (up to "
-                    f"{np.abs(response).max():.3g}): its square overflows. Rescale the data."
-                )
         return values, response
 
     def _read_design(
@@ -246,7 +262,7 @@ class SupervisedEstimator(Estimator):
         check_is_fitted(self, "clients_")
         table = self._table(self._features(X, population, False), None, groups)
         values = validate_data(self, table.X, dtype=np.float64, reset=False)
-        _check_size(values)
+        check_size(values)
         if table.labels is not None and len(table.labels) != len(values):
             raise ValueError(
                 f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
@@ -286,11 +302,11 @@ class SupervisedEstimator(Estimator):
         return values
 
 
-def _check_size(values: NDArray) -> None:
+def check_size(values: NDArray, name: str = "X") -> None:
     """Refuse values whose squares would leave the range of float64."""
     if np.abs(values).max(initial=0.0) > LARGEST:
         raise ValueError(
-            f"Input X holds a value too large for float64 arithmetic (up to "
+            f"Input {name} holds a value too large for float64 arithmetic (up to "
             f"{np.abs(values).max():.3g}): its square overflows. Rescale the data."
         )
 

@@ -122,7 +122,7 @@ def ditto_penalty(
     # (T - C) (own + others)^2: at the optimal ratio a sum of nonnegative terms
     apart = others * (t * (others + 1) + v * (1 - own)) + excess + own**2 * noise
     with np.errstate(divide="ignore", invalid="ignore"):
-        best = v * others * (own + others) / np.maximum(apart, 0)
+        best = np.where(apart > 0, v * others * (own + others) / apart, np.inf)
     return np.where(others > 0, best, 0.0)
 
 

@@ -7,7 +7,7 @@ runs.
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -322,6 +322,7 @@ def test_no_ratio_beats_the_optimal_one(setting, ratio):
 
 
 @given(settings, st.booleans(), st.none() | st.floats(0, 1), scales)
+@example((0.0, 1.0, 2, 0.0, 1, 1), False, 5e-324, 1.0)
 def test_scaling_variances_scales_risks(setting, private, ratio, c):
     t, noise, n, q, n_private, n_open = setting
     scaled = (c * t, c * noise, n, c * q, n_private, n_open)

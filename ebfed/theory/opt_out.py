@@ -121,7 +121,7 @@ def ditto_penalty(
     own, others, noise, excess = _server(t + v, channel_variance, n_private, n_open, private, ratio)
     # (T - C) (own + others)^2: at the optimal ratio a sum of nonnegative terms
     apart = others * (t * (others + 1) + v * (1 - own)) + excess + own**2 * noise
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         best = np.where(apart > 0, v * others * (own + others) / apart, np.inf)
     return np.where(others > 0, best, 0.0)
 

@@ -166,7 +166,7 @@ SLOW = COMMON | {"n_rounds": 5}
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_planted_errors_are_caught(learner, canary):
-    assert not found(learner, 2000, canary=canary).passed
+    assert not found(learner, 4000, canary=canary).passed
 
 
 # Scores -------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The study of opting out while a network learns: who holds what, what is measured, Tables 4, 5."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -148,19 +146,16 @@ def test_figure(study):
 
 @pytest.mark.slow
 def test_accuracy_on_mnist():
-    """Three federations of the paper's size: what each method reaches, in how much time."""
+    """Three federations of the paper's size: what each method reaches."""
     try:
         fetch_mnist()
     except OSError as error:
         pytest.skip(str(error))
     found = {}
     for method, ratio in ((ol.NON_PRIVATE, np.nan), (ol.DP_FEDAVG, np.nan), (ol.FEO2, 0.01)):
-        start = time.process_time()
         runs = [
             ol._one_run((0, run), "MNIST", ol.NON_IID, method, ratio, 0.005)[0] for run in range(3)
         ]
-        # seconds of one core, if others leave it the memory
-        assert time.process_time() - start < 3 * 60
         found[method] = pd.DataFrame(runs).mean()
     server = {method: row["server"] for method, row in found.items()}
     # One run varies by some 0.2 without privacy and 0.7 with it.

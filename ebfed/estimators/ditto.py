@@ -84,8 +84,3 @@ class Ditto(Averaging):
             slope = self._slope(theta, batch, rows, now) + self.regularization * (theta - w)
             theta = theta - now.rate * eta * slope
         return theta
-
-    def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        return own["theta"]

@@ -29,7 +29,7 @@ from ebfed.estimators.supervised import SupervisedEstimator, check_size
 from ebfed.models import Linear, Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.tabular import Style, Table, frame
+from ebfed.tabular import Table, frame
 
 __all__ = ["Learner", "Named", "Now"]
 
@@ -462,11 +462,7 @@ class Learner(SupervisedEstimator):
 
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
-        self._elsewhere = True
-        self.n_features_in_ = state["n_features"]
-        if state["columns"]:
-            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
-        self._style_ = Style()
+        self._be_a_server(state)
         sent = self.broadcast(state)
         self._take(sent)
         m = len(state["n"])
@@ -490,30 +486,6 @@ class Learner(SupervisedEstimator):
         return self.n_rounds
 
     # Learning ---------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Learn from rows.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_rows, d)
-        y : array-like or series of shape (n_rows,), or str
-            The response, or the column of the frame `X` that holds it.
-        groups : array-like of shape (n_rows,) or str, optional
-            Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If rows are missing, infinite or of the wrong type, labels do not fit them, or an
-            argument is wrong.
-        """
-        return self._fit(*self.prepare(X, y, groups=groups))
 
     def _fit(self, clients: Clients, memory: dict) -> Self:
         self._check()

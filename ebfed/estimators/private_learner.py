@@ -142,22 +142,18 @@ def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> flo
     if round_.unsampled:  # T releases of multiplier z are one of z / root T
         sigma = multiplier / math.sqrt(rounds)
         return gaussian_epsilon(sigma, delta, round_.sensitivity)
-    fast = float(_rough(round_, multiplier, rounds, delta))
+    whole = events.repeated(round_.event(multiplier), rounds)
+    rough = accountant.epsilon(whole, delta, relation=round_.relation, method="rdp")
     return min(
         accountant.epsilon(
             events.repeated(event(multiplier), rounds),
             delta,
             relation=round_.relation,
             method=method,
-            interval=_interval(rounds, fast),
+            interval=_interval(rounds, rough),
         )
         for method, event in round_.accounts
     )
-
-
-def _rough(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
-    event = events.repeated(round_.event(multiplier), rounds)
-    return accountant.epsilon(event, delta, relation=round_.relation, method="rdp")
 
 
 def _interval(rounds: int, epsilon: float) -> float:

@@ -19,7 +19,7 @@ from ebfed.clients import Clients, number_labels
 from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
-from ebfed.tabular import Style, read_labels
+from ebfed.tabular import read_labels
 
 __all__ = ["INTERCEPT", "RegressionEstimator"]
 
@@ -141,11 +141,7 @@ class RegressionEstimator(SupervisedEstimator):
 
     def conclude(self, state: dict) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
-        self._elsewhere = True
-        self.n_features_in_ = state["n_features"]
-        if state["columns"]:
-            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
-        self._style_ = Style()
+        self._be_a_server(state)
         sent = self.broadcast(state)
         self._take(sent)
         self.clients_ = self._empty(np.arange(len(state["n"])))
@@ -164,29 +160,6 @@ class RegressionEstimator(SupervisedEstimator):
         return [row | {"times": sent["round"]} for row in rows]
 
     # Learning ---------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Learn the population from rows.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_rows, d)
-        y : array-like or series of shape (n_rows,), or str
-            The response, or the column of the frame `X` that holds it.
-        groups : array-like of shape (n_rows,) or str, optional
-            Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If rows are missing, infinite or of the wrong type, or labels do not fit them.
-        """
-        return self._fit(*self.prepare(X, y, groups=groups))
 
     def _fit(self, clients: Any, memory: dict) -> Self:
         state, memory = self._converse_here(clients, memory)

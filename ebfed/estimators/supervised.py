@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from ebfed.clients import LARGEST, Clients
 from ebfed.estimators.base import Estimator
 from ebfed.privacy import ledger
 from ebfed.pushdown import is_lazy
-from ebfed.tabular import Table, drop_columns, frame, read
+from ebfed.tabular import Style, Table, drop_columns, frame, read
 
 __all__ = ["SupervisedEstimator", "check_size"]
 
@@ -105,6 +105,44 @@ class SupervisedEstimator(Estimator):
             "columns": str(facts["columns"][0]),
             "history": [],
         }
+
+    def _be_a_server(self, state: dict) -> None:
+        """Take over the columns of clients whose rows stay with them."""
+        self._elsewhere = True
+        self.n_features_in_ = state["n_features"]
+        if state["columns"]:
+            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
+        self._style_ = Style()
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, labels do not fit them, or an
+            argument is wrong.
+        """
+        return self._fit(*self.prepare(X, y, groups=groups))
+
+    @abstractmethod
+    def _fit(self, clients: Any, memory: dict) -> Self:
+        """Learn from clients that were read."""
 
     # Reports ----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         theory,
     )
     from ebfed.clients import Clients, Summary
+    from ebfed.compare import compare
     from ebfed.estimators import (
         PPSGD,
         AdaMix,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
         QuPeD,
         posterior_from,
     )
+    from ebfed.formula import from_formula
+    from ebfed.price import price_of_privacy
 
 __version__ = "0.1.0"
 
@@ -73,6 +76,9 @@ _HOME = {
     "MixtureLinearEB": "ebfed.estimators",
     "OptOutMean": "ebfed.estimators",
     "posterior_from": "ebfed.estimators",
+    "from_formula": "ebfed.formula",
+    "compare": "ebfed.compare",
+    "price_of_privacy": "ebfed.price",
     "Clients": "ebfed.clients",
     "Summary": "ebfed.clients",
     "Guess": "ebfed.channels",
@@ -120,11 +126,14 @@ __all__ = [
     "QuPeD",
     "Summary",
     "channels",
+    "compare",
     "datasets",
     "engines",
+    "from_formula",
     "likelihoods",
     "models",
     "posterior_from",
+    "price_of_privacy",
     "priors",
     "privacy",
     "report",

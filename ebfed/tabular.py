@@ -22,13 +22,21 @@ from ebfed.clients import check_labels
 __all__ = [
     "Style",
     "Table",
+    "beside",
+    "column_of",
+    "complete",
     "drop_columns",
+    "first_row",
     "frame",
+    "indexed_like",
     "is_frame",
+    "matrix_of",
     "numeric_columns",
     "read",
     "read_labels",
+    "take",
     "value_columns",
+    "values_of",
 ]
 
 
@@ -347,6 +355,152 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
     ]
     # not nw.from_dict: with pandas it loses categories and time zones
     return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
+
+
+def column_of(X: Any, name: str) -> Any:
+    """Return a column of a frame, a series of the frame's library.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").tolist()
+    [1.0]
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True)[name].to_native()
+
+
+def values_of(X: Any, name: str) -> NDArray:
+    """Return the values of a column as NumPy has them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> values_of(pd.DataFrame({"x": [1.0]}), "x")
+    array([1.])
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True)[name].to_numpy()
+
+
+def first_row(X: Any) -> dict[str, Any]:
+    """Return the first row of a frame by the names of its columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> first_row(pd.DataFrame({"x": [1, 2]}))
+    {'x': 1}
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    return {name: table[name].head(1).to_list()[0] for name in table.columns}
+
+
+def matrix_of(X: Any) -> NDArray[np.float64]:
+    """Return a frame of numbers as a matrix.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> matrix_of(pd.DataFrame({"x": [1, 2]}))
+    array([[1.],
+           [2.]])
+    """
+    import narwhals as nw
+
+    return np.asarray(nw.from_native(X, eager_only=True).to_numpy(), float)
+
+
+def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
+    """Tell which rows of a frame lack none of these columns.
+
+    Parameters
+    ----------
+    X : data frame
+    names : sequence of str
+    insist : bool
+        Whether all rows must be complete.
+
+    Raises
+    ------
+    ValueError
+        If a row must not lack a value and does, or all do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> complete(pd.DataFrame({"x": [1.0, None], "y": ["a", "b"]}), ["x", "y"], False)
+    array([ True, False])
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    whole = np.ones(len(table), bool)
+    for name in names:
+        column = table[name]
+        gone = np.asarray(column.is_null().to_numpy(), bool)
+        if column.dtype.is_float():
+            gone = gone | np.isnan(column.to_numpy().astype(float))
+        if gone.any() and insist:
+            raise ValueError(
+                f"column {name!r} lacks {int(gone.sum())} values, the first in row "
+                f"{int(np.argmax(gone))}; leave those rows out (missing='drop' does)."
+            )
+        whole &= ~gone
+    if not whole.any():
+        raise ValueError("there is no row without missing values.")
+    return whole
+
+
+def take(X: Any, rows: NDArray[np.bool_]) -> Any:
+    """Return these rows of a frame.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> take(pd.DataFrame({"x": [1, 2]}), np.array([False, True]))["x"].tolist()
+    [2]
+    """
+    import narwhals as nw
+
+    return X if rows.all() else nw.from_native(X, eager_only=True).filter(rows.tolist()).to_native()
+
+
+def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:
+    """Return a frame with columns added; those of a name that it has are replaced.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> beside(pd.DataFrame({"x": [1, 2]}, index=["a", "b"]), {"y": np.array([3.0, 4.0])})
+       x    y
+    a  1  3.0
+    b  2  4.0
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    new = indexed_like(frame(columns, Style(_backend(table))), X)
+    return table.with_columns(*nw.from_native(new, eager_only=True).iter_columns()).to_native()
+
+
+def indexed_like(result: Any, X: Any) -> Any:
+    """Return a frame of rows with the index of the rows it came from, if both are of pandas.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> indexed_like(pd.DataFrame({"x": [1.0]}), pd.Series([2.0], index=["a"])).index.tolist()
+    ['a']
+    """
+    import pandas as pd
+
+    both = isinstance(result, pd.DataFrame) and isinstance(X, pd.DataFrame | pd.Series)
+    return result.set_axis(X.index) if both else result
 
 
 def _series(name: str, array: NDArray, backend: Any) -> Any:

@@ -18,7 +18,14 @@ from ebfed.estimators.joint_descent import descend_jointly
 from ebfed.estimators.linear_posterior import CoefficientPosterior
 from ebfed.estimators.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.estimators.population import named_columns, read_population
-from ebfed.estimators.regression import INTERCEPT, RegressionEstimator
+from ebfed.estimators.regression import (
+    INTERCEPT,
+    Parameter,
+    RegressionEstimator,
+    fixed_parameters,
+    residual_parameter,
+    spread_parameters,
+)
 from ebfed.factors import Factors
 from ebfed.priors import IdentificationWarning, Posterior
 from ebfed.pushdown import column_names, is_lazy, summarise
@@ -642,30 +649,35 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             return "gradient descent"
         return {"reml": "REML", "ml": "maximum likelihood"}[self.method]
 
-    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
+    def _parameters(self) -> list[Parameter]:
         group, terms = self._style_.group, self.terms_
-        spreads = np.sqrt(np.diag(self.covariance_))
-        rows: list[tuple] = []
-        products = [
-            f"{terms[j]}:{name}"
-            for j in self._varying(self._shape())
-            for name in self.population_names_
-        ]
-        mean, mean_covariance, _ = self._whole
-        errors = np.sqrt(np.diag(mean_covariance))
-        for term, value, error in zip([*terms, *products], mean, errors, strict=True):
-            rows.append(("mean", "", term, value, error))
         varying = self._varying(self._shape())
-        for j in varying:
-            rows.append(("sd", group, terms[j], spreads[j], np.nan))
-        if self.covariance == "full":
-            for a, j in enumerate(varying):
-                for k in varying[:a]:
-                    both = spreads[j] * spreads[k]
-                    value = self.covariance_[j, k] / both if both > 0 else np.nan
-                    rows.append(("cor", group, f"{terms[k]}.{terms[j]}", value, np.nan))
-        rows.append(("sd", "residual", "", np.sqrt(self.noise_variance_), np.nan))
-        return rows
+        products = [f"{terms[j]}:{name}" for j in varying for name in self.population_names_]
+        mean, mean_covariance, _ = self._whole
+        rows = fixed_parameters([*terms, *products], mean, np.sqrt(np.diag(mean_covariance)))
+        rows += spread_parameters(
+            group, terms, self.covariance_, varying, correlated=self.covariance == "full"
+        )
+        return [*rows, residual_parameter(self.noise_variance_)]
+
+    def _coordinates(self) -> tuple[list[str], NDArray]:
+        varies = np.isin(np.arange(len(self.mean_)), self._varying(self._shape()))
+        return self.terms_, varies
+
+    def _expected_of_groups(self) -> NDArray:
+        if not self.population_names_:
+            return super()._expected_of_groups()
+        covariates = self._covariates_of(self.groups_, None, None, None, self._covariates[0])
+        return self._maps(covariates) @ self._whole[0]
+
+    def _facts(self) -> dict[str, float]:
+        facts = {"sigma": np.sqrt(self.noise_variance_)}
+        if self.method == "reml" and self.solver == "marginal":
+            facts["REMLcrit"] = self.criterion_
+        if self.fit_intercept and self._varying(self._shape()).tolist() == [0]:
+            total = self.covariance_[0, 0] + self.noise_variance_
+            facts["icc"] = self.covariance_[0, 0] / total if total > 0 else np.nan
+        return facts
 
 
 def _open_questions(n: NDArray, varying: NDArray) -> list[str]:

@@ -28,13 +28,22 @@ from ebfed.channels.report import Report
 from ebfed.clients import Clients, Summary, number_labels
 from ebfed.estimators.base import Estimator
 from ebfed.estimators.consent import classes_of
+from ebfed.estimators.effects import GroupEffects
 from ebfed.estimators.population import named_columns, read_population
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.privacy import PrivacyWarning, ledger
 from ebfed.pushdown import Summarised, column_names, is_lazy, summarise
-from ebfed.tabular import Style, drop_columns, frame, is_frame, read, read_labels
+from ebfed.tabular import (
+    Style,
+    drop_columns,
+    frame,
+    indexed_like,
+    is_frame,
+    read,
+    read_labels,
+)
 
 __all__ = ["LocationEstimator"]
 
@@ -83,7 +92,7 @@ class _Rows:
         return replace(self.summary, ids=np.full(len(self.summary), None))
 
 
-class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
+class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Estimator):
     """One round: summaries through a channel, a prior fitted to them, posteriors at home.
 
     Attributes
@@ -857,12 +866,29 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         check_is_fitted(self, "prior_")
         return summary_table(self)
 
-    def tidy(self) -> Any:
-        """Return the population's parameters, one row each."""
+    def _tidy(self) -> dict[str, NDArray]:
         from ebfed.report import tidy
 
         check_is_fitted(self, "prior_")
-        return frame(tidy(self), self._output(self._style_))
+        return tidy(self)
+
+    def _look(self) -> Style:
+        return self._output(self._style_)
+
+    def _coordinates(self) -> tuple[list[str], NDArray]:
+        names = self._response_names()
+        return names, np.ones(len(names), bool)
+
+    def _expected_of_groups(self) -> NDArray:
+        mean = self._population(self._memory["population"]).mean_
+        return np.broadcast_to(mean, (len(self.groups_), self.n_features_in_))
+
+    def _response_names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            return list(names)
+        d = self.n_features_in_
+        return ["value"] if d == 1 else [f"x{j}" for j in range(d)]
 
     def glance(self) -> Any:
         """Return the fit in one row: sizes, log-likelihood, information criteria."""
@@ -881,24 +907,28 @@ class LocationEstimator(OneToOneFeatureMixin, TransformerMixin, Estimator):
         Returns
         -------
         DataFrame
-            Group label, the columns of `X`, then ``fitted`` and ``residual`` (of each column).
+            Group label, the columns of `X`, then ``.fitted``, ``.resid`` and ``.fixed``, what would
+            be fitted if nothing were known of the group (each with the name of the column, where
+            there are several). Of a pandas frame, with its index.
         """
         check_is_fitted(self, "prior_")
         rows = self._read(X, None, groups, False, population=population)
         labels = rows.summary.ids if rows.labels is None else rows.labels
         fitted = self._predict(X, groups, population)
+        expected = self._population(self._covariates(rows.clients.ids, rows.population)).mean_
+        expected = np.broadcast_to(expected, (len(rows.clients.ids), fitted.shape[1]))
+        if rows.labels is not None:
+            expected = expected[number_labels(rows.labels)[1]]
         values = self._values(X, groups)
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = ["value"] if values.shape[1] == 1 else [f"x{j}" for j in range(values.shape[1])]
-        plain = len(names) == 1 and names[0] not in ("fitted", "residual")
+        names = self._response_names()
         columns = {name: values[:, j] for j, name in enumerate(names)}
         for j, name in enumerate(names):
-            suffix = "" if plain else f"_{name}"
-            columns["fitted" + suffix] = fitted[:, j]
-            columns["residual" + suffix] = values[:, j] - fitted[:, j]
+            suffix = "" if len(names) == 1 else f"_{name}"
+            columns[".fitted" + suffix] = fitted[:, j]
+            columns[".resid" + suffix] = values[:, j] - fitted[:, j]
+            columns[".fixed" + suffix] = expected[:, j]
         style = self._output(rows.style).avoiding(columns)
-        return frame({style.group: labels} | columns, style)
+        return indexed_like(frame({style.group: labels} | columns, style), X)
 
     @property
     def log_likelihood_(self) -> float:

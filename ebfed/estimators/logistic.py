@@ -27,7 +27,12 @@ from ebfed.estimators.normal_population import (
     Covariance,
     NormalPopulation,
 )
-from ebfed.estimators.regression import RegressionEstimator
+from ebfed.estimators.regression import (
+    Parameter,
+    RegressionEstimator,
+    fixed_parameters,
+    spread_parameters,
+)
 from ebfed.priors import IdentificationWarning
 from ebfed.streams import Stream, make_key
 
@@ -548,22 +553,16 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             "gd": "gradient descent",
         }[self.method]
 
-    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
-        group, terms = self._style_.group, self.terms_
+    def _parameters(self) -> list[Parameter]:
+        terms = self.terms_
         errors = np.where(self._identified, np.sqrt(np.diag(self.mean_covariance_)), np.nan)
-        spreads = np.sqrt(np.diag(self.covariance_))
-        rows: list[tuple] = [
-            ("mean", "", term, value, error)
-            for term, value, error in zip(terms, self.mean_, errors, strict=True)
-        ]
-        rows += [("sd", group, term, sd, np.nan) for term, sd in zip(terms, spreads, strict=True)]
-        if self.covariance == "full":
-            for j in range(len(terms)):
-                for k in range(j):
-                    both = spreads[j] * spreads[k]
-                    value = self.covariance_[j, k] / both if both > 0 else np.nan
-                    rows.append(("cor", group, f"{terms[k]}.{terms[j]}", value, np.nan))
-        return rows
+        return fixed_parameters(terms, self.mean_, errors) + spread_parameters(
+            self._style_.group,
+            terms,
+            self.covariance_,
+            np.arange(len(terms)),
+            correlated=self.covariance == "full",
+        )
 
 
 COLLINEAR = (

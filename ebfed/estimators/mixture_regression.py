@@ -32,7 +32,7 @@ from ebfed.estimators.evidence import (
     weigh,
 )
 from ebfed.estimators.kmeans import kmeans
-from ebfed.estimators.regression import RegressionEstimator
+from ebfed.estimators.regression import Parameter, RegressionEstimator, residual_parameter
 from ebfed.estimators.scoring import (
     FLOOR,
     MEMORY,
@@ -456,21 +456,26 @@ class MixtureRegression(RegressionEstimator):
         check_is_fitted(self, "mean_")
         return self._n_parameters
 
-    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
-        rows: list[tuple[str, str, str, float, float]] = []
+    def _parameters(self) -> list[Parameter]:
+        rows: list[Parameter] = []
         for j, weight in enumerate(self.weights_):
             name = f"component {j}"
-            rows.append(("weight", name, "", weight, np.nan))
+            rows.append(("component", name, "weight", weight, np.nan))
             errors = np.sqrt(np.diag(self.means_covariance_[j]))
-            for term, mean, error in zip(self.terms_, self.means_[j], errors, strict=True):
-                rows.append(("mean", name, term, mean, error))
+            rows += [
+                ("component", name, *each)
+                for each in zip(self.terms_, self.means_[j], errors, strict=True)
+            ]
             if self._has_variances:
-                shown = [""] if self._one_variance else self.terms_
-                for term, variance in zip(shown, self.variances_[j], strict=False):
-                    rows.append(("sd", name, term, np.sqrt(variance), np.nan))
-        if self._has_noise:
-            rows.append(("sd", "residual", "", np.sqrt(self.noise_variance_), np.nan))
-        return rows
+                shown = ["all"] if self._one_variance else self.terms_
+                rows += [
+                    ("component", name, f"sd__{term}", np.sqrt(variance), np.nan)
+                    for term, variance in zip(shown, self.variances_[j], strict=False)
+                ]
+        return [*rows, residual_parameter(self.noise_variance_)] if self._has_noise else rows
+
+    def _settled(self) -> dict[str, NDArray]:
+        return {}  # of a mixture it is not one share
 
     # Estimates --------------------------------------------------------------------------------
 

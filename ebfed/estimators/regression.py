@@ -8,7 +8,7 @@ to take over what was learned (`_learn`), and what the population then says of a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,17 +16,28 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.clients import Clients, number_labels
+from ebfed.estimators.effects import GroupEffects
 from ebfed.estimators.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
-from ebfed.tabular import read_labels
+from ebfed.tabular import Style, read_labels
 
-__all__ = ["INTERCEPT", "RegressionEstimator"]
+__all__ = [
+    "INTERCEPT",
+    "Parameter",
+    "RegressionEstimator",
+    "fixed_parameters",
+    "residual_parameter",
+    "spread_parameters",
+]
 
 INTERCEPT = "intercept"
 
+# A row of `tidy`: effect, group, term, estimate, standard error.
+Parameter = tuple[str, str, str, float, float]
 
-class RegressionEstimator(SupervisedEstimator):
+
+class RegressionEstimator(GroupEffects, SupervisedEstimator):
     """Coefficients theta_i of every group i, drawn from a population that the fit learns.
 
     A block of clients is a `Clients` with sorted labels (or what `_block` makes of one), the column
@@ -85,8 +96,24 @@ class RegressionEstimator(SupervisedEstimator):
         """Name the method, in a few words."""
 
     @abstractmethod
-    def _parameters(self) -> list[tuple[str, str, str, float, float]]:
-        """Rows of `tidy`: term, group, column, estimate, standard error."""
+    def _parameters(self) -> list[Parameter]:
+        """Rows of `tidy`."""
+
+    def _facts(self) -> dict[str, float]:
+        """Return what `glance` is to have besides."""
+        return {}
+
+    def _settled(self) -> dict[str, NDArray]:
+        """Share of each coefficient's variance between groups that their own rows settle."""
+        variances = np.diag(self.covariance_)
+        if self._elsewhere:
+            return {}
+        left = self.posterior().sd ** 2
+        return {
+            term: np.clip(1 - left[:, j] / variances[j], 0, 1)
+            for j, term in enumerate(self.terms_)
+            if variances[j] > 0
+        }
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -297,6 +324,24 @@ class RegressionEstimator(SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
+    def _tidy(self) -> dict[str, NDArray]:
+        from ebfed.report import tidy_regression
+
+        check_is_fitted(self, "clients_")
+        return tidy_regression(self)
+
+    def _look(self) -> Style:
+        return self._style_
+
+    def _coordinates(self) -> tuple[list[str], NDArray]:
+        return self.terms_, np.ones(len(self.terms_), bool)
+
+    def _expected_of_groups(self) -> NDArray:
+        return np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_)))
+
+    def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
+        return {".fixed": self._read_design(X, groups)[0] @ self._centre()}
+
     @property
     def coef_(self) -> NDArray:
         """Mean of the population without the intercept, shape (d,)."""
@@ -331,3 +376,30 @@ class RegressionEstimator(SupervisedEstimator):
         design = np.ones((len(values), first + values.shape[1]))
         design[:, first:] = values
         return design
+
+
+def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> list[Parameter]:
+    """Rows of `tidy` for the means of coefficients."""
+    figures = zip(terms, mean, errors, strict=True)
+    return [("fixed", "", term, value, error) for term, value, error in figures]
+
+
+def spread_parameters(
+    group: str, terms: Sequence[str], covariance: NDArray, varying: NDArray, *, correlated: bool
+) -> list[Parameter]:
+    """Rows of `tidy` for the spread of coefficients between groups."""
+    spreads = np.sqrt(np.diag(covariance))
+    rows = [("ran_pars", group, f"sd__{terms[j]}", spreads[j], np.nan) for j in varying]
+    if not correlated:
+        return rows
+    for a, j in enumerate(varying):
+        for k in varying[:a]:
+            both = spreads[j] * spreads[k]
+            value = covariance[j, k] / both if both > 0 else np.nan
+            rows.append(("ran_pars", group, f"cor__{terms[k]}.{terms[j]}", value, np.nan))
+    return rows
+
+
+def residual_parameter(noise_variance: float) -> Parameter:
+    """Row of `tidy` for what rows leave over."""
+    return "ran_pars", "Residual", "sd__Observation", float(np.sqrt(noise_variance)), np.nan

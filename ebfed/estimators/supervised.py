@@ -16,7 +16,7 @@ from ebfed.clients import LARGEST, Clients
 from ebfed.estimators.base import Estimator
 from ebfed.privacy import ledger
 from ebfed.pushdown import is_lazy
-from ebfed.tabular import Style, Table, drop_columns, frame, read
+from ebfed.tabular import Style, Table, drop_columns, frame, indexed_like, read
 
 __all__ = ["SupervisedEstimator", "check_size"]
 
@@ -206,7 +206,9 @@ class SupervisedEstimator(Estimator):
         Returns
         -------
         DataFrame
-            Group label, the columns of `X`, ``y``, then ``fitted`` and ``residual``.
+            Group label, the columns of `X`, ``y``, then ``.fitted`` and, of numbers, ``.resid`` and
+            ``.fixed``: what would be fitted if nothing were known of the group. Of a pandas frame,
+            with its index.
         """
         check_is_fitted(self, "clients_")
         table = self._table(self._features(X, None, False), y, groups)
@@ -216,11 +218,16 @@ class SupervisedEstimator(Estimator):
         columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
         name = self._y_name or "y"
         columns[name] = response
-        columns["fitted"] = fitted
+        columns[".fitted"] = fitted
         if response.dtype.kind == "f":
-            columns["residual"] = response - fitted
+            columns[".resid"] = response - fitted
+            columns |= self._expected_of_rows(X, groups)
         style = table.style.avoiding(columns)
-        return frame({style.group: labels} | columns, style)
+        return indexed_like(frame({style.group: labels} | columns, style), X)
+
+    def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
+        """Column of what would be fitted if nothing were known of the groups, where that is."""
+        return {}
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.report.tidy import (
+    FIXED,
+    SPREAD,
+    WITHIN,
     glance,
     glance_learner,
     glance_regression,
@@ -19,150 +25,252 @@ from ebfed.report.tidy import (
 __all__ = ["Text", "learner_table", "regression_table", "summary_table"]
 
 WIDTH = 78
+LABEL = 16
+NO_PROMISE = "none is promised: what leaves is as it is"
 
 
 class Text(str):
-    """Text that shows itself as it is at a prompt, and preformatted in a notebook."""
+    """Text that shows itself as it is at a prompt, and as a table in a notebook.
+
+    Parameters
+    ----------
+    text : str
+    markup : str, optional
+        The same in HTML; preformatted text if None.
+    """
+
+    markup: str | None
+
+    def __new__(cls, text: str, markup: str | None = None) -> Text:
+        """Keep the markup beside the text."""
+        self = super().__new__(cls, text)
+        self.markup = markup
+        return self
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self)}</pre>"
+        return f"<pre>{html.escape(self)}</pre>" if self.markup is None else self.markup
+
+
+@dataclass
+class Sheet:
+    """What a summary says, before it is laid out.
+
+    Attributes
+    ----------
+    title : str
+    facts : list of (name, value)
+        Short ones, two in a line.
+    told : list of (name, text)
+        Longer ones.
+    titles, rows : sequence of str, and list of such
+        The table; the last two columns are numbers.
+    widths : sequence of int
+        Of its columns.
+    remarks : list of str
+    notes : list of str
+    """
+
+    title: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
+    titles: Sequence[str] = ()
+    rows: list[Sequence[str]] = field(default_factory=list)
+    widths: Sequence[int] = ()
+    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def show(self) -> Text:
+        """Lay it out for a terminal and for a notebook."""
+        return Text("\n".join(self._lines()), self._markup())
+
+    def _lines(self) -> list[str]:
+        lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH]
+        for (name, value), (other, number) in zip(self.facts[::2], self.facts[1::2], strict=True):
+            lines.append(f"{name + ':':<{LABEL}}{value:<24}{other + ':':<20}{number:>18}")
+        for name, text in self.told:
+            lines += textwrap.wrap(
+                text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL
+            )
+        if self.rows:
+            rule = "-" * WIDTH
+            lines += [rule, self._row(self.titles), rule, *map(self._row, self.rows), rule]
+        elif self.told:
+            lines.insert(-len(self.told), "-" * WIDTH)
+        for remark in self.remarks:
+            lines += textwrap.wrap(remark, WIDTH, subsequent_indent="  ")
+        for note in self.notes:
+            lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
+        return [*lines, "=" * WIDTH]
+
+    def _row(self, cells: Sequence[str]) -> str:
+        *words, value, error = cells
+        line = "".join(
+            f"{_short(word, width - 1):<{width}}"
+            for word, width in zip(words, self.widths, strict=False)
+        )
+        return f"{line}{value:>{self.widths[-2]}}{error:>{self.widths[-1]}}"
+
+    def _markup(self) -> str:
+        escape = html.escape
+        facts = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+            for name, text in [*self.facts, *self.told]
+        )
+        head = "".join(f"<th>{escape(title)}</th>" for title in self.titles)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        below = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        below += "".join(f"<p><em>Note:</em> {escape(note)}</p>" for note in self.notes)
+        return (
+            f"<div class='ebfed-summary'><h3>{escape(self.title)}</h3><table>{facts}</table>"
+            f"{table if self.rows else ''}{below}</div>"
+        )
 
 
 def summary_table(estimator: Any) -> Text:
-    """Describe a fitted estimator: data, population, shrinkage, notes."""
+    """Describe a fitted population of means or rates."""
     prior, facts = estimator.prior_, {k: v[0] for k, v in glance(estimator).items()}
-    sizes = estimator.summaries_.n
-    lines = [
-        type(estimator).__name__.center(WIDTH).rstrip(),
-        "=" * WIDTH,
-        _pair("Population", type(prior).__name__, "Groups", f"{facts['n_groups']:,}"),
-        _pair("Fitted by", _method(estimator), "Rows", f"{facts['n_rows']:,}"),
-        _pair(
-            "Log-likelihood",
-            _figure(facts["log_likelihood"]),
-            "Rows per group",
-            _range(sizes, ",.0f"),
-        ),
-        _pair("AIC", _figure(facts["aic"]), "BIC", _figure(facts["bic"])),
-        *_channel(estimator),
-        "-" * WIDTH,
-        f"{'':<10}{'of':<16}{'column':<16}{'estimate':>16}{'std. error':>16}",
-        "-" * WIDTH,
+    sheet = Sheet(type(estimator).__name__)
+    sheet.facts = [
+        ("Population", type(prior).__name__),
+        ("Groups", f"{facts['n_groups']:,}"),
+        ("Fitted by", _method(estimator)),
+        *_sizes(facts, estimator.summaries_.n),
     ]
-    for term, group, column, estimate, error, *_ in zip(*tidy(estimator).values(), strict=True):
-        shown = "" if np.isnan(error) else f"{error:.4g}"
-        label = f"{term:<10}{group[:15]}" if group else term[:25]
-        lines.append(f"{label:<26}{column[:15]:<16}{estimate:>16.6g}{shown:>16}")
-    lines.append("-" * WIDTH)
+    sheet.told = [*_formula(estimator), *_channels(estimator)]
+    sheet.titles = ("", "of", "column", "estimate", "std. error")
+    sheet.widths = (10, 16, 20, 16, 16)
+    for effect, group, term, column, estimate, error, _ in _rows(tidy(estimator)):
+        name, of, about = _named(effect, group, term)
+        name = about if effect == FIXED else name
+        sheet.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
     weight = estimator._posterior_of_all().weight
     if weight is not None:
-        lines.append(f"Weight of a group's own data against the mean: {_range(weight, '.3f')}")
+        shown = _range(weight, ".3f")
+        sheet.remarks.append(f"Weight of a group's own data against the mean: {shown}")
+    if (icc := facts.get("icc", np.nan)) >= 0:
+        sheet.remarks.append(f"Share of the variance of rows that lies between groups: {icc:.3f}")
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
         kind = "Atoms" if hasattr(prior, "atoms_") else "Components"
         within = f"the log-likelihood is within {gap:.1g} of its maximum"
-        lines.append(f"{kind}: {len(prior.weights_)}; {within}.")
-    for note in estimator.notes_:
-        lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
-    lines.append("=" * WIDTH)
-    return Text("\n".join(lines))
+        sheet.remarks.append(f"{kind}: {len(prior.weights_)}; {within}.")
+    sheet.notes = list(estimator.notes_)
+    return sheet.show()
 
 
 def regression_table(estimator: Any) -> Text:
     """Describe a fitted regression: data, population, what left the clients, notes."""
     facts = {name: values[0] for name, values in glance_regression(estimator).items()}
-    columns = tidy_regression(estimator)
-    told = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
-    lines = [
-        type(estimator).__name__.center(WIDTH).rstrip(),
-        "=" * WIDTH,
-        _pair("Fitted by", estimator._fitted_by(), "Groups", f"{facts['n_groups']:,}"),
-        _pair("Rounds", f"{estimator.n_iter_:,}", "Rows", f"{facts['n_rows']:,}"),
-        _pair(
-            "Log-likelihood",
-            _figure(facts["log_likelihood"]),
-            "Rows per group",
-            _range(estimator._sizes(), ",.0f"),
-        ),
-        _pair("AIC", _figure(facts["aic"]), "BIC", _figure(facts["bic"])),
-        *textwrap.wrap(told, WIDTH, initial_indent=f"{'Channel:':<16}", subsequent_indent=" " * 16),
-        "-" * WIDTH,
-        f"{'':<8}{'of':<14}{'coefficient':<30}{'estimate':>13}{'std. error':>13}",
-        "-" * WIDTH,
+    sheet = Sheet(type(estimator).__name__)
+    sheet.facts = [
+        ("Fitted by", estimator._fitted_by()),
+        ("Groups", f"{facts['n_groups']:,}"),
+        ("Rounds", f"{estimator.n_iter_:,}"),
+        *_sizes(facts, estimator._sizes()),
     ]
-    for term, group, column, estimate, error in zip(*columns.values(), strict=True):
-        shown = "" if np.isnan(error) else f"{error:.4g}"
-        lines.append(
-            f"{term:<8}{_short(group, 13):<14}{_short(column, 29):<30}{estimate:>13.6g}{shown:>13}"
-        )
-    lines.append("-" * WIDTH)
-    for note in estimator.notes_:
-        lines += textwrap.wrap(f"Note: {note}", WIDTH, subsequent_indent="  ")
-    lines.append("=" * WIDTH)
-    return Text("\n".join(lines))
+    told = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
+    sheet.told = [*_formula(estimator), ("Channel", told), ("Privacy", NO_PROMISE)]
+    sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
+    sheet.widths = (8, 14, 30, 13, 13)
+    for effect, group, term, estimate, error, _ in _rows(tidy_regression(estimator)):
+        named = _named(effect, group, term)
+        sheet.rows.append((*named, f"{estimate:.6g}", _error(error)))
+    sheet.remarks = _told_by_own_rows(estimator)
+    if (icc := facts.get("icc", np.nan)) >= 0:
+        sheet.remarks.append(f"Share of the variance of rows that lies between groups: {icc:.3f}")
+    sheet.notes = list(estimator.notes_)
+    return sheet.show()
+
+
+def _sizes(facts: dict[str, Any], sizes: NDArray) -> list[tuple[str, str]]:
+    return [
+        ("Rows", f"{facts['nobs']:,}"),
+        ("Log-likelihood", _figure(facts["logLik"])),
+        ("Rows per group", _range(sizes, ",.0f")),
+        ("AIC", _figure(facts["AIC"])),
+        ("BIC", _figure(facts["BIC"])),
+    ]
+
+
+def _rows(columns: dict[str, NDArray]) -> Iterable[tuple]:
+    return zip(*columns.values(), strict=True)
+
+
+def _named(effect: str, group: str, term: str) -> tuple[str, str, str]:
+    """Name of a parameter, whose it is, and of which coefficient."""
+    if effect != FIXED:
+        for kind in ("sd", "cor"):
+            if term.startswith(f"{kind}__"):
+                about = term.removeprefix(f"{kind}__")
+                return kind, group, "" if group == WITHIN[0] else about
+        if effect == SPREAD or term == "weight":
+            return term, group, ""
+    return "mean", group, term
+
+
+def _told_by_own_rows(estimator: Any) -> list[str]:
+    """How much of a coefficient's spread between groups is settled by their own rows."""
+    shares = estimator._settled()
+    if not shares:
+        return []
+    shown = [f"{term} {_range(share, '.2f')}" for term, share in list(shares.items())[:4]]
+    more = f", and {len(shares) - 4} more" if len(shares) > 4 else ""
+    return [f"Share of a coefficient's variance that own rows settle: {', '.join(shown)}{more}"]
 
 
 def learner_table(estimator: Any) -> Text:
     """Describe a fitted learner: data, model, what it reached, what left the clients."""
     facts = {name: values[0] for name, values in glance_learner(estimator).items()}
-    lines = [
-        type(estimator).__name__.center(WIDTH).rstrip(),
-        "=" * WIDTH,
-        _pair("Model", repr(estimator._model())[:22], "Groups", f"{facts['n_groups']:,}"),
-        _pair("Rounds", f"{facts['rounds']:,}", "Rows", f"{facts['n_rows']:,}"),
-        _pair(
-            "Parameters",
-            f"{facts['n_parameters']:,}",
-            "Rows per group",
-            _range(estimator._sizes(), ",.0f"),
-        ),
+    sheet = Sheet(type(estimator).__name__, told=_formula(estimator))
+    sheet.facts = [
+        ("Model", repr(estimator._model())[:22]),
+        ("Groups", f"{facts['n_groups']:,}"),
+        ("Rounds", f"{facts['rounds']:,}"),
+        ("Rows", f"{facts['nobs']:,}"),
+        ("Parameters", f"{facts['npar']:,}"),
+        ("Rows per group", _range(estimator._sizes(), ",.0f")),
     ]
     if np.isfinite(facts["loss"]):
         share = "accuracy" in facts
         shown = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
-        name = "Accuracy" if share else "Loss"
-        lines.append(
-            f"{name + ':':<16}{shown}, mean over clients, of the first batch of their last round"
-        )
-    lines.append("-" * WIDTH)
+        when = "mean over clients, of the first batch of their last round"
+        sheet.told.append(("Accuracy" if share else "Loss", f"{shown}, {when}"))
     for row in estimator._ledger:
-        told = f"{row['what']}; {row['times']:,} times"
-        lines += textwrap.wrap(
-            told, WIDTH, initial_indent=f"{row['who'][:14] + ':':<16}", subsequent_indent=" " * 16
-        )
+        sheet.told.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
         promise = "nothing is promised"
         if np.isfinite(row["epsilon"]):
             also = f", delta = {row['delta']:.3g}" if row["delta"] else ""
             promise = f"epsilon = {row['epsilon']:.4g}{also}: {row['relation']}"
-        lines += textwrap.wrap(
-            promise, WIDTH, initial_indent=f"{'Privacy:':<16}", subsequent_indent=" " * 16
-        )
-    lines.append("=" * WIDTH)
-    return Text("\n".join(lines))
+        sheet.told.append(("Privacy", promise))
+    return sheet.show()
 
 
-def _channel(estimator: Any) -> list[str]:
+def _formula(estimator: Any) -> list[tuple[str, str]]:
+    formula = getattr(estimator, "_formula", None)
+    return [("Formula", formula)] if formula else []
+
+
+def _channels(estimator: Any) -> list[tuple[str, str]]:
     """Say what left the clients, and under what promise."""
-    lines = []
+    told = []
     single = len(estimator._channels()) == 1
     for name, channel in estimator._shown_channels().items():
         shown = " ".join(repr(channel).split())
-        lines += textwrap.wrap(
-            shown if single else f"{name}: {shown}",
-            WIDTH,
-            initial_indent=f"{'Channel:':<16}",
-            subsequent_indent=" " * 16,
-        )
+        told.append(("Channel", shown if single else f"{name}: {shown}"))
         epsilon, delta = estimator._promise(name)
+        promise = NO_PROMISE
         if np.isfinite(epsilon):
             also = f", delta = {delta:.3g}" if delta else ""
             whom = "each client" if single else "each of these clients"
-            lines.append(
-                f"{'Privacy:':<16}epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
-            )
-    return lines
+            promise = f"epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
+        told.append(("Privacy", promise))
+    return told
 
 
 def _short(name: str, width: int) -> str:
@@ -174,8 +282,8 @@ def _figure(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.2f}"
 
 
-def _pair(name: str, value: str, other: str, number: str) -> str:
-    return f"{name + ':':<16}{value:<24}{other + ':':<20}{number:>18}"
+def _error(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.4g}"
 
 
 def _range(values: Any, form: str) -> str:

@@ -1,0 +1,453 @@
+"""A model written as a formula, fitted to a frame, and what it says of other frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ebfed.clients import Summary, number_labels
+from ebfed.estimators import BernoulliEB, GaussianEB, LinearEB, LogisticEB
+from ebfed.estimators.base import Estimator
+from ebfed.estimators.location import LocationEstimator
+from ebfed.estimators.population import read_population
+from ebfed.estimators.regression import INTERCEPT
+from ebfed.formula.design import CONSTANT, Design, required, response_of
+from ebfed.formula.grammar import Model, parse
+from ebfed.priors import Posterior
+from ebfed.pushdown import Summarised, column_names
+from ebfed.tabular import (
+    Style,
+    beside,
+    column_of,
+    complete,
+    drop_columns,
+    frame,
+    is_frame,
+    read,
+    read_labels,
+    take,
+)
+
+__all__ = ["FormulaFit", "from_formula"]
+
+
+def from_formula(
+    formula: str,
+    data: Any,
+    estimator: Estimator | None = None,
+    *,
+    family: Literal["gaussian", "binomial"] | None = None,
+    consent: str | None = None,
+    missing: Literal["raise", "drop"] = "raise",
+    context: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FormulaFit:
+    """Fit a model written as a formula.
+
+    ============================================  =================================================
+    formula                                       model
+    ============================================  =================================================
+    ``y ~ x + (1 + x | county)``                  `LinearEB` or `LogisticEB`; intercept and x differ
+                                                  between counties, and may be correlated
+    ``y ~ x + z + (1 + x || county)``             not correlated; z is alike in all counties
+    ``y ~ x + z | county``                        everything differs, as the estimator has it
+    ``y ~ 1 + (1 | county)``, ``rate | county``   `GaussianEB` or `BernoulliEB`
+    ``cbind(won, games) | county``                `BernoulliEB`: successes and trials;
+                                                  ``cbind(won, failures=lost)`` is what R's
+                                                  ``cbind(won, lost)`` means
+    ============================================  =================================================
+
+    Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
+    ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. Given a location model, ``y ~ u + (1 | county)``
+    makes u a covariate of the population: it must be constant within counties.
+
+    Parameters
+    ----------
+    formula : str
+    data : data frame
+        Of pandas, polars or Arrow.
+    estimator : Estimator, optional
+        Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
+        formula where that has an ``( … | … )``.
+    family : {"gaussian", "binomial"}, optional
+        Gaussian if None, unless the response is counts.
+    consent : str, optional
+        The column of each group's class of consent, for estimators with a channel for each.
+    missing : {"raise", "drop"}
+        What to do with rows that lack a value. Those dropped are counted in the summary.
+    context : mapping, optional
+        Where functions and variables are looked for that are no columns; the caller's if None.
+    **settings
+        Of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
+
+    Returns
+    -------
+    FormulaFit
+
+    Raises
+    ------
+    TypeError, ValueError
+        With the part of the formula, or the column, that is wrong.
+
+    Examples
+    --------
+    >>> import statsmodels.api as sm
+    >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+    >>> fit = from_formula("invest ~ value + capital + (1 + value || firm)", grunfeld)
+    >>> fit.fixef().round(3)
+            term  estimate
+    0  intercept   -21.598
+    1      value     0.013
+    2    capital     0.317
+    >>> fit.predict(grunfeld.tail(2)).round(1)
+    array([9.1, 9.9])
+    """
+    model = parse(formula)
+    if context is None:
+        caller = sys._getframe(1)
+        context = {**caller.f_globals, **caller.f_locals}
+    rows = _Rows.of(model, data, consent, missing)
+    design, columns = Design.learn(model.fixed, rows.data, context)
+    if family not in (None, "gaussian", "binomial"):
+        raise ValueError(f"family must be 'gaussian' or 'binomial'; {family!r} came.")
+    if estimator is None:
+        estimator = _choose(model, design, family)
+    elif family is not None:
+        raise ValueError("family chooses an estimator; give one of the two.")
+    estimator = clone(estimator).set_params(**settings)
+    fit = FormulaFit(model, design, dict(context), rows)
+    varying = None
+    if model.varying is not None:
+        varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
+    if isinstance(estimator, LocationEstimator):
+        _check_location(estimator, model, design, varying)
+    else:
+        estimator = _following(estimator, model, design, varying)
+    return fit._fit(estimator, columns)
+
+
+@dataclass
+class _Rows:
+    """Rows that are complete.
+
+    Attributes
+    ----------
+    data : data frame
+    labels : series
+        Of the groups.
+    consent : series or None
+    dropped : int
+    """
+
+    data: Any
+    labels: Any
+    consent: Any
+    dropped: int
+
+    @classmethod
+    def of(cls, model: Model, data: Any, consent: str | None, missing: str) -> _Rows:
+        if missing not in ("raise", "drop"):
+            raise ValueError(f"missing must be 'raise' or 'drop'; {missing!r} came.")
+        if not is_frame(data):
+            raise TypeError(
+                "data must be a frame in memory, of pandas, polars or Arrow; "
+                f"{type(data).__name__} came."
+            )
+        keys = {"the group": model.group} | ({} if consent is None else {"consent": consent})
+        for what, name in keys.items():
+            if name not in column_names(data):
+                shown = ", ".join(map(repr, column_names(data)))
+                raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
+        texts = [model.fixed, model.varying or "1", model.response, model.trials, model.failures]
+        used = required([text for text in texts if text], column_names(data))
+        whole = complete(data, list(dict.fromkeys([*used, *keys.values()])), missing == "raise")
+        kept = take(data, whole)
+        chosen = None if consent is None else column_of(kept, consent)
+        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
+
+
+def _choose(model: Model, design: Design, family: str | None) -> Estimator:
+    """Choose an estimator for a formula."""
+    binomial = family == "binomial" or (family is None and model.counts)
+    if model.counts and not binomial:
+        raise ValueError(f"counts {model.text!r} are of family='binomial'.")
+    if not design.names and design.constant:
+        return BernoulliEB() if binomial else GaussianEB()
+    return LogisticEB() if binomial else LinearEB()
+
+
+def _following(
+    estimator: Any, model: Model, design: Design, varying: list[str] | None
+) -> Estimator:
+    """Set what a formula says of an estimator of regressions."""
+    settings: dict[str, Any] = {}
+    known = estimator.get_params()
+    if "fit_intercept" in known:
+        settings["fit_intercept"] = design.constant
+    elif not design.constant:
+        raise ValueError(
+            f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
+        )
+    if not design.names:
+        raise ValueError(
+            f"{model.text!r} has no term for {type(estimator).__name__} to learn from; "
+            "GaussianEB() and BernoulliEB() estimate means and rates."
+        )
+    if varying is not None:
+        every = [CONSTANT] * design.constant + design.names
+        some = set(varying) < set(every)
+        if some and "varying" not in known:
+            raise ValueError(
+                f"all terms differ between groups in {type(estimator).__name__}; write "
+                f"'{model.response} ~ {model.fixed} | {model.group}'."
+            )
+        if some:
+            settings["varying"] = [INTERCEPT if name == CONSTANT else name for name in varying]
+        if "covariance" in known:
+            joint = model.correlated and len(varying) > 1
+            settings["covariance"] = "full" if joint else "diag"
+    elif model.correlated is False and "covariance" in known:
+        settings["covariance"] = "diag"
+    return estimator.set_params(**settings)
+
+
+def _check_location(
+    estimator: Any, model: Model, design: Design, varying: list[str] | None
+) -> None:
+    """Refuse what a population of single numbers cannot be."""
+    if varying is not None and varying != [CONSTANT]:
+        raise ValueError(
+            f"{type(estimator).__name__} estimates one number for a group; ({model.varying} | "
+            f"{model.group}) has {len(varying)}."
+        )
+    if not design.constant:
+        raise ValueError(f"covariates come with a constant; {model.fixed!r} takes it out.")
+
+
+class FormulaFit:
+    """A fitted model, and the formula it came from.
+
+    Frames need the columns that the formula uses, and are read by what it remembers of the rows it
+    was fitted to: categories, contrasts, means that were taken out. Everything else is the
+    estimator's: `summary`, `tidy`, `glance`, `fixef`, `ranef`, `coef`, `confint`, `ranks`,
+    `privacy_` …
+
+    Attributes
+    ----------
+    formula : str
+    estimator_ : Estimator
+        Fitted.
+    design_ : Design
+        The columns of the terms.
+    """
+
+    estimator_: Any
+
+    def __init__(self, model: Model, design: Design, context: dict[str, Any], rows: _Rows):
+        self.formula, self._model, self.design_ = model.text, model, design
+        # of what surrounds the formula only what it uses is kept
+        self._context = {name: x for name, x in context.items() if name in model.response}
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "estimator_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.estimator_, name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.estimator_).__name__} of {self.formula!r}>"
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def _fit(self, estimator: Any, columns: NDArray) -> Self:
+        left = self._rows.dropped
+        also = f" ({left:,} rows with missing values left out)" if left else ""
+        estimator._formula = self.formula + also
+        self.estimator_ = estimator
+        arguments, options = self._arguments(self._rows, columns)
+        if self._rows.consent is not None:
+            chosen = read_labels(self._rows.consent, "consent").tolist()
+            labels = read_labels(self._rows.labels).tolist()
+            options["consent"] = dict(zip(labels, chosen, strict=True))
+        estimator.fit(*arguments, **options)
+        return self
+
+    def _arguments(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+        """Rows with their response, as the estimator takes them."""
+        if isinstance(self.estimator_, LocationEstimator):
+            return self._of_location(rows, columns)
+        labels, style = rows.labels, self._style(rows.labels)
+        if not self._model.counts:
+            response = response_of(self._model.response, rows.data, self._context)
+            return (self._table(columns, style), response), {"groups": labels}
+        won, trials = self._counts(rows.data)
+        each = np.column_stack([won, trials - won]).ravel()
+        row = np.repeat(np.repeat(np.arange(len(won)), 2), each)
+        response = np.repeat(np.tile([1.0, 0.0], len(won)), each)
+        options = {"groups": read_labels(labels)[row]}
+        return (self._table(columns[row], style), response), options
+
+    def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+        model, style, labels = self._model, self._style(rows.labels), read_labels(rows.labels)
+        ids, codes = number_labels(labels)
+        options: dict[str, Any] = {}
+        if self.design_.names:
+            options["population"] = self._covariates(columns, labels, ids)
+        if model.counts:
+            won, trials = (np.bincount(codes, weights=each) for each in self._counts(rows.data))
+            counted = Summary.from_counts(won, trials, ids)
+            return (Summarised(counted, style, [model.response]),), options
+        values = response_of(model.response, rows.data, self._context)
+        options["groups"] = rows.labels
+        return (frame({model.response: values}, Style(style.backend)),), options
+
+    def _covariates(self, columns: NDArray, labels: NDArray, ids: NDArray) -> Any:
+        """Covariates of groups, from those of their rows."""
+        names = self.design_.names
+        try:
+            found, _ = read_population(names, self._table(columns, Style()), labels, ids)
+        except ValueError as error:
+            raise ValueError(f"in {self.formula!r}: {error}") from None
+        group = self._model.group
+        return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
+
+    def _style(self, labels: Any) -> Style:
+        return read(np.zeros(len(labels)), labels).style
+
+    def _table(self, columns: NDArray, style: Style) -> Any:
+        return frame(dict(zip(self.design_.names, columns.T, strict=True)), Style(style.backend))
+
+    def _counts(self, data: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Successes and trials of each row."""
+        model = self._model
+        second = model.trials or model.failures
+        won, total = (response_of(text, data, self._context) for text in (model.response, second))
+        for name, counts in ((model.response, won), (second, total)):
+            if counts.dtype.kind not in "iuf" or np.any((counts < 0) | (counts % 1 != 0)):
+                raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
+        trials = total if model.trials else won + total
+        if np.any(won > trials):
+            row = int(np.argmax(won > trials))
+            raise ValueError(
+                f"{model.response!r} exceeds {second!r}, first in row {row}. Where the second "
+                f"counts failures, write cbind({model.response}, failures={second})."
+            )
+        return won.astype(np.int64), trials.astype(np.int64)
+
+    # Other frames -----------------------------------------------------------------------------
+
+    def _read(self, data: Any) -> tuple[Any, Any]:
+        """Return the columns of the design as the estimator knows them, and labels if there are."""
+        data = self._rows.data if data is None else data
+        group = self._model.group
+        labels = column_of(data, group) if group in column_names(data) else None
+        style = Style() if labels is None else self._style(labels)
+        return self._table(self.design_.of(data), style), labels
+
+    def predict(self, data: Any = None) -> NDArray:
+        """Predict the response of rows with what is known of their groups.
+
+        Parameters
+        ----------
+        data : data frame, optional
+            The rows of the fit if None. Groups that were not in the fit are predicted by the
+            population; so is everything if the column of groups is missing.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        if isinstance(self.estimator_, LocationEstimator):
+            mean, codes = self._locate(data)
+            return mean[codes, 0]
+        table, labels = self._read(data)
+        return self.estimator_.predict(table, groups=labels)
+
+    def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
+        """Means of the groups of rows, and which each row's is."""
+        data = self._rows.data if data is None else data
+        columns = self.design_.of(data)
+        n = len(columns)
+        if self._model.group not in column_names(data):
+            mean = self.estimator_._population(columns).mean_
+            return np.broadcast_to(mean, (n, 1)), np.arange(n)
+        labels = read_labels(column_of(data, self._model.group))
+        ids, codes = number_labels(labels)
+        population = self._covariates(columns, labels, ids) if self.design_.names else None
+        return self.estimator_.posterior(groups=ids, population=population).mean, codes
+
+    def predict_proba(self, data: Any = None) -> NDArray:
+        """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""
+        table, labels = self._read(data)
+        return self.estimator_.predict_proba(table, groups=labels)
+
+    def predict_interval(self, data: Any = None, **options: Any) -> tuple[NDArray, NDArray]:
+        """Intervals for the responses of rows: see `LinearEB.predict_interval`."""
+        table, labels = self._read(data)
+        return self.estimator_.predict_interval(table, groups=labels, **options)
+
+    def posterior(self, data: Any = None, *, groups: Any = None) -> Posterior:
+        """Posterior of groups: of the fit, or of a frame with rows of their own.
+
+        Parameters
+        ----------
+        data : data frame, optional
+            With the response.
+        groups : array-like, optional
+            Without `data`: which groups of the fit.
+        """
+        if data is None:
+            return self.estimator_.posterior(groups=groups)
+        rows = _Rows.of(self._model, data, None, "raise")
+        arguments, options = self._arguments(rows, self.design_.of(rows.data))
+        return self.estimator_.posterior(*arguments, **options)
+
+    def score(self, data: Any) -> float:
+        """Score the estimator on rows of a frame, held out or not."""
+        rows = _Rows.of(self._model, data, None, "raise")
+        arguments, options = self._arguments(rows, self.design_.of(rows.data))
+        return self.estimator_.score(*arguments, **options)
+
+    def augment(self, data: Any = None) -> Any:
+        """Return a frame with its columns and ``.fitted``, ``.resid``, ``.fixed``.
+
+        Parameters
+        ----------
+        data : data frame, optional
+            The rows of the fit if None. Without the response it gets no ``.resid``.
+        """
+        data = self._rows.data if data is None else data
+        group = self._model.group
+        alone = drop_columns(data, [group]) if group in column_names(data) else data
+        new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
+        response = self._observed(data)
+        if response is not None:
+            new[".resid"] = response - new[".fitted"]
+        return beside(data, new)
+
+    def _expect(self, data: Any) -> NDArray:
+        return self.predict_proba(data)[:, 1] if self._rates() else self.predict(data)
+
+    def _rates(self) -> bool:
+        return hasattr(self.estimator_, "predict_proba")
+
+    def _observed(self, data: Any) -> NDArray | None:
+        """Numbers that predictions are to be compared with, if the frame has them."""
+        model = self._model
+        parts = [part for part in (model.response, model.trials, model.failures) if part]
+        needed = required(parts, column_names(self._rows.data))
+        if not set(needed) <= set(column_names(data)):
+            return None
+        if model.counts:
+            won, trials = self._counts(data)
+            return won / np.maximum(trials, 1)
+        observed = response_of(model.response, data, self._context)
+        if self._rates():
+            return (observed == self.estimator_.classes_[1]).astype(float)
+        return np.asarray(observed, float)

@@ -1,0 +1,175 @@
+"""The grammar: response, terms of all groups, terms that differ between groups, and whose.
+
+    y ~ x + C(kind) + (1 + x | county)     as in lme4: x differs between counties, kind does not
+    y ~ x + (1 + x || county)              the same, intercept and slope not correlated
+    y ~ x + C(kind) | county               everything differs between counties
+    rate | county                          a mean for every county
+
+What stands between the signs is formulaic's to read; here the formula is taken apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Model", "parse"]
+
+FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A formula, taken apart.
+
+    Attributes
+    ----------
+    text : str
+    response : str
+        An expression; of counts, that of the successes.
+    trials, failures : str
+        Of counts one is an expression, else empty.
+    fixed : str
+        Terms of all groups.
+    varying : str or None
+        Terms that differ between groups; None: all, as the estimator has it.
+    group : str
+        The column of labels.
+    correlated : bool or None
+        Whether the terms that differ may be correlated; None: as the estimator has it.
+    """
+
+    text: str
+    response: str
+    fixed: str
+    group: str
+    trials: str = ""
+    failures: str = ""
+    varying: str | None = None
+    correlated: bool | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the response is a number of successes in so many trials."""
+        return bool(self.trials or self.failures)
+
+
+def parse(formula: str) -> Model:
+    """Take a formula apart.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not of one of the forms above; the message has the part that is wrong.
+
+    Examples
+    --------
+    >>> model = parse("np.log(y) ~ x * C(kind) + (1 + x || county)")
+    >>> model.response, model.fixed, model.varying, model.group, model.correlated
+    ('np.log(y)', 'x * C(kind)', '1 + x', 'county', False)
+    >>> parse("cbind(won, games) | county").trials
+    'games'
+    """
+    if not isinstance(formula, str):
+        raise TypeError(f"formula must be a string like {FORMS}; {formula!r} came.")
+    text = " ".join(formula.split())
+    left, *right = _split(text, "~")
+    if len(right) > 1:
+        raise ValueError(f"formula has more than one '~': {text!r}.")
+    if not right:
+        response, *groups = _split_bars(text)
+        if len(groups) != 1:
+            raise ValueError(f"formula must be like {FORMS}; {text!r} came.")
+        return _model(text, response, "1", _column(groups[0]))
+    fixed, *groups = _split_bars(right[0])
+    fixed, bars = _take_bars(fixed)
+    if len(groups) + len(bars) != 1:
+        many = "more than one part" if groups or bars else "no part"
+        raise ValueError(
+            f"formula has {many} that says who the groups are: {text!r}. It must be like {FORMS}."
+        )
+    fixed = fixed or "1"
+    if groups:
+        correlated = False if "||" in right[0] else None
+        return _model(text, left, fixed, _column(groups[0]), correlated=correlated)
+    varying, group = _split_bars(bars[0])
+    correlated = "||" not in bars[0]
+    return _model(text, left, fixed, _column(group), varying=varying, correlated=correlated)
+
+
+def _model(text: str, response: str, fixed: str, group: str, **rest: str | bool | None) -> Model:
+    if not response:
+        raise ValueError(f"formula has no response: {text!r}.")
+    if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
+        return Model(text, response, fixed, group, **rest)  # type: ignore[arg-type]
+    parts = _split(counts[1], ",")
+    if len(parts) != 2:
+        raise ValueError(f"{response} must have two parts, cbind(successes, trials).")
+    successes, total = parts
+    named = re.fullmatch(r"(trials|failures)\s*=\s*(.*)", total)
+    key, total = (named[1], named[2]) if named else ("trials", total)
+    return Model(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
+
+
+def _column(text: str) -> str:
+    """Name of a column, perhaps in backticks."""
+    quoted = re.fullmatch(r"`([^`]+)`", text)
+    if quoted is None and not re.fullmatch(r"[^\s+*/:()~|]+", text):
+        raise ValueError(
+            f"{text!r} must be one column of labels. Of nested or crossed groups one is fitted: "
+            "make a column of their labels, and name that."
+        )
+    return quoted[1] if quoted else text
+
+
+def _plain(text: str) -> Iterator[tuple[int, str, int]]:
+    """Characters outside quotes: where they are, and how deep in brackets before and after."""
+    depth, quote = 0, ""
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"`":
+            quote = character
+        else:
+            depth += (character in "([{") - (character in ")]}")
+            if depth < 0:
+                raise ValueError(f"a bracket is closed that was not opened: {text[: place + 1]!r}.")
+            yield place, character, depth
+    if depth or quote:
+        raise ValueError(f"{quote or 'a bracket'} is not closed in {text!r}.")
+
+
+def _split(text: str, sign: str) -> list[str]:
+    """Split at a sign outside brackets and quotes."""
+    cuts = [place for place, character, depth in _plain(text) if depth == 0 and character == sign]
+    return [
+        text[i:j].strip() for i, j in zip([0, *(c + 1 for c in cuts)], [*cuts, None], strict=True)
+    ]
+
+
+def _split_bars(text: str) -> list[str]:
+    """Split at ``|`` or ``||``."""
+    parts = _split(text, "|")
+    return [part for j, part in enumerate(parts) if part or j in (0, len(parts) - 1)]
+
+
+def _take_bars(text: str) -> tuple[str, list[str]]:
+    """Separate ``( … | … )`` from the other terms."""
+    bars, start, kept, last = [], 0, "", 0
+    before = 0
+    for place, character, depth in _plain(text):
+        if before == 0 and depth == 1:
+            start = place
+        if before == 1 and depth == 0 and character == ")":
+            inside = text[start + 1 : place]
+            if len(_split(inside, "|")) > 1:
+                ahead = text[last:start].rstrip()
+                if ahead and not ahead.endswith("+"):
+                    raise ValueError(f"({inside}) must be added with '+' in {text!r}.")
+                kept += ahead.removesuffix("+").rstrip()
+                last = place + 1
+                bars.append(inside)
+        before = depth
+    left = (kept + text[last:]).strip()
+    return left.strip("+").strip(), bars

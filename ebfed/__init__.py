@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         theory,
     )
     from ebfed.clients import Clients, Summary
-    from ebfed.compare import compare
+    from ebfed.comparison import compare
     from ebfed.estimators import (
         PPSGD,
         AdaMix,
@@ -77,7 +77,7 @@ _HOME = {
     "OptOutMean": "ebfed.estimators",
     "posterior_from": "ebfed.estimators",
     "from_formula": "ebfed.formula",
-    "compare": "ebfed.compare",
+    "compare": "ebfed.comparison",
     "price_of_privacy": "ebfed.price",
     "Clients": "ebfed.clients",
     "Summary": "ebfed.clients",

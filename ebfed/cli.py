@@ -176,6 +176,8 @@ Examples:
       rates of counties from rows of 0 and 1, written to a table
   ebfed fit scores.csv --group school --value score --prior npmle --level .9
       a population of any shape, and intervals that hold 90 %
+  ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
+      a regression for every school; all about it on one page, to open in a browser
 
 \b
 The table has a row for each group:
@@ -190,8 +192,20 @@ def fit(
         list[Path],
         typer.Argument(metavar="FILE...", help="Rows in .csv or .parquet files, of any size."),
     ],
-    group: Annotated[str, typer.Option(metavar="COLUMN", help="The column of group labels.")],
-    value: Annotated[str, typer.Option(metavar="COLUMN", help="The column of values.")],
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of group labels.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of values.")
+    ] = None,
+    formula: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="In place of --group and --value: 'y ~ x + (1 + x | group)', as in R's lme4. All "
+            "rows are read into memory.",
+        ),
+    ] = None,
     model: Annotated[
         Model, typer.Option(help="gaussian: values around a mean; bernoulli: 0 or 1 with a rate.")
     ] = Model.gaussian,
@@ -204,6 +218,10 @@ def fit(
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all groups to this .csv or .parquet.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write summary, pictures and groups to this .html."),
     ] = None,
     level: Annotated[
         float, typer.Option(metavar="SHARE", help="Probability that an interval holds.")
@@ -220,44 +238,92 @@ def fit(
     a number would be, and text otherwise. A blank label is missing, and so is a value that is
     blank or NA.
     """
-    from ebfed.files import format_of, naming, summarise
+    from ebfed.files import format_of, naming
 
     with _errors_of_the_user():
-        if out is not None:
-            with naming(out):
-                format_of(out)
-                if not out.parent.is_dir():
-                    raise ValueError("no such directory")
-        if group == value:
+        for path in (out, report):
+            if path is not None:
+                with naming(path):
+                    if not path.parent.is_dir():
+                        raise ValueError("no such directory")
+                    if path is out:
+                        format_of(path)
+                    elif path.suffix not in (".html", ".htm"):
+                        raise ValueError("a report is an .html file")
+        if not 0 < level < 1:
+            raise ValueError(f"--level must lie between 0 and 1; {level} came")
+        if formula is not None:
+            if group is not None or value is not None:
+                raise ValueError("--formula names the columns: give no --group and no --value")
+            estimator = _fit_formula(files, formula, model, prior, drop_missing)
+        elif group is None or value is None:
+            raise ValueError("give --group and --value, or --formula")
+        elif group == value:
             raise ValueError(f"--group and --value both name the column {group!r}")
-        with _progress(files) as progress:
-            table, left_out = summarise(
-                files,
-                group,
-                value,
-                drop_missing=drop_missing,
-                binary=model is Model.bernoulli,
-                progress=progress,
-            )
-        if left_out.rows:
-            parts = left_out.describe(group, value)
-            typer.echo(
-                f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True
-            )
-        from ebfed.estimators import BernoulliEB, GaussianEB
-
-        learners: dict[Model, Any] = {Model.gaussian: GaussianEB, Model.bernoulli: BernoulliEB}
-        learner = learners[model]
-        estimator = learner() if prior is None else learner(prior=prior.value)
-        with _warnings_in_a_line():
-            estimator.fit(table)
+        else:
+            estimator = _fit_groups(files, group, value, model, prior, drop_missing)
         estimates = estimator.posterior().to_frame(level=level)
         typer.echo(estimator.summary())
-        if out is None:
-            typer.echo(_first_rows(estimates))
-        else:
+        if report is not None:
+            from ebfed.report import write_report
+
+            title = f"{formula or f'{value} by {group}'}, {', '.join(file.name for file in files)}"
+            write_report(estimator, report, title=title, level=level)
+            typer.echo(f"Wrote {report}")
+        if out is not None:
             _write(estimates, out)
-            typer.echo(f"Wrote {len(estimates):,} groups to {out}")
+            typer.echo(f"Wrote {estimates[estimates.columns[0]].nunique():,} groups to {out}")
+        elif report is None:
+            typer.echo(_first_rows(estimates))
+
+
+def _fit_groups(
+    files: list[Path],
+    group: str,
+    value: str,
+    model: Model,
+    prior: Population | None,
+    drop_missing: bool,
+) -> Any:
+    """Estimate means or rates, reading files batch by batch."""
+    from ebfed.estimators import BernoulliEB, GaussianEB
+    from ebfed.files import summarise
+
+    with _progress(files) as progress:
+        table, left_out = summarise(
+            files,
+            group,
+            value,
+            drop_missing=drop_missing,
+            binary=model is Model.bernoulli,
+            progress=progress,
+        )
+    if left_out.rows:
+        parts = left_out.describe(group, value)
+        typer.echo(f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True)
+    learners: dict[Model, Any] = {Model.gaussian: GaussianEB, Model.bernoulli: BernoulliEB}
+    learner = learners[model]
+    estimator = learner() if prior is None else learner(prior=prior.value)
+    with _warnings_in_a_line():
+        return estimator.fit(table)
+
+
+def _fit_formula(
+    files: list[Path], formula: str, model: Model, prior: Population | None, drop_missing: bool
+) -> Any:
+    """Fit a formula to all rows of files."""
+    from ebfed.files import read_rows
+    from ebfed.formula import from_formula, parse
+
+    parts = parse(formula)
+    settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
+    settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
+    binomial = model is Model.bernoulli or parts.counts
+    rows = read_rows(files, parts.group)
+    with _warnings_in_a_line():
+        return from_formula(
+            formula, rows, family="binomial" if binomial else "gaussian", **settings
+        )
 
 
 @app.command(

@@ -27,7 +27,7 @@ from ebfed.tabular import read
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Incomplete", "Tally", "format_of", "naming", "summarise"]
+__all__ = ["Incomplete", "Tally", "format_of", "naming", "read_rows", "summarise"]
 
 # Of a batch: enough for what comes once a batch not to show, and few enough for any memory.
 ROWS = 1 << 19
@@ -294,6 +294,40 @@ def summarise(
         for tally, edge in zip(tallies, pairwise(edges), strict=True)
     ]
     return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
+
+
+def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
+    """Read all rows of files into memory.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        Of .csv (or .csv.gz), or of .parquet.
+    group : str
+        The column of labels, which are read as in `summarise`.
+
+    Raises
+    ------
+    ValueError, OSError
+        With the name of the file that cannot be used.
+    """
+    import pandas as pd
+
+    tables = []
+    for file in files:
+        with naming(file):
+            if not file.is_file():
+                raise ValueError("no such file")
+            if format_of(file) == "parquet":
+                tables.append(pd.read_parquet(file))
+                continue
+            table = pd.read_csv(file, dtype={group: str}, na_values={group: [""]})
+            if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+                raise ValueError("rows have more fields than the header has names")
+            if group in table and table[group].notna().all():
+                table[group] = _restore(table[group].to_numpy(), "text").to_numpy()
+            tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel, Gaussian, Hybrid, TwoBit
+from ebfed.channels import Channel, Gaussian, Guess, Hybrid, TwoBit
 from ebfed.estimators import BernoulliEB, GaussianEB
 from ebfed.tabular import frame
 
@@ -32,9 +32,9 @@ def price_of_privacy(
 ) -> Any:
     """Fit the same groups again through private channels, and see how far their estimates move.
 
-    Each group's estimate comes from its own rows and the population; only what it tells of itself
-    for the population to be fitted is private. What is lost is therefore bounded: whatever epsilon,
-    a group still has its own rows.
+    A group's estimate comes from its own rows and the population; private is only what it tells of
+    itself for the population to be fitted. Where the population is lost in the noise, estimates may
+    be worse than the groups' own means.
 
     The result is computed from all groups' data and is not private itself: make it where the data
     are, or from data like them.
@@ -42,7 +42,8 @@ def price_of_privacy(
     Parameters
     ----------
     fit : fitted GaussianEB or BernoulliEB, or a formula with one
-        Through an exact channel, without covariates.
+        Through an exact channel, without covariates. Where means have no `guess` of their
+        population, from which channels take their range, it is one within a standard deviation.
     epsilons : sequence of float
     channels : mapping of name to callable, optional
         From epsilon to a channel. If None: `TwoBit`, `Hybrid`, and `Gaussian` with delta 1e-6.
@@ -124,11 +125,19 @@ def _again(estimator: Any, channel: Channel, seed: list[int]) -> NDArray:
     settings: dict[str, Any] = {"channel": channel, "random_state": np.random.default_rng(seed)}
     if isinstance(estimator, GaussianEB):  # what varies within groups does not pass a channel
         settings["variances"] = estimator.noise_variance_
+        settings["guess"] = _guess(estimator) if estimator.guess is None else estimator.guess
     with warnings.catch_warnings():
         # a population that is hardly identified is a part of the price
         warnings.simplefilter("ignore", UserWarning)
         again = clone(estimator).set_params(**settings).fit(estimator.summaries_)
     return again.posterior().mean
+
+
+def _guess(estimator: GaussianEB) -> Guess:
+    """Guess the population within a spread of where it is."""
+    mean, spread = estimator.prior_.mean_, np.sqrt(estimator.prior_.variance_)
+    spread = np.where(spread > 0, spread, np.sqrt(estimator.noise_variance_))
+    return Guess(mean=(mean - spread, mean + spread), spread=spread)
 
 
 def _distance(estimates: NDArray, best: NDArray) -> float:

@@ -386,3 +386,39 @@ def test_warm_leaves_nothing_to_compile(rows, file):
     for group in ("number", "fips"):
         invoke("fit", file, "--group", group, "--value", "score")
     assert ready == {name: list(getattr(kernels, name).signatures) for name in kernels.__all__}
+
+
+def test_fit_a_formula(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"school": [f"0{i}" for i in range(10)] * 8, "hours": rng.normal(size=80)})
+    rows["score"] = 3 + rows["hours"] + rng.normal(size=10).tolist() * 8 + rng.normal(size=80)
+    rows.to_csv(tmp_path / "scores.csv", index=False)
+    formula = "score ~ hours + (1 | school)"
+    out, report = tmp_path / "out.csv", tmp_path / "fit.html"
+    options = ["--formula", formula, "--out", str(out), "--report", str(report)]
+    result = invoke("fit", tmp_path / "scores.csv", *options)
+    assert result.exit_code == 0, result.output
+    assert f"Formula:        {formula}" in result.stdout
+    assert f"Wrote 10 groups to {out}" in result.stdout
+    expected = eb.from_formula(formula, rows).posterior().to_frame()
+    found = pd.read_csv(out, dtype={"school": str})
+    assert found["school"].tolist() == expected["school"].tolist()
+    np.testing.assert_allclose(found["estimate"], expected["estimate"])
+    assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--formula", "y ~ x"], "no part that says who the groups are"),
+        (["--formula", "value ~ zz + (1 | group)"], "term 'zz'"),
+        (["--formula", "value | group", "--group", "group"], "give no --group"),
+        (["--group", "group"], "give --group and --value, or --formula"),
+        (["--formula", "value | group", "--report", "fit.txt"], "a report is an .html file"),
+        (["--formula", "value | group", "--level", "2"], "between 0 and 1"),
+    ],
+)
+def test_formulas_and_reports_that_cannot_be(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"group": [1, 1, 2, 2], "value": [1.0, 2, 3, 5]}).to_csv("rows.csv", index=False)
+    assert message in refusal("fit", "rows.csv", *options)

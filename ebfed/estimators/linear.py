@@ -19,7 +19,6 @@ from ebfed.estimators.linear_posterior import CoefficientPosterior
 from ebfed.estimators.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.estimators.population import named_columns, read_population
 from ebfed.estimators.regression import (
-    INTERCEPT,
     Parameter,
     RegressionEstimator,
     fixed_parameters,
@@ -309,11 +308,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         columns = self._population_columns
         return bool(columns) and is_frame(X) and set(columns) <= set(column_names(X))
 
-    def _shape(self) -> dict[str, Any]:
-        """Return what a state says of the columns."""
-        names = "\n".join(getattr(self, "feature_names_in_", ()))
-        return {"n_features": self.n_features_in_, "columns": names}
-
     # Clients ----------------------------------------------------------------------------------
 
     def _block(self, clients: Clients | Factors) -> Factors:
@@ -378,29 +372,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError(f"a message must have a factor of shape {shape}.")
         if not np.array_equal(message["n"], facts["n"]):
             raise ValueError("a message must have the rows that were stated.")
-
-    def _varying(self, state: dict) -> NDArray[np.int64]:
-        """Positions of the coefficients that differ between groups."""
-        names = self._names(state)
-        first = int(self.fit_intercept)
-        places: dict[Any, int] = {j: first + j for j in range(state["n_features"])}
-        places |= {name: j for j, name in enumerate(names)}
-        if self.varying is None:
-            return np.arange(len(names))
-        if isinstance(self.varying, str) or not np.iterable(self.varying):
-            raise TypeError(f"varying must be a sequence of columns; {self.varying!r} came.")
-        if self.fit_intercept and INTERCEPT in names[1:]:
-            raise ValueError(
-                f"a column of X is called {INTERCEPT!r}, as is the one that fit_intercept adds; "
-                "rename it."
-            )
-        if any(isinstance(name, bool | np.bool_) for name in self.varying):
-            raise TypeError(f"varying must name columns, not mark them; {self.varying!r} came.")
-        unknown = [name for name in self.varying if name not in places]
-        if unknown:
-            known = ", ".join(map(repr, names))
-            raise ValueError(f"varying has {unknown[0]!r}, which is none of {known}.")
-        return np.unique([places[name] for name in self.varying]).astype(np.int64)
 
     def update(self, state: dict, messages: dict) -> dict:
         """Fit the mixed model."""
@@ -485,11 +456,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
                 "noise explains."
             )
         return remarks
-
-    def _names(self, state: dict) -> list[str]:
-        d = state["n_features"]
-        names = state["columns"].split("\n") if state["columns"] else [f"x{j}" for j in range(d)]
-        return [INTERCEPT] * bool(self.fit_intercept) + names
 
     def _learn(self, sent: dict) -> None:
         self._n_parameters, self.notes_ = sent["n_parameters"], sent["notes"]
@@ -659,10 +625,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             group, terms, self.covariance_, varying, correlated=self.covariance == "full"
         )
         return [*rows, residual_parameter(self.noise_variance_)]
-
-    def _coordinates(self) -> tuple[list[str], NDArray]:
-        varies = np.isin(np.arange(len(self.mean_)), self._varying(self._shape()))
-        return self.terms_, varies
 
     def _expected_of_groups(self) -> NDArray:
         if not self.population_names_:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -73,6 +74,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     ----------
     covariance : {"diag", "spherical", "full"}
         Of the coefficients: a variance for each, one for all, or any.
+    varying : sequence of str or int, optional
+        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
+        covariance ``"diag"``; the others have one coefficient for all. All, if None.
     method : {"ep", "polya-gamma", "laplace", "gd"}
         How clients' posteriors are found.
 
@@ -151,6 +155,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         self,
         covariance: Covariance = "diag",
         *,
+        varying: Sequence[str | int] | None = None,
         method: Method = "ep",
         fit_intercept: bool = True,
         max_iter: int = 200,
@@ -161,6 +166,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         random_state: Any = None,
     ):
         self.covariance = covariance
+        self.varying = varying
         self.method = method
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
@@ -223,12 +229,20 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             )
         state = super().start(facts, key)
         notes = _open_questions(state["n"])
+        names = self._names(state)
+        varies = np.isin(np.arange(len(names)), self._varying(state))
+        if not varies.all() and (self.covariance != "diag" or self.method == "gd"):
+            raise ValueError(
+                f"varying={list(self.varying or ())!r} leaves coefficients out that do not vary, "
+                "which needs covariance='diag' and a method other than 'gd'."
+            )
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=5)
         return state | {
             "phase": "size",
             "classes": classes,
             "spread": not notes,
+            "varies": varies,
             "notes": notes,
             "seed": int(np.random.default_rng([*key, 2]).integers(2**31)),
             "log_likelihood": -np.inf,
@@ -297,7 +311,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         notes = list(state["notes"])
         if not identified.all():
             notes += [COLLINEAR.format(len(unit), ways.shape[1])]
-        frame, flat = np.eye(len(unit)), empty if state["spread"] else np.ones(len(unit), bool)
+        frame = np.eye(len(unit))
+        flat = empty | ~state["varies"] if state["spread"] else np.ones(len(unit), bool)
         if self.covariance == "full" and self.method != "gd":
             # any covariance may be learned in any coordinates: in those in which columns are
             # centred, of unit size, and say different things
@@ -345,7 +360,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             shorter = {"caution": 10 * state["caution"], "reach": state["reach"] / 2}
             return state | _told(best.toward(here, 0.25)) | shorter
         moments = messages["mean"], messages["covariance"], self.covariance
-        options = {name: state[name] for name in ("ways", "spread", "caution", "reach")}
+        options = {name: state[name] for name in ("ways", "spread", "varies", "caution", "reach")}
         step = here.step(*moments, **options)
         # without an evidence to climb, steps that come to nothing get shorter
         vain = not climbs and step.gain > state["gain"]
@@ -404,7 +419,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         population, frame = self._population(state), state["frame"]
         mean, root = population.seen_from(frame)
         notes = list(state["notes"])
-        low, high = population.at_bounds
+        varies = (
+            state["varies"] if self.covariance == "diag" else np.ones(len(population.mean), bool)
+        )
+        low, high = population.at_bounds(varies)
         if self.method == "gd":
             notes += [JOINT]
             warnings.warn(JOINT, IdentificationWarning, stacklevel=6)
@@ -543,7 +561,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         """Number of fitted parameters: means, variances, covariances."""
         check_is_fitted(self, "mean_")
         p = len(self.mean_)
-        return p + {"spherical": 1, "diag": p, "full": p * (p + 1) // 2}[self.covariance]
+        q = len(self._varying(self._shape()))
+        return p + {"spherical": 1, "diag": q, "full": p * (p + 1) // 2}[self.covariance]
 
     def _fitted_by(self) -> str:
         return {
@@ -560,7 +579,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             self._style_.group,
             terms,
             self.covariance_,
-            np.arange(len(terms)),
+            self._varying(self._shape()),
             correlated=self.covariance == "full",
         )
 

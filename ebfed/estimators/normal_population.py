@@ -69,10 +69,9 @@ class NormalPopulation:
         """Mean and a root of ``theta = frame eta``; of what is at its lower bound, zero."""
         return frame @ self.mean, frame @ (self.unit[:, None] * root_of(self._scaled()))
 
-    @property
-    def at_bounds(self) -> tuple[bool, bool]:
-        """Whether some variance is at the lower bound, and whether one is at the upper."""
-        scaled = self.root / self.unit[:, None]
+    def at_bounds(self, varies: NDArray) -> tuple[bool, bool]:
+        """Whether a variance of what varies is at the lower bound, and one at the upper."""
+        scaled = (self.root / self.unit[:, None])[varies]
         values = np.linalg.eigvalsh(scaled @ scaled.T)
         return bool(np.any(values <= 2 * LOW)), bool(np.any(values >= HIGH / 2))
 
@@ -84,6 +83,7 @@ class NormalPopulation:
         *,
         ways: NDArray,
         spread: bool = True,
+        varies: NDArray | None = None,
         caution: float = CAUTION,
         reach: float = 1.0,
     ) -> Step:
@@ -100,6 +100,8 @@ class NormalPopulation:
             Directions of the mean: ``root W``. One unit of each is a large step.
         spread : bool
             Whether root is to be learned.
+        varies : bool ndarray of shape (p,), optional
+            Of a diagonal covariance, which variances are to be learned; all if None.
         caution : float
             The information of normal rows weighs as much as so many clients for each parameter.
         reach : float
@@ -107,13 +109,16 @@ class NormalPopulation:
         """
         (n, p), q = means.shape, ways.shape[1]
         scores, information = _mean_block(means, covariances, np.linalg.solve(self.root, ways))
+        # what rows tell of the mean less what they leave open (Louis, 1982): exact for any rows
+        told = _inverse(information)
         if spread:
             spread_scores, spread_information = _spread_block(means, covariances, kind)
             scores = np.hstack([scores, spread_scores])
             information = block_diag(information, spread_information)
             if kind == "diag":  # variances that lie at their lower bound, and are to fall, stay
                 low = np.diag(self.root) ** 2 <= 1.01 * LOW * self.unit**2
-                held = q + np.flatnonzero(low & (spread_scores.sum(axis=0) < 0))
+                stay = low & (spread_scores.sum(axis=0) < 0)
+                held = q + np.flatnonzero(stay if varies is None else stay | ~varies)
                 scores[:, held] = information[held] = information[:, held] = 0.0
         slope, k = scores.sum(axis=0), scores.shape[1]
         few = 1 / (1 + n / (caution * k))
@@ -138,7 +143,7 @@ class NormalPopulation:
             if along > rise:
                 best, rise = new, along
         gain = float(slope[:q] @ move[:q]) + rise
-        return Step(best, 0.5 * abs(gain), ways @ inverse[:q, :q] @ ways.T)
+        return Step(best, 0.5 * abs(gain), ways @ told @ ways.T)
 
     def _bounded(self, root: NDArray, kind: Covariance) -> NDArray:
         """Keep the variances within their bounds."""

@@ -68,6 +68,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     TOLD: ClassVar[str] = "figures of each client's rows, as they are"
 
     fit_intercept: bool
+    # Columns whose coefficients differ between groups; all if None.
+    varying: Sequence[str | int] | None = None
 
     mean_: NDArray
     notes_: list[str]
@@ -185,6 +187,41 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _write_ledger(self, sent: dict) -> list[dict]:
         rows = self.releases(sent, self._memory, self.clients_)
         return [row | {"times": sent["round"]} for row in rows]
+
+    # Columns ----------------------------------------------------------------------------------
+
+    def _shape(self) -> dict[str, Any]:
+        """Return what a state says of the columns."""
+        names = "\n".join(getattr(self, "feature_names_in_", ()))
+        return {"n_features": self.n_features_in_, "columns": names}
+
+    def _names(self, state: dict) -> list[str]:
+        d = state["n_features"]
+        names = state["columns"].split("\n") if state["columns"] else [f"x{j}" for j in range(d)]
+        return [INTERCEPT] * bool(self.fit_intercept) + names
+
+    def _varying(self, state: dict) -> NDArray[np.int64]:
+        """Positions of the coefficients that differ between groups."""
+        names = self._names(state)
+        first = int(self.fit_intercept)
+        places: dict[Any, int] = {j: first + j for j in range(state["n_features"])}
+        places |= {name: j for j, name in enumerate(names)}
+        if self.varying is None:
+            return np.arange(len(names))
+        if isinstance(self.varying, str) or not np.iterable(self.varying):
+            raise TypeError(f"varying must be a sequence of columns; {self.varying!r} came.")
+        if self.fit_intercept and INTERCEPT in names[1:]:
+            raise ValueError(
+                f"a column of X is called {INTERCEPT!r}, as is the one that fit_intercept adds; "
+                "rename it."
+            )
+        if any(isinstance(name, bool | np.bool_) for name in self.varying):
+            raise TypeError(f"varying must name columns, not mark them; {self.varying!r} came.")
+        unknown = [name for name in self.varying if name not in places]
+        if unknown:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"varying has {unknown[0]!r}, which is none of {known}.")
+        return np.unique([places[name] for name in self.varying]).astype(np.int64)
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -334,7 +371,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         return self._style_
 
     def _coordinates(self) -> tuple[list[str], NDArray]:
-        return self.terms_, np.ones(len(self.terms_), bool)
+        names = self.terms_
+        if self.varying is None:
+            return names, np.ones(len(names), bool)
+        return names, np.isin(np.arange(len(names)), self._varying(self._shape()))
 
     def _expected_of_groups(self) -> NDArray:
         return np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_)))

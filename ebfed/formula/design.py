@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import ModuleType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +16,29 @@ from numpy.typing import NDArray
 from ebfed.pushdown import column_names
 from ebfed.tabular import matrix_of, values_of
 
-__all__ = ["CONSTANT", "Design", "required", "response_of"]
+__all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of"]
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
+
+
+class Context(dict[str, Any]):
+    """What formulas use besides columns; modules are pickled by their names."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str], data: Any, context: Mapping[str, Any] | None) -> Self:
+        """Keep of a context what these terms use."""
+        there, context = set(column_names(data)), context or {}
+        used = {name for text in texts for name in _names(text)} - there
+        return cls({name: context[name] for name in sorted(used) if name in context})
+
+    def __reduce__(self) -> tuple:
+        modules = {name: x.__name__ for name, x in self.items() if isinstance(x, ModuleType)}
+        return _remake, ({name: x for name, x in self.items() if name not in modules}, modules)
+
+
+def _remake(others: Mapping[str, Any], modules: Mapping[str, str]) -> Context:
+    return Context(others, **{name: importlib.import_module(x) for name, x in modules.items()})
 
 
 @dataclass
@@ -36,7 +58,7 @@ class Design:
     names: list[str] = field(default_factory=list)
     constant: bool = True
     _spec: Any = None
-    _context: dict[str, Any] = field(default_factory=dict)
+    _context: Context = field(default_factory=Context)
 
     @classmethod
     def learn(
@@ -53,9 +75,7 @@ class Design:
 
         with _syntax(text):
             formula = Formula(text)
-        context = context or {}
-        kept = {name: context[name] for name in _outside(formula, data) if name in context}
-        design = cls(text, _context=kept)
+        design = cls(text, _context=Context.of([text], data, context))
         matrix = design._build(formula, data)
         design._spec = matrix.model_spec
         names = list(design._spec.column_names)
@@ -132,21 +152,20 @@ class Design:
         return [CONSTANT] * some.constant + some.names
 
 
-def _outside(formula: Any, data: Any) -> list[str]:
-    """Names that a formula uses and the frame does not have."""
-    there = set(column_names(data))
-    used = {str(name).split(".")[0] for term in formula for name in _variables(term)}
-    return sorted(used - there)
-
-
-def _variables(term: Any) -> set[str]:
+def _names(text: str) -> set[str]:
+    """Names in the expressions of terms, those of functions included."""
     import ast
 
+    from formulaic import Formula
+
     found: set[str] = set()
-    for factor in term.factors:
+    with _syntax(text):
+        factors = [factor for term in Formula(text) for factor in term.factors]
+    for factor in factors:
+        plain = re.sub(r"`[^`]*`", "0", str(factor.expr))
         try:
-            tree = ast.parse(str(factor.expr), mode="eval")
-        except SyntaxError:
+            tree = ast.parse(plain, mode="eval")
+        except SyntaxError:  # which formulaic will tell
             continue
         found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return found
@@ -163,15 +182,19 @@ def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
     return [name for name in there if name in used]
 
 
+def evaluated(text: str) -> str:
+    """Write a term whose signs are those of arithmetic: a response is no sum of terms."""
+    return f"0 + {{{text}}}"
+
+
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
     """Values of the response: a column, as it is, or an expression."""
     if (name := text.strip("`")) in column_names(data):
         return values_of(data, name)
-    design, values = Design.learn(f"0 + {text}", data, context)
+    design, values = Design.learn(evaluated(text), data, context)
     if values.shape[1] != 1:
         raise ValueError(
-            f"response {text!r} must be one column; it comes to {', '.join(design.names)}. Of a "
-            "condition, make a column of it first."
+            f"response {text!r} must be one column; it comes to {', '.join(design.names)}."
         )
     return values[:, 0]
 
@@ -196,7 +219,5 @@ class _syntax:
 
 def _reason(error: Exception | Warning) -> str:
     """First line of a message, without colours."""
-    import re
-
     plain = re.sub(r"\x1b?[⧛⧚]?\[[0-9;]*m[⧚⧛]?|[⧛⧚]", "", str(error))
     return " ".join(plain.split())

@@ -17,7 +17,7 @@ from ebfed.estimators.base import Estimator
 from ebfed.estimators.location import LocationEstimator
 from ebfed.estimators.population import read_population
 from ebfed.estimators.regression import INTERCEPT
-from ebfed.formula.design import CONSTANT, Design, required, response_of
+from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import Model, parse
 from ebfed.priors import Posterior
 from ebfed.pushdown import Summarised, column_names
@@ -121,7 +121,8 @@ def from_formula(
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
     estimator = clone(estimator).set_params(**settings)
-    fit = FormulaFit(model, design, dict(context), rows)
+    kept = Context.of([*map(evaluated, model.observed)], rows.data, context)
+    fit = FormulaFit(model, design, kept, rows)
     varying = None
     if model.varying is not None:
         varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
@@ -164,8 +165,8 @@ class _Rows:
             if name not in column_names(data):
                 shown = ", ".join(map(repr, column_names(data)))
                 raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-        texts = [model.fixed, model.varying or "1", model.response, model.trials, model.failures]
-        used = required([text for text in texts if text], column_names(data))
+        texts = [model.fixed, model.varying or "1", *map(evaluated, model.observed)]
+        used = required(texts, column_names(data))
         whole = complete(data, list(dict.fromkeys([*used, *keys.values()])), missing == "raise")
         kept = take(data, whole)
         chosen = None if consent is None else column_of(kept, consent)
@@ -223,8 +224,8 @@ def _check_location(
     """Refuse what a population of single numbers cannot be."""
     if varying is not None and varying != [CONSTANT]:
         raise ValueError(
-            f"{type(estimator).__name__} estimates one number for a group; ({model.varying} | "
-            f"{model.group}) has {len(varying)}."
+            f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
+            f"({model.varying} | {model.group}) came."
         )
     if not design.constant:
         raise ValueError(f"covariates come with a constant; {model.fixed!r} takes it out.")
@@ -249,11 +250,9 @@ class FormulaFit:
 
     estimator_: Any
 
-    def __init__(self, model: Model, design: Design, context: dict[str, Any], rows: _Rows):
+    def __init__(self, model: Model, design: Design, context: Context, rows: _Rows):
         self.formula, self._model, self.design_ = model.text, model, design
-        # of what surrounds the formula only what it uses is kept
-        self._context = {name: x for name, x in context.items() if name in model.response}
-        self._rows = rows
+        self._context, self._rows = context, rows
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "estimator_" not in self.__dict__:
@@ -287,10 +286,11 @@ class FormulaFit:
             response = response_of(self._model.response, rows.data, self._context)
             return (self._table(columns, style), response), {"groups": labels}
         won, trials = self._counts(rows.data)
-        each = np.column_stack([won, trials - won]).ravel()
-        row = np.repeat(np.repeat(np.arange(len(won)), 2), each)
-        response = np.repeat(np.tile([1.0, 0.0], len(won)), each)
-        options = {"groups": read_labels(labels)[row]}
+        times = np.column_stack([won, trials - won]).ravel()
+        row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
+        response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
+        each = frame({style.group: read_labels(labels)[row]}, style)
+        options = {"groups": column_of(each, style.group)}
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
@@ -440,8 +440,7 @@ class FormulaFit:
     def _observed(self, data: Any) -> NDArray | None:
         """Numbers that predictions are to be compared with, if the frame has them."""
         model = self._model
-        parts = [part for part in (model.response, model.trials, model.failures) if part]
-        needed = required(parts, column_names(self._rows.data))
+        needed = required([*map(evaluated, model.observed)], column_names(self._rows.data))
         if not set(needed) <= set(column_names(data)):
             return None
         if model.counts:

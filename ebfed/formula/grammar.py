@@ -54,6 +54,11 @@ class Model:
         """Whether the response is a number of successes in so many trials."""
         return bool(self.trials or self.failures)
 
+    @property
+    def observed(self) -> list[str]:
+        """Expressions of the response."""
+        return [text for text in (self.response, self.trials, self.failures) if text]
+
 
 def parse(formula: str) -> Model:
     """Take a formula apart.
@@ -83,6 +88,8 @@ def parse(formula: str) -> Model:
             raise ValueError(f"formula must be like {FORMS}; {text!r} came.")
         return _model(text, response, "1", _column(groups[0]))
     fixed, *groups = _split_bars(right[0])
+    if groups and not fixed:
+        raise ValueError(f"nothing stands between '~' and '|' in {text!r}; write 1 for a constant.")
     fixed, bars = _take_bars(fixed)
     if len(groups) + len(bars) != 1:
         many = "more than one part" if groups or bars else "no part"
@@ -93,7 +100,10 @@ def parse(formula: str) -> Model:
     if groups:
         correlated = False if "||" in right[0] else None
         return _model(text, left, fixed, _column(groups[0]), correlated=correlated)
-    varying, group = _split_bars(bars[0])
+    varying, *groups = _split_bars(bars[0])
+    if not varying or len(groups) != 1:
+        raise ValueError(f"({bars[0]}) must be like (1 + x | county).")
+    group = groups[0]
     correlated = "||" not in bars[0]
     return _model(text, left, fixed, _column(group), varying=varying, correlated=correlated)
 
@@ -104,7 +114,7 @@ def _model(text: str, response: str, fixed: str, group: str, **rest: str | bool 
     if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
         return Model(text, response, fixed, group, **rest)  # type: ignore[arg-type]
     parts = _split(counts[1], ",")
-    if len(parts) != 2:
+    if len(parts) != 2 or not all(parts):
         raise ValueError(f"{response} must have two parts, cbind(successes, trials).")
     successes, total = parts
     named = re.fullmatch(r"(trials|failures)\s*=\s*(.*)", total)
@@ -151,11 +161,12 @@ def _split(text: str, sign: str) -> list[str]:
 def _split_bars(text: str) -> list[str]:
     """Split at ``|`` or ``||``."""
     parts = _split(text, "|")
-    return [part for j, part in enumerate(parts) if part or j in (0, len(parts) - 1)]
+    twice = [j for j in range(1, len(parts) - 1) if not parts[j]]
+    return [part for j, part in enumerate(parts) if j not in twice[:1]]
 
 
 def _take_bars(text: str) -> tuple[str, list[str]]:
-    """Separate ``( … | … )`` from the other terms."""
+    """Separate ``( … | … )`` from the other terms; brackets of a function are its own."""
     bars, start, kept, last = [], 0, "", 0
     before = 0
     for place, character, depth in _plain(text):
@@ -163,7 +174,8 @@ def _take_bars(text: str) -> tuple[str, list[str]]:
             start = place
         if before == 1 and depth == 0 and character == ")":
             inside = text[start + 1 : place]
-            if len(_split(inside, "|")) > 1:
+            called = re.search(r"\w$", text[:start])
+            if not called and len(_split(inside, "|")) > 1:
                 ahead = text[last:start].rstrip()
                 if ahead and not ahead.endswith("+"):
                     raise ValueError(f"({inside}) must be added with '+' in {text!r}.")

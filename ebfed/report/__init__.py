@@ -1,12 +1,24 @@
 """Results for reading: tidy frames, the printed summary, pictures."""
 
+from ebfed.report.page import write_report
 from ebfed.report.plots import (
     new_axes,
+    plot_arrows,
     plot_by_fold,
+    plot_calibration,
+    plot_caterpillar,
+    plot_coefficients,
+    plot_convergence,
+    plot_counties,
     plot_curves,
     plot_formulas,
+    plot_marginal,
     plot_population,
+    plot_privacy,
+    plot_ranks,
+    plot_responsibilities,
     plot_shrinkage,
+    plot_states,
 )
 from ebfed.report.summary import learner_table, regression_table, summary_table
 from ebfed.report.tidy import (
@@ -24,14 +36,26 @@ __all__ = [
     "glance_regression",
     "learner_table",
     "new_axes",
+    "plot_arrows",
     "plot_by_fold",
+    "plot_calibration",
+    "plot_caterpillar",
+    "plot_coefficients",
+    "plot_convergence",
+    "plot_counties",
     "plot_curves",
     "plot_formulas",
+    "plot_marginal",
     "plot_population",
+    "plot_privacy",
+    "plot_ranks",
+    "plot_responsibilities",
     "plot_shrinkage",
+    "plot_states",
     "regression_table",
     "summary_table",
     "tidy",
     "tidy_learner",
     "tidy_regression",
+    "write_report",
 ]

@@ -1,6 +1,5 @@
 """Pictures hold what they claim to show."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,18 +12,6 @@ from ebfed.report import (
     plot_population,
     plot_shrinkage,
 )
-
-matplotlib.use("Agg")
-
-
-@pytest.fixture
-def ax(tmp_path):
-    """Axes that are drawn and written after the test, when every warning is an error."""
-    (axes,) = new_axes()
-    yield axes
-    path = tmp_path / "figure.png"
-    axes.figure.savefig(path)
-    assert path.stat().st_size > 1000
 
 
 @pytest.fixture(scope="module")

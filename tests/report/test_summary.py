@@ -25,7 +25,7 @@ X = TRUTH[GROUPS] + RNG.normal(size=300)
 def test_shapes_of_populations(prior, terms):
     est = eb.GaussianEB(prior=prior).fit(X, groups=GROUPS)
     tidy = est.tidy().set_index("term")["estimate"]
-    assert tidy.index.tolist() == ["mean", "sd", "sd", *terms]
+    assert tidy.index.tolist() == ["mean", "sd__mean", "sd__Observation", *terms]
     if "scale" in terms:
         assert tidy["scale"] == est.prior_.scale_
     if "pi0" in terms:

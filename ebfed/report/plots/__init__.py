@@ -1,0 +1,64 @@
+"""Pictures of fits and studies: one file for each kind.
+
+Functions draw on `ax` and return it; without one they open a figure of pyplot, which a notebook
+shows. `new_axes` gives axes outside pyplot, for files: they need no display and no closing. What is
+drawn can be told apart without colours.
+"""
+
+from ebfed.report.plots.arrows import plot_arrows, plot_coefficients
+from ebfed.report.plots.axes import (
+    BLACK,
+    BLUE,
+    COLOURS,
+    GREEN,
+    GREY,
+    LINES,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    new_axes,
+)
+from ebfed.report.plots.caterpillar import plot_caterpillar
+from ebfed.report.plots.checks import plot_calibration, plot_marginal
+from ebfed.report.plots.convergence import plot_convergence
+from ebfed.report.plots.counties import plot_counties
+from ebfed.report.plots.population import plot_population
+from ebfed.report.plots.privacy import plot_privacy
+from ebfed.report.plots.ranks import plot_ranks
+from ebfed.report.plots.responsibilities import plot_responsibilities
+from ebfed.report.plots.shrinkage import plot_shrinkage
+from ebfed.report.plots.states import plot_states
+from ebfed.report.plots.studies import plot_by_fold, plot_curves, plot_formulas
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "COLOURS",
+    "GREEN",
+    "GREY",
+    "LINES",
+    "MARKERS",
+    "ORANGE",
+    "PURPLE",
+    "SKY",
+    "VERMILLION",
+    "new_axes",
+    "plot_arrows",
+    "plot_by_fold",
+    "plot_calibration",
+    "plot_caterpillar",
+    "plot_coefficients",
+    "plot_convergence",
+    "plot_counties",
+    "plot_curves",
+    "plot_formulas",
+    "plot_marginal",
+    "plot_population",
+    "plot_privacy",
+    "plot_ranks",
+    "plot_responsibilities",
+    "plot_shrinkage",
+    "plot_states",
+]

@@ -1,0 +1,69 @@
+"""Axes to draw on, and how groups and methods are told apart.
+
+Colours are those of Okabe and Ito (2008), which the colour-blind tell apart, and never carry a
+meaning alone: lines, markers and hatches differ too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "COLOURS",
+    "GREEN",
+    "GREY",
+    "HATCHES",
+    "LINES",
+    "MARKERS",
+    "ORANGE",
+    "PURPLE",
+    "SKY",
+    "VERMILLION",
+    "new_axes",
+    "open_axes",
+]
+
+BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
+PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#7f7f7f"
+COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo")
+
+
+def new_axes(
+    n_columns: int = 1, size: tuple[float, float] = (6.4, 4.4), *, n_rows: int = 1
+) -> list[Axes]:
+    """Open a figure outside pyplot and return its axes, side by side and row by row.
+
+    Parameters
+    ----------
+    n_columns, n_rows : int
+    size : tuple of float
+        Width and height of the figure in inches.
+
+    Examples
+    --------
+    >>> left, right = new_axes(2)
+    >>> left.figure is right.figure
+    True
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.06))
+    return list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
+
+
+def open_axes(ax: Axes | None) -> Axes:
+    """Return the axes that were given, or those of a new figure of pyplot."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]

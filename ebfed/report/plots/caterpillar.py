@@ -1,0 +1,154 @@
+"""Every group's estimate with its interval, sorted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from ebfed.priors import Posterior
+from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_intervals", "plot_caterpillar"]
+
+MOST_NAMED = 30  # groups whose names can be read one above the other
+
+
+def plot_caterpillar(
+    fit: Any,
+    *,
+    level: float = 0.95,
+    column: int | str | None = None,
+    labels: ArrayLike | None = None,
+    top: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the posterior means of all groups with their intervals, the largest at the top.
+
+    Up to 30 groups are named; of more, the intervals become a band of thin lines.
+
+    Parameters
+    ----------
+    fit : fitted estimator or Posterior
+    level : float in (0, 1)
+        Of the intervals.
+    column : int or str, optional
+        Which column of `X` or which coefficient, if there are several: its place or its name.
+    labels : array-like of shape (n_groups,), optional
+        Names of the groups in the order of the posterior, if not their own.
+    top : int, optional
+        Draw so many groups only, those with the largest means.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        If the posterior has several columns and none of them is named, `labels` are not one for
+        each group, or `top` is not positive.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> posterior = eb.posterior_from([28, 8, -3, 7], [5, 4, 5, 4])
+    >>> ax = plot_caterpillar(
+    ...     posterior, labels=["A", "B", "C", "D"], ax=eb.report.new_axes()[0]
+    ... )
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['C', 'D', 'B', 'A']
+    """
+    posterior = fit if isinstance(fit, Posterior) else fit.posterior()
+    names = posterior._terms or tuple(f"x{j}" for j in range(posterior.mean.shape[1]))
+    place = place_of(column, names)
+    mean = posterior.mean[:, place]
+    lower, upper = (bound[:, place] for bound in posterior.interval(level))
+    if not (np.isfinite(mean) & np.isfinite(lower) & np.isfinite(upper)).all():
+        raise ValueError("a posterior mean or a bound of its interval is not finite.")
+    named = _names(labels, posterior)
+    order = np.argsort(mean, kind="stable")
+    if top is not None:
+        if top < 1:
+            raise ValueError(f"top must be a number of groups, at least 1; {top!r} came.")
+        order = order[-top:]
+
+    ax = open_axes(ax)
+    centre = _centre(fit, posterior, place)
+    if centre is not None:
+        ax.axvline(centre, color=VERMILLION, lw=1.2, ls="--", zorder=2.5, label="population mean")
+        ax.legend(edgecolor="none", fontsize="small", loc="lower right")
+    draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order])
+    what = "" if len(names) == 1 else f" of {names[place]}"
+    ax.set_xlabel(f"posterior mean{what} and {100 * level:g}% interval")
+    if len(order) < len(mean):
+        ax.set_title(f"the {len(order):,} largest of {len(mean):,} groups", fontsize="medium")
+    return ax
+
+
+def place_of(column: int | str | None, names: tuple[str, ...] | list[str]) -> int:
+    """Find a column by its place or name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or several and none is named.
+    """
+    names = list(names)
+    if column is None and len(names) == 1:
+        return 0
+    if isinstance(column, str) and column in names:
+        return names.index(column)
+    whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
+    if whole and -len(names) <= column < len(names):  # type: ignore[operator]
+        return int(column) % len(names)  # type: ignore[arg-type]
+    shown = ", ".join(map(repr, names))
+    raise ValueError(f"column must be one of {shown}, or its place; {column!r} came.")
+
+
+def draw_intervals(
+    ax: Axes, at: NDArray, lower: NDArray, upper: NDArray, names: list[str], colours: Any = None
+) -> None:
+    """Draw intervals one above the other, in the order given from the bottom."""
+    rows = np.arange(len(at))
+    room = 240 / len(at)  # points of a page between neighbours
+    width = float(np.clip(0.4 * room, 0.4, 1.8)) if room > 1 else room
+    alpha = 0.45 if colours is None and room < 1 else 1.0
+    colours = BLUE if colours is None else colours
+    ax.hlines(rows, lower, upper, lw=width, colors=colours, alpha=alpha, zorder=2)
+    size = float(np.clip(0.8 * room, 1.0, 5.0))
+    # white around them tells points from lines
+    ax.plot(at, rows, "o", ms=size + 1.2, color="white", mew=0, zorder=3, label="_around")
+    ax.plot(at, rows, "o", ms=size, color=BLACK, mew=0, zorder=3.1)
+    ax.set_ylim(-0.02 * len(at) - 0.5, 1.02 * len(at) - 0.5)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    if len(at) <= MOST_NAMED:
+        size = float(np.clip(0.85 * room, 6.5, 10))
+        ax.set_yticks(rows, names, fontsize=size)
+        ax.tick_params(left=False)
+    else:
+        ax.set_yticks([])
+        ax.set_ylabel(f"{len(at):,} groups, sorted")
+
+
+def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
+    n = len(posterior)
+    if labels is None:
+        return [str(label) for label in posterior.ids]
+    given = [str(label) for label in np.asarray(labels).ravel()]
+    if len(given) != n:
+        raise ValueError(f"labels must name {n} groups; {len(given)} came.")
+    return given
+
+
+def _centre(fit: Any, posterior: Posterior, place: int) -> float | None:
+    """Mean of the population, where it is known; of one with covariates, at their average."""
+    population = posterior.prior if fit is posterior else getattr(fit, "prior_", fit)
+    mean = getattr(population, "mean_", None) if isinstance(population, BaseEstimator) else None
+    return None if mean is None else float(np.ravel(mean)[place])

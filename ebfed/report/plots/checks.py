@@ -1,0 +1,309 @@
+"""Whether a fitted population goes with what was seen of the groups."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Binomial, Gaussian
+from ebfed.priors import Discrete, Normal, Prior
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, VERMILLION, open_axes
+from ebfed.report.plots.groups import Groups, read_groups
+from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_calibration", "plot_marginal"]
+
+MOST_SIZES = 100  # different numbers of rows; of more, so many quantiles stand for all
+MOST_ROWS = 2000  # more rows than that blur a rate by less than a bar is wide
+MOST_BARS = 40
+MOST_POINTS = 500
+
+BAND, MEDIAN = "95% of simulations (pointwise)", "median of simulations"
+
+
+def plot_marginal(
+    estimator: Any, *, column: int | str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw local estimates as a histogram, with what the fit says of them and of the population.
+
+    The curve over the histogram is the marginal density of local estimates under the fit, averaged
+    over the groups' numbers of rows (and covariates): where the model is right, it follows the
+    histogram. The population, which the errors of local estimates widen to that, is the other.
+
+    Parameters
+    ----------
+    estimator : fitted GaussianEB, BernoulliEB or MixtureEB
+    column : int or str, optional
+        Which column of `X`, if several were fitted: its place or its name.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        Where the population has atoms, their probabilities have an axis on the right.
+
+    Raises
+    ------
+    ValueError
+        If the estimator is no fit of means or rates, or has no such column.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> y, groups, p = eb.datasets.make_bernoulli_groups(500, 8, random_state=0)
+    >>> ax = plot_marginal(eb.BernoulliEB().fit(y, groups=groups), ax=eb.report.new_axes()[0])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['local estimates', 'fitted, of local estimates', 'population']
+    """
+    told = read_groups(estimator, column)
+    ax = open_axes(ax)
+    rates = isinstance(estimator._likelihood(told.summary), Binomial)
+    edges = _rate_edges(told) if rates else _mean_edges(told.local)
+    look: dict[str, Any] = {"color": "#d9d9d9"}
+    seen = np.histogram(told.local, edges, density=True)[0]
+    ax.stairs(seen, edges, fill=True, label="local estimates", **look)
+    if len(told.local) <= 50 and not rates:
+        ax.plot(told.local, np.zeros(len(told.local)), "|", color=BLACK, ms=12, clip_on=False)
+    if rates:
+        expected = _expected_shares(estimator, told, edges) / np.diff(edges)
+        middle = (edges[1:] + edges[:-1]) / 2
+        style: dict[str, Any] = {"marker": "D", "ms": 4, "lw": 1.2}
+    else:
+        pad = 0.1 * (edges[-1] - edges[0])
+        middle = np.linspace(edges[0] - pad, edges[-1] + pad, 400)
+        expected = _marginal_density(estimator, told, middle)
+        style = {"lw": 1.8}
+    ax.plot(middle, expected, color=BLUE, label="fitted, of local estimates", **style)
+    highest = 1.15 * max(seen.max(), expected.max())
+    ax.set_ylim(0, highest)
+    handles = ax.get_legend_handles_labels()[0]
+    ends = (edges[0], edges[-1]) if rates else (middle[0], middle[-1])
+    handles += _draw_population(ax, estimator.prior_, told, ends)
+    ax.set(xlabel="estimate", ylabel="density", xlim=ends)
+    ax.legend(handles=handles, frameon=False, fontsize="small")
+    return ax
+
+
+def _mean_edges(values: NDArray) -> NDArray:
+    return np.histogram_bin_edges(values, int(np.clip(np.sqrt(len(values)), 5, 60)))
+
+
+def _few_rates(told: Groups) -> bool:
+    """Whether all groups have the same few rows, so that few rates are possible."""
+    return bool(told.n.min() == told.n.max() <= MOST_BARS)
+
+
+def _rate_edges(told: Groups) -> NDArray:
+    """A bar for each rate that is possible, if these are few."""
+    if _few_rates(told):
+        return (np.arange(told.n[0] + 2) - 0.5) / told.n[0]
+    edges = np.linspace(0, 1, 21)
+    edges[1:-1] -= 1e-9  # on no rate, which rounding could put on either side
+    return edges
+
+
+def _draw_population(ax: Axes, prior: Prior, told: Groups, ends: tuple[float, float]) -> list[Any]:
+    look: dict[str, Any] = {"color": VERMILLION, "label": "population", "ls": "--"}
+    points, handles = atoms_of(prior, told.column), []
+    if points is None:
+        at = grid_of(prior, told.column, *np.clip(ends, *prior.support))
+        density = _population_density(prior, told, at)
+        top = ax.get_ylim()[1]
+        ax.set_ylim(0, max(top, min(ceiling(density), 2 * top)))
+        handles += ax.plot(at, density, lw=1.8, **look)
+        spike = spike_of(prior)
+        points = None if spike is None else (np.array(spike[:1]), np.array(spike[1:]))
+        look["label"] = "point of the population"
+    elif told.covariates.size:
+        n = len(told.n)
+        points = prior.at(told.covariates).mean_[:, told.column], np.full(n, 1 / n)
+    if points is not None:
+        right = ax.twinx()
+        right.vlines(points[0], 0, points[1], color=VERMILLION, lw=1.4, ls="--")
+        right.plot(*points, "s", ms=5, color=VERMILLION)
+        right.set(ylabel="probability of an atom", ylim=(0, 1.15 * points[1].max()))
+        handles += right.plot([], [], marker="s", ms=5, **look)
+    return handles
+
+
+def _population_density(prior: Prior, told: Groups, at: NDArray) -> NDArray:
+    """Density of the population, averaged over the groups' covariates if there are any."""
+    if not told.covariates.size:
+        return density_of(prior, told.column, at)
+    from scipy import stats
+
+    there, j = prior.at(told.covariates), told.column
+    if isinstance(prior, Normal):
+        law = stats.norm(there.mean_[:, j], np.sqrt(prior.variance_[j]))
+    else:
+        law = stats.beta(there.alpha_[:, j], there.beta_[:, j])
+    return law.pdf(at[:, None]).mean(axis=1)
+
+
+def _conditions(prior: Prior, told: Groups) -> tuple[NDArray, NDArray, NDArray]:
+    """Numbers of rows, covariates and shares of the kinds of groups there are."""
+    if told.covariates.size:
+        return told.n, told.covariates, np.full(len(told.n), 1 / len(told.n))
+    n, counts = np.unique(told.n, return_counts=True)
+    if len(n) > MOST_SIZES:
+        middles = (np.arange(MOST_SIZES) + 0.5) / MOST_SIZES
+        n, counts = np.unique(np.quantile(told.n, middles, method="nearest"), return_counts=True)
+    return n, np.empty((len(n), 0)), counts / counts.sum()
+
+
+def _marginal_density(estimator: Any, told: Groups, at: NDArray) -> NDArray:
+    """Density of local means at these places, averaged over the groups."""
+    prior = estimator.prior_
+    n, covariates, shares = _conditions(prior, told)
+    d = told.summary.mean.shape[1]
+    # nothing is said of the other columns
+    values, variances = np.zeros((len(at) * len(n), d)), np.full((len(at) * len(n), d), np.inf)
+    values[:, told.column] = np.repeat(at, len(n))
+    noise = estimator.noise_variance_[told.column]
+    variances[:, told.column] = np.tile(noise / n, len(at))
+    if covariates.size:
+        prior = prior.at(np.tile(covariates, (len(at), 1)))
+    log = prior.log_marginal(Gaussian(values, variances))
+    return np.exp(log).reshape(len(at), len(n)) @ shares
+
+
+def _expected_shares(estimator: Any, told: Groups, edges: NDArray) -> NDArray:
+    """Share of local rates that the fit expects between the edges, averaged over the groups."""
+    prior = estimator.prior_
+    n, covariates, shares = _conditions(prior, told)
+    n = np.minimum(n, MOST_ROWS)
+    trials = np.repeat(n, n + 1)
+    z = np.concatenate([np.arange(each + 1) for each in n])
+    if covariates.size:
+        prior = prior.at(np.repeat(covariates, n + 1, axis=0))
+    if told.summary.mean.shape[1] > 1:
+        prior = _one_column(prior, told.column)
+    masses = np.exp(prior.log_marginal(Binomial(z[:, None], trials)))
+    return np.histogram(z / trials, edges, weights=masses * np.repeat(shares, n + 1))[0]
+
+
+def _one_column(prior: Prior, column: int) -> Prior:
+    """Population of one of several rates."""
+    if isinstance(prior, Discrete):
+        return Discrete.known(prior.atoms_[:, [column]], prior.weights_)
+    one = copy(prior)
+    for name in ("mean_", "concentration_"):
+        setattr(one, name, getattr(prior, name)[..., [column]])
+    return one
+
+
+def plot_calibration(
+    estimator: Any,
+    *,
+    column: int | str | None = None,
+    n_populations: int = 200,
+    random_state: Any = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw sorted local estimates against those of populations simulated from the fit.
+
+    Each simulated group has a parameter from the fitted population and as many rows as the real
+    one. Where the model is right, points follow the diagonal; the band has 95 % of the simulated
+    estimates of each rank. It is pointwise: a few points in a hundred lie outside by chance, side
+    by side. Of rates that can have few values only, since all groups have the same few rows, the
+    share of groups at each value is drawn instead.
+
+    Parameters
+    ----------
+    estimator : fitted GaussianEB, BernoulliEB or MixtureEB
+    column : int or str, optional
+        Which column of `X`, if several were fitted: its place or its name.
+    n_populations : int
+    random_state : int, Generator or None
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        If the estimator is no fit of means or rates, has no such column, or `n_populations` is less
+        than 20, of which a band is made.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, groups, theta = eb.datasets.make_gaussian_groups(50, 4, random_state=0)
+    >>> ax = plot_calibration(eb.GaussianEB().fit(X, groups=groups), ax=eb.report.new_axes()[0])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['95% of simulations (pointwise)', 'median of simulations', 'groups']
+    """
+    if n_populations < 20:
+        raise ValueError(f"n_populations must be at least 20; {n_populations!r} came.")
+    told = read_groups(estimator, column)
+    rng = np.random.default_rng(random_state)
+    ax = open_axes(ax)
+    if isinstance(estimator._likelihood(told.summary), Binomial) and _few_rates(told):
+        _draw_shares(ax, estimator, told, rng, n_populations)
+        return ax
+    ranks = np.linspace(0, len(told.n) - 1, min(len(told.n), MOST_POINTS)).round().astype(int)
+    simulated = np.stack(
+        [np.sort(_simulate(estimator, told, rng))[ranks] for _ in range(n_populations)]
+    )
+    low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
+    seen = np.sort(told.local)[ranks]
+    ax.fill_between(middle, low, high, color=GREY, alpha=0.3, lw=0, label=BAND)
+    ends = [middle.min(), middle.max()]
+    ax.plot(ends, ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
+    size = float(np.clip(300 / len(ranks), 2.5, 6))
+    ax.plot(middle, seen, "o", color=BLUE, ms=size, mew=0, label="groups")
+    ax.set(xlabel="sorted local estimates, simulated", ylabel="sorted local estimates")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    return ax
+
+
+def _draw_shares(
+    ax: Axes, estimator: Any, told: Groups, rng: np.random.Generator, n_populations: int
+) -> None:
+    """Draw the share of groups at each of a few rates, with a band for each."""
+    n = int(told.n[0])
+    rates, edges = np.arange(n + 1) / n, _rate_edges(told)
+    simulated = np.stack(
+        [
+            np.histogram(_simulate(estimator, told, rng), edges)[0] / len(told.n)
+            for _ in range(n_populations)
+        ]
+    )
+    low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
+    seen = np.histogram(told.local, edges)[0] / len(told.n)
+    ax.bar(rates, high - low, 0.6 / n, bottom=low, color=GREY, alpha=0.4, label=BAND)
+    ax.hlines(middle, rates - 0.3 / n, rates + 0.3 / n, color=BLACK, lw=1, ls="--", label=MEDIAN)
+    ax.plot(rates, seen, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
+    ax.set(xlabel="local estimate", ylabel="share of groups", ylim=(0, None))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize="small")
+
+
+def _simulate(estimator: Any, told: Groups, rng: np.random.Generator) -> NDArray:
+    """Local estimates of groups with as many rows, whose parameters come from the population."""
+    theta = _draw(estimator.prior_, told, rng)
+    if isinstance(estimator._likelihood(told.summary), Binomial):
+        return rng.binomial(told.n, theta) / told.n
+    return rng.normal(theta, np.sqrt(estimator.noise_variance_[told.column] / told.n))
+
+
+def _draw(prior: Prior, told: Groups, rng: np.random.Generator) -> NDArray:
+    if not told.covariates.size:
+        return prior.sample(len(told.n), rng)[:, told.column]
+    there = prior.at(told.covariates)
+    if isinstance(prior, Normal):
+        away = prior.sample(len(told.n), rng) - prior.mean_
+        return (there.mean_ + away)[:, told.column]
+    # the other one that takes covariates is the beta; without spread it is a point
+    spread = np.isfinite(there.alpha_)
+    alpha, beta = (np.where(spread, x, 1.0) for x in (there.alpha_, there.beta_))
+    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, told.column]

@@ -1,0 +1,99 @@
+"""What the rounds of a fit reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ebfed.pushdown import column_names
+from ebfed.report.plots.axes import BLUE, open_axes
+from ebfed.tabular import numeric_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_convergence"]
+
+# What a fit climbs up or down to, and what becomes small when it has arrived.
+HEIGHTS = ("log_likelihood", "message_log_likelihood")
+DEPTHS = ("criterion", "objective")
+MOVES = ("change", "moved")
+# Shares of a value that are rounding, and too little to look at.
+ROUNDING, FLAT = 1e-12, 1e-9
+
+
+def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw what each round or step of a fit reached.
+
+    A likelihood or criterion is drawn by how far it is from its best on a logarithmic axis, and so
+    is how far parameters moved; everything else as it is.
+
+    Parameters
+    ----------
+    estimator : fitted estimator with a `history_`
+    column : str, optional
+        Of the history; None: the likelihood or criterion, else the loss, else the first there is.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        If the estimator has no history, or that has no such column or nothing to draw in it.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, groups, theta = eb.datasets.make_gaussian_groups(200, 5, random_state=0)
+    >>> est = eb.MixtureEB(2, random_state=0).fit(X, groups=groups)
+    >>> ax = plot_convergence(est, ax=eb.report.new_axes()[0])
+    >>> ax.get_xlabel(), ax.get_yscale()
+    ('step', 'log')
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    if not hasattr(estimator, "history_"):
+        raise ValueError(
+            f"{type(estimator).__name__} is fitted in one step and has no history. Regressions "
+            "(LinearEB, LogisticEB, AdaMix, ...), MixtureEB and the learners in rounds have one."
+        )
+    history = estimator.history_
+    first, *names = column_names(history)
+    if column is None:
+        known = [*HEIGHTS, *DEPTHS, "loss", *MOVES]
+        column = next((name for name in known if name in names), names[0] if names else None)
+    if column not in names:
+        raise ValueError(f"column must be one of {', '.join(map(repr, names))}; {column!r} came.")
+    at, values = numeric_columns(history, [first, column], "the history").T
+    told = np.isfinite(values)
+    if not told.any():
+        raise ValueError(f"the history has no finite number in {column!r}.")
+    ax = open_axes(ax)
+    at, values = at[told], values[told]
+    if column in HEIGHTS + DEPTHS:
+        place = np.argmax(values) if column in HEIGHTS else np.argmin(values)
+        best, label = values[place], f"{column} from its best"
+        title = f"best {column}: {best:,.6g} in {first} {at[place]:g}"
+        away = np.abs(values - best)
+        # what rounding leaves is no distance
+        away[away <= ROUNDING * abs(best)] = 0.0
+        ax.set_title(title.replace("_", " "), fontsize="medium")
+    else:
+        away, label = np.abs(values), column
+    if column in HEIGHTS + DEPTHS + MOVES and np.sum(away > 0) > 1:
+        at, values = at[away > 0], away[away > 0]
+        ax.set_yscale("log")
+    else:
+        label = column
+        if np.ptp(values) <= FLAT * np.abs(values).max():  # nothing happened
+            ax.set_ylim(values[0] - 1, values[0] + 1)
+    many = len(at) > 60
+    ax.plot(at, values, color=BLUE, lw=1.4, marker="" if many else "o", ms=4)
+    ax.set(xlabel=first, ylabel=label.replace("_", " "))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax

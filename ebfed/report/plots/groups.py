@@ -1,0 +1,77 @@
+"""What pictures need of the groups of a fit of means or rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.clients import Summary
+from ebfed.report.plots.caterpillar import place_of
+
+__all__ = ["Groups", "check_rows", "read_groups"]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups that have rows.
+
+    Attributes
+    ----------
+    column : int
+    labels : ndarray of shape (n,)
+    n : int64 ndarray of shape (n,)
+        Number of rows.
+    local, estimate : ndarray of shape (n,)
+        Local and personalised estimates of that column.
+    summary : Summary
+        Of these groups, all columns.
+    covariates : ndarray of shape (n, k)
+    """
+
+    column: int
+    labels: NDArray
+    n: NDArray[np.int64]
+    local: NDArray
+    estimate: NDArray
+    summary: Summary
+    covariates: NDArray
+
+
+def read_groups(estimator: Any, column: int | str | None) -> Groups:
+    """Read the groups of a fit of means or rates.
+
+    Raises
+    ------
+    ValueError
+        If it is another fit, has no such column, or is a server's, to which groups told nothing.
+    """
+    summary = getattr(estimator, "summaries_", None)
+    if summary is None or not hasattr(estimator, "prior_"):
+        raise ValueError(
+            f"{type(estimator).__name__} is no fit of means or rates of groups; GaussianEB, "
+            "BernoulliEB and MixtureEB are."
+        )
+    check_rows(estimator)
+    names = getattr(estimator, "feature_names_in_", None)
+    numbered = [f"x{j}" for j in range(estimator.n_features_in_)]
+    place = place_of(column, numbered if names is None else list(names))
+    told = summary.n > 0
+    kept = summary.take(told)
+    estimate = estimator.posterior().mean[told, place]
+    covariates = estimator._memory["population"][told]
+    return Groups(place, kept.ids, kept.n, kept.mean[:, place], estimate, kept, covariates)
+
+
+def check_rows(estimator: Any) -> None:
+    """Refuse the fit of a server.
+
+    Raises
+    ------
+    ValueError
+        If the clients kept their rows.
+    """
+    if getattr(estimator, "_elsewhere", False):
+        raise ValueError("the clients kept their rows and their estimates; draw this at a client.")

@@ -1,0 +1,82 @@
+"""What privacy costs in accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ebfed.pushdown import column_names
+from ebfed.report.plots.axes import open_axes
+from ebfed.report.plots.studies import plot_curves
+from ebfed.tabular import numeric_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_privacy"]
+
+NUMBERS = ["epsilon", "error", "std_error", "local_error"]
+
+
+def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw how far privacy moves the estimates of groups, against epsilon.
+
+    Bands are one standard error to either side. Above the level line, groups had better keep to
+    their own data.
+
+    Parameters
+    ----------
+    prices : data frame of any library
+        A row for each channel and epsilon: ``channel``; ``epsilon``; ``error``, the root mean
+        squared change of the estimates against those without privacy; its ``std_error``; and
+        ``local_error``, the same of estimates from each group's own rows, one number throughout.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a column is missing or no number, a number is missing, an epsilon is not positive, or
+        ``local_error`` varies.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import ebfed as eb
+    >>> prices = pd.DataFrame(
+    ...     {
+    ...         "channel": "Laplace",
+    ...         "epsilon": [0.5, 1.0, 2.0],
+    ...         "error": [0.4, 0.2, 0.1],
+    ...         "std_error": 0.01,
+    ...         "local_error": 0.3,
+    ...     }
+    ... )
+    >>> ax = plot_privacy(prices, ax=eb.report.new_axes()[0])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()], ax.texts[0].get_text()
+    (['Laplace'], 'own data only')
+    """
+    import pandas as pd
+
+    names = column_names(prices)
+    if "channel" not in names:
+        raise ValueError(f"prices must have the column 'channel'; it has {', '.join(names)}.")
+    numbers = numeric_columns(prices, NUMBERS, "prices")
+    if not np.isfinite(numbers).all() or np.any(numbers[:, 0] <= 0):
+        raise ValueError("prices must be finite numbers, and epsilon positive.")
+    local = numbers[:, 3]
+    if not np.allclose(local, local[0]):
+        raise ValueError("local_error must be the same in all rows: it depends on no channel.")
+    curves = pd.DataFrame(numbers[:, :3], columns=NUMBERS[:3])
+    curves.insert(0, "channel", [str(name) for name in np.asarray(prices["channel"])])
+    curves = curves.sort_values("epsilon", kind="stable")
+    level = pd.DataFrame({"channel": ["own data only"], "error": [local[0]], "std_error": [0.0]})
+    both = pd.concat([curves, level], ignore_index=True).rename(columns={"channel": "method"})
+    ax = plot_curves(both, x="epsilon", y="error", spread="std_error", ax=open_axes(ax))
+    ax.set_ylim(bottom=0)
+    ax.set(xlabel="epsilon", ylabel="rms change of the estimates")
+    return ax

@@ -1,0 +1,79 @@
+"""Ranks of groups, with how sure they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ebfed.pushdown import column_names
+from ebfed.report.plots.axes import GREY, open_axes
+from ebfed.report.plots.caterpillar import draw_intervals
+from ebfed.tabular import numeric_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_ranks"]
+
+
+def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the ranks of groups with their intervals, the first at the top.
+
+    The darker a group, the more probable it is that it is among the top ones, where the frame
+    says so. Up to 30 groups are named.
+
+    Parameters
+    ----------
+    ranks : data frame of any library
+        What `Posterior.ranks` returns, a row for each group: its label in the first column (if
+        there is none, groups are numbered); ``rank``; ``lower`` and ``upper``, the ends of an
+        interval; and perhaps ``prob_top``.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a column is missing or no number, or a number is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import ebfed as eb
+    >>> ranks = pd.DataFrame(
+    ...     {"school": ["A", "B"], "rank": [1.6, 1.4], "lower": [1, 1], "upper": [2, 2]}
+    ... )
+    >>> ax = plot_ranks(ranks, ax=eb.report.new_axes()[0])
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['A', 'B']
+    """
+    names = column_names(ranks)
+    wanted = ["rank", "lower", "upper", *(["prob_top"] if "prob_top" in names else [])]
+    numbers = numeric_columns(ranks, wanted, "ranks")
+    if not np.isfinite(numbers).all():
+        raise ValueError("ranks has numbers that are missing or infinite.")
+    order = np.argsort(-numbers[:, 0], kind="stable")
+    rank, lower, upper, *prob_top = numbers[order].T
+    labelled = names[0] not in ("estimate", "rank")
+    labels = [str(label) for label in (np.asarray(ranks[names[0]])[order] if labelled else order)]
+
+    ax = open_axes(ax)
+    colours = None
+    if prob_top:
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        scale = ScalarMappable(Normalize(0, 1), "cividis_r")
+        colours = scale.to_rgba(prob_top[0])
+        bar = ax.figure.colorbar(scale, ax=ax, shrink=0.6, aspect=18, pad=0.02)
+        bar.set_label("probability to be among the top")
+    draw_intervals(ax, rank, lower, upper, labels, colours)
+    ax.set_xlim(0.5 - 0.01 * len(rank), len(rank) * 1.01 + 0.5)
+    ax.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("rank and its interval")
+    return ax

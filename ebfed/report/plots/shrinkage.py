@@ -1,0 +1,137 @@
+"""Local estimates against personalised ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.priors import Prior
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
+from ebfed.report.plots.groups import check_rows
+from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_shrinkage"]
+
+
+def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw every group's local estimate against its personalised one, and the population.
+
+    A point on the diagonal was left alone; the line that hangs it there is the pull of the
+    population, which is drawn on the right along the axis of the estimates. Groups (nearly) at one
+    place share a point whose area grows with their number, written beside it where places are few.
+    Where groups differ in their number of rows, colour tells it: it is the small ones that are
+    pulled most.
+
+    Parameters
+    ----------
+    estimator : fitted GaussianEB or BernoulliEB
+    column : int
+        Which column of `X`, if several were fitted.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, groups, theta = eb.datasets.make_gaussian_groups(50, 3, random_state=0)
+    >>> ax = plot_shrinkage(eb.GaussianEB().fit(X, groups=groups), ax=eb.report.new_axes()[0])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('local estimate', 'personalised estimate')
+    """
+    from matplotlib.collections import LineCollection
+
+    check_rows(estimator)
+    ax = open_axes(ax)
+    summary, prior = estimator.summaries_, estimator.prior_
+    told = summary.n > 0
+    local = summary.mean[told, column]
+    estimate = estimator.predict().reshape(len(told), -1)[told, column]
+    x, y, n, count = _merge(local, estimate, summary.n[told])
+
+    mean = prior.mean_[column]
+    low, high = min(local.min(), mean), max(local.max(), mean)
+    pad = 0.08 * (high - low) or 1.0
+    ends = (low - pad, high + pad)
+    ax.set(xlabel="local estimate", ylabel="personalised estimate", xlim=ends, ylim=ends)
+    ax.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1, label="left alone")
+    ax.axhline(mean, color=VERMILLION, lw=1.2, zorder=1, label="population mean")
+    pulls = np.stack([np.column_stack([x, x]), np.column_stack([x, y])], axis=1)
+    ax.add_collection(LineCollection(list(pulls), colors=GREY, lw=0.8, alpha=0.6, zorder=1))
+
+    largest = np.clip(4000 / len(x), 16, 400)
+    area = np.maximum(largest * count / count.max(), 16)
+    style: dict[str, Any] = {"s": area, "edgecolors": "white", "linewidths": 0.4, "zorder": 2}
+    # points lie between mean and diagonal, which leaves the corner farther from the mean free
+    below = mean - low >= high - mean
+    ax.legend(loc="lower right" if below else "upper left", frameon=False, fontsize="small")
+    if n.min() == n.max():
+        ax.scatter(x, y, color=BLUE, **style)
+    else:
+        points = ax.scatter(x, y, c=n, norm="log", cmap="cividis_r", **style)
+        bar = ax.inset_axes((0.6, 0.25, 0.34, 0.025) if below else (0.06, 0.72, 0.34, 0.025))
+        ax.figure.colorbar(points, cax=bar, orientation="horizontal")
+        ticks = [n.min(), np.sqrt(n.min() * n.max()), n.max()]
+        bar.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], fontsize="small")
+        bar.minorticks_off()
+        bar.set_title("rows of the group", fontsize="small", pad=3)
+    if len(x) <= 12 and count.max() > 1:
+        _write_counts(x, y, count, np.sqrt(area) / 2, ax)
+    _draw_margin(prior, column, ax)
+    return ax
+
+
+def _merge(local: NDArray, estimate: NDArray, n: NDArray) -> tuple[NDArray, ...]:
+    """Bring groups at (nearly) one place together: place, mean number of rows, count."""
+    step = (local.max() - local.min()) / 150 or 1.0
+    across, up = (np.rint((v - v.min()) / step).astype(np.int64) for v in (local, estimate))
+    cells = across * (up.max() + 1) + up
+    _, codes, count = np.unique(cells, return_inverse=True, return_counts=True)
+    return *(np.bincount(codes, values) / count for values in (local, estimate, n)), count
+
+
+def _write_counts(x: NDArray, y: NDArray, count: NDArray, radius: NDArray, ax: Axes) -> None:
+    """Write the number of groups by each point, on the side away from the diagonal."""
+    for at, height, number, r in zip(x, y, count, radius, strict=True):
+        away = 1 if height >= at else -1
+        ax.annotate(
+            f"{number:,}",
+            (at, height),
+            (-4 * away, away * (r + 2)),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if away > 0 else "top",
+            fontsize="small",
+            color=GREY,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
+        )
+
+
+def _draw_margin(prior: Prior, column: int, ax: Axes) -> None:
+    """Draw the population along the axis of the estimates."""
+    side = ax.inset_axes((1.02, 0, 0.16, 1), sharey=ax)
+    atoms = atoms_of(prior, column)
+    if atoms is None:
+        low, high = np.clip(ax.get_ylim(), *prior.support)
+        at = grid_of(prior, column, low, high)
+        density = density_of(prior, column, at)
+        side.fill_betweenx(at, density, color=VERMILLION, alpha=0.3, lw=0)
+        side.plot(density, at, color=VERMILLION, lw=1)
+        side.set_xlim(0, ceiling(density))
+        if (spike := spike_of(prior)) is not None:
+            side.axhline(spike[0], color=VERMILLION, lw=1.5)
+    else:
+        side.hlines(atoms[0], 0, atoms[1], color=VERMILLION, lw=1.5)
+        side.plot(atoms[1], atoms[0], "o", color=VERMILLION, ms=3.5)
+        side.set_xlim(0, 1.15 * atoms[1].max())
+    side.set_title("population", fontsize="small")
+    side.set_xticks([])
+    side.tick_params(left=False, labelleft=False)
+    side.spines[["top", "right", "bottom"]].set_visible(False)

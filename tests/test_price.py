@@ -1,0 +1,56 @@
+"""What privacy costs."""
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+from ebfed.channels import Exact, TwoBit
+
+Y, GROUPS, _ = eb.datasets.make_bernoulli_groups(1500, 6, random_state=0)
+RATES = eb.BernoulliEB().fit(Y, groups=GROUPS)
+
+
+def test_rows_and_order():
+    price = eb.price_of_privacy(RATES, [1, 8], n_runs=2)
+    assert price.columns.tolist() == ["channel", "epsilon", "error", "std_error", "local_error"]
+    assert price["channel"].tolist() == ["TwoBit"] * 2 + ["Hybrid"] * 2 + ["Gaussian"] * 2
+    assert price["epsilon"].tolist() == [1.0, 8.0] * 3
+    assert (price["error"] < price["local_error"]).all()
+    local = RATES.summaries_.mean - RATES.posterior().mean
+    np.testing.assert_allclose(price["local_error"], np.sqrt(np.mean(local**2)), rtol=1e-12)
+
+
+def test_error_is_that_of_fits_made_by_hand():
+    price = eb.price_of_privacy(RATES, [2], channels={"two": TwoBit}, n_runs=2, random_state=5)
+    squares = []
+    for run in range(2):
+        est = eb.BernoulliEB(channel=TwoBit(2.0), random_state=np.random.default_rng([5, run]))
+        away = est.fit(Y, groups=GROUPS).predict() - RATES.predict()
+        squares.append(np.mean(away**2))
+    assert price["error"].item() == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
+
+
+def test_nothing_is_paid_where_nothing_is_hidden():
+    price = eb.price_of_privacy(RATES, [1], channels={"as it is": lambda epsilon: Exact()})
+    assert price["error"].item() < 1e-12
+    assert price["std_error"].item() < 1e-12
+
+
+def test_means_keep_their_noise():
+    X, groups, _ = eb.datasets.make_gaussian_groups(800, 5, random_state=0)
+    est = eb.GaussianEB().fit(X, groups=groups)
+    price = eb.price_of_privacy(est, [4], n_runs=2).set_index("channel")
+    assert (price["error"] < price["local_error"])[["TwoBit", "Hybrid"]].all()
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="GaussianEB or BernoulliEB; LocalOnly came"):
+        eb.price_of_privacy(eb.LocalOnly())
+    private = eb.BernoulliEB(channel=TwoBit(1.0), random_state=0).fit(Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="without privacy"):
+        eb.price_of_privacy(private)
+    with pytest.raises(ValueError, match="n_runs must be a whole number from 1; 0 came"):
+        eb.price_of_privacy(RATES, n_runs=0)
+    with_covariates = eb.BernoulliEB().fit(Y, groups=GROUPS, population=np.arange(1500.0) % 7)
+    with pytest.raises(ValueError, match="without covariates"):
+        eb.price_of_privacy(with_covariates)

@@ -11,7 +11,7 @@ from ebfed.estimators.dp_fed_avg import DPFedAvg
 from ebfed.estimators.fed_avg import FedAvg
 from ebfed.estimators.fed_mutual import FedMutual
 from ebfed.estimators.feo2 import FeO2
-from ebfed.estimators.gaussian import GaussianEB, posterior_from
+from ebfed.estimators.gaussian import GaussianEB
 from ebfed.estimators.joint_dp import JointDPSGD
 from ebfed.estimators.learner import Learner
 from ebfed.estimators.linear import LinearEB
@@ -23,6 +23,7 @@ from ebfed.estimators.mixture_linear import MixtureLinearEB
 from ebfed.estimators.opt_out import OptOutMean
 from ebfed.estimators.per_fed_avg import PerFedAvg
 from ebfed.estimators.pfedme import PFedMe
+from ebfed.estimators.posterior_from import posterior_from
 from ebfed.estimators.ppsgd import PPSGD
 from ebfed.estimators.quped import QuPeD
 

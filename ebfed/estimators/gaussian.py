@@ -14,7 +14,6 @@ from ebfed.channels.base import Message
 from ebfed.clients import LARGEST, SMALLEST, Summary
 from ebfed.engines import Engine
 from ebfed.estimators.location import LocationEstimator
-from ebfed.estimators.population import read_population
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors import (
     Discrete,
@@ -26,12 +25,8 @@ from ebfed.priors import (
     Prior,
     ScaleMixture,
 )
-from ebfed.priors.regression import check_covariates
-from ebfed.priors.variance_components import informative
-from ebfed.pushdown import column_names
-from ebfed.tabular import is_frame, read
 
-__all__ = ["GaussianEB", "posterior_from"]
+__all__ = ["GaussianEB"]
 
 
 class GaussianEB(LocationEstimator):
@@ -303,104 +298,3 @@ class GaussianEB(LocationEstimator):
         spherical = isinstance(prior, Normal) and prior.covariance == "spherical"
         shared = spherical and prior.variance is None and self._all_exact()
         return prior.n_parameters_ + (1 if shared else len(prior.noise_variance_))
-
-
-def posterior_from(
-    estimates: ArrayLike,
-    std_errors: ArrayLike,
-    prior: str | Prior = "normal",
-    population: Any = None,
-) -> Posterior:
-    """Shrink any table of estimates with standard errors.
-
-    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``; the population of theta is fitted
-    to those with a positive, finite standard error (to the exact ones, if all of these are zero).
-
-    Parameters
-    ----------
-    estimates : array-like or series of shape (n,)
-        May be NaN where the standard error is.
-    std_errors : array-like or series of shape (n,)
-        0: the estimate is returned as it is; infinite or NaN: the population is returned.
-    prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
-        The population. For effects of which most are small or none: with a point at 0, or the
-        scale mixture, which adapts to the shape of any that peaks at 0. For anything else the
-        npmle. A fitted `Prior` is fitted anew.
-    population : data frame or array-like of shape (n, k) or (n,), optional
-        Covariates, row by row those of the estimates, on which the mean of a normal population
-        depends, besides an intercept (Fay and Herriot, 1979).
-
-    Returns
-    -------
-    Posterior
-        With `prior`, the fitted population, as an attribute.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, a standard error is negative, or an estimate is infinite or NaN though
-        its standard error is not; if covariates are missing, constant or collinear.
-
-    Examples
-    --------
-    >>> posterior = posterior_from([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])
-    >>> posterior.mean.ravel().round(2)
-    array([7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69])
-    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame()[["local", "estimate"]]
-       local  estimate
-    0    0.0      0.25
-    1    4.0      3.75
-    2    9.0      9.00
-
-    Which effects are something, and of which sign?
-
-    >>> effects = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]
-    >>> posterior = posterior_from(effects, [1.0] * 8, prior="point_normal")
-    >>> posterior.mean.ravel().round(2)
-    array([ 0.04, -0.08,  4.77,  0.02, -0.14,  0.05, -3.92,  0.12])
-    >>> posterior.local_false_sign_rate().ravel().round(3)
-    array([0.921, 0.896, 0.   , 0.927, 0.861, 0.913, 0.002, 0.874])
-    """
-    table = read(estimates)
-    values = _numbers(table.X, "estimates")
-    errors = _numbers(read(std_errors).X, "std_errors")
-    if values.ndim != 1 or values.shape != errors.shape:
-        raise ValueError(
-            f"estimates and std_errors must be one-dimensional and of one length; they have shapes "
-            f"{values.shape} and {errors.shape}."
-        )
-    told = np.isfinite(errors)
-    if np.any(errors < 0):
-        raise ValueError("std_errors must not be negative.")
-    if not np.isfinite(values[told]).all():
-        raise ValueError("estimates must be finite wherever their standard error is.")
-    for sizes in (np.abs(values[told]), errors[told]):
-        if sizes.max(initial=0.0) > LARGEST or 0 < sizes.max(initial=0.0) < SMALLEST:
-            raise ValueError(
-                f"estimates and std_errors must stay below {LARGEST:g}, and not all be smaller "
-                f"than {SMALLEST:g}: their squares leave the range of float64. Rescale them."
-            )
-    likelihood = Gaussian(
-        np.where(told, values, 0.0)[:, None], np.where(told, errors, np.inf)[:, None] ** 2
-    )
-    fitted = GaussianEB(prior=prior)._make_prior()
-    if population is None:
-        posterior = fitted.fit(likelihood).posterior(likelihood)
-    else:
-        if hasattr(population, "to_numpy") and not is_frame(population):
-            population = population.to_numpy()  # a series: row by row, whatever its index
-        columns = column_names(population) if is_frame(population) else population
-        covariates, names = read_population(columns, population, None, np.arange(len(values)))
-        check_covariates(covariates[informative(likelihood, 0, True)[0]], names)
-        posterior = fitted.fit(likelihood, covariates).at(covariates).posterior(likelihood)
-    posterior.prior = fitted
-    return posterior.labelled(None, {"local": values, "std_error": errors}, table.style)
-
-
-def _numbers(values: Any, name: str) -> NDArray:
-    try:
-        numbers = np.asarray(values, float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers; {values!r} came.") from None
-    # a named series was read as a frame of one column
-    return numbers[:, 0] if numbers.ndim == 2 and numbers.shape[1] == 1 else numbers

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from numbers import Real
+from math import ceil
+from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,6 +48,11 @@ class Posterior(ABC):
     def __len__(self) -> int:
         """Count the clients."""
         return len(self.mean)
+
+    @property
+    def ids(self) -> NDArray:
+        """Labels of the clients, shape (n,); they are numbered where they have none."""
+        return np.arange(len(self)) if self._ids is None else self._ids
 
     def quantile(self, q: float) -> NDArray:
         """Return the `q`-quantile of each coordinate, shape (n, d).
@@ -182,6 +188,116 @@ class Posterior(ABC):
             columns = {style.group: self._ids} | columns
         return frame({name: _long(values, (n, d)) for name, values in columns.items()}, style)
 
+    def ranks(
+        self,
+        top: int | None = None,
+        level: float = 0.95,
+        *,
+        descending: bool = True,
+        column: int | str = 0,
+        n_draws: int = 4000,
+        random_state: Any = 0,
+    ) -> Any:
+        """Where each client stands among all, by draws from the posterior.
+
+        The rank of theta_i is ``1 + #{j: theta_j > theta_i}``; those who tie share the mean of
+        their ranks. Its posterior mean is the best estimate of it (Laird and Louis 1989), and less
+        far from the middle than the rank of an estimate is.
+
+        Parameters
+        ----------
+        top : int, optional
+            Adds the probability of being among so many; they sum to `top`, for those who tie for
+            the last of these places share it.
+        level : float in (0, 1)
+        descending : bool
+            Whether rank 1 is the largest.
+        column : int or str
+            Which coordinate, by its place or its name.
+        n_draws : int
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        DataFrame
+            One row per client, in their order: its label, if there is one, ``estimate``, ``rank``,
+            ``lower`` and ``upper`` (of the interval that holds the rank with probability `level`),
+            and ``prob_top``.
+
+        Raises
+        ------
+        ValueError
+            If `top` is not a number of clients, `level` is outside (0, 1), there is no such
+            `column`, or `n_draws` is not positive.
+
+        References
+        ----------
+        Laird and Louis (1989), Empirical Bayes ranking methods; Shen and Louis (1998), Triple-goal
+        estimates in two-stage hierarchical models.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Gaussian
+        >>> from ebfed.priors import Normal
+        >>> estimates = Gaussian(np.array([[0.0], [2.0], [4.0]]), np.full((3, 1), 1.0))
+        >>> Normal().fit(estimates).posterior(estimates).ranks(top=1).round(1)
+           estimate  rank  lower  upper  prob_top
+        0       0.5   2.8    2.0    3.0       0.0
+        1       2.0   2.0    1.0    3.0       0.2
+        2       3.5   1.2    1.0    2.0       0.8
+        """
+        n, d = self.mean.shape
+        j = self._place_of(column)
+        if not isinstance(level, Real) or not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+        if not isinstance(n_draws, Integral) or n_draws < 1:
+            raise ValueError(f"n_draws must be a positive whole number; {n_draws!r} came.")
+        if top is not None and (not isinstance(top, Integral) or not 1 <= top <= n):
+            raise ValueError(f"top must be a whole number from 1 to {n}; {top!r} came.")
+        rng = np.random.default_rng(random_state)
+        total, among = np.zeros(n), np.zeros(n)
+        # the quantiles are the least of the smallest and of the largest ranks: the rest is not kept
+        n_tail = max(1, ceil((1 - level) / 2 * n_draws - 1e-9))
+        smallest, largest = np.empty((2, n, 0), np.float32)
+        pending: list[NDArray] = []
+        block = max(1, min(250, 2_000_000 // max(1, n * d)))
+        for done in range(0, n_draws, block):
+            draws = self.sample(min(block, n_draws - done), rng)[:, :, j]
+            first, last = _places(-draws if descending else draws)
+            rank = (first + last) / 2
+            total += rank.sum(axis=0)
+            if top is not None:
+                among += np.clip((top + 1 - first) / (last + 1 - first), 0, 1).sum(axis=0)
+            pending.append(rank.astype(np.float32).T)
+            if len(pending) * block >= n_tail or done + block >= n_draws:
+                ranks = np.hstack(pending)
+                smallest = _least(np.hstack([smallest, ranks]), n_tail)
+                largest = _least(np.hstack([largest, -ranks]), n_tail)
+                pending.clear()
+        columns = {
+            "estimate": self.mean[:, j],
+            "rank": total / n_draws,
+            "lower": smallest.max(axis=1).astype(float),
+            "upper": -largest.max(axis=1).astype(float),
+        }
+        if top is not None:
+            columns["prob_top"] = among / n_draws
+        style = self._style.avoiding(columns)
+        if self._ids is not None:
+            columns = {style.group: self._ids} | columns
+        return frame(columns, style)
+
+    def _place_of(self, column: int | str) -> int:
+        """Which coordinate a name or number means."""
+        d = self.mean.shape[1]
+        names = list(self._terms or (f"x{j}" for j in range(d)))
+        if column in names:
+            return names.index(str(column))
+        if not isinstance(column, Integral) or not 0 <= column < d:
+            shown = ", ".join(map(repr, names))
+            raise ValueError(f"column must be below {d} or one of {shown}; {column!r} came.")
+        return int(column)
+
     def __repr__(self) -> str:
         n, d = self.mean.shape
         return f"<{type(self).__name__} of {n} clients, {d} coordinate{'s' * (d > 1)}>"
@@ -190,6 +306,33 @@ class Posterior(ABC):
 def _long(values: ArrayLike, shape: tuple[int, int]) -> NDArray:
     values = np.asarray(values)
     return np.broadcast_to(values[:, None] if values.ndim == 1 else values, shape).ravel()
+
+
+def _places(draws: NDArray) -> tuple[NDArray, NDArray]:
+    """First and last place, from 1, of each value among those of its row; equal ones share them."""
+    order = np.argsort(draws, axis=1)
+    values = np.take_along_axis(draws, order, axis=1)
+    place = np.broadcast_to(np.arange(1.0, draws.shape[1] + 1), draws.shape)
+    tied = values[:, 1:] == values[:, :-1]
+    if not tied.any():
+        first = _unsorted(place, order)
+        return first, first
+    edge = np.zeros((len(draws), 1), bool)
+    first = np.maximum.accumulate(np.where(np.hstack([edge, tied]), 1.0, place), axis=1)
+    last = np.where(np.hstack([tied, edge]), np.inf, place)
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    return _unsorted(first, order), _unsorted(last, order)
+
+
+def _unsorted(values: NDArray, order: NDArray) -> NDArray:
+    out = np.empty(values.shape)
+    np.put_along_axis(out, order, values, axis=1)
+    return out
+
+
+def _least(values: NDArray, k: int) -> NDArray:
+    """Return the `k` least values of each row, all of them if there are not more."""
+    return np.partition(values, k - 1, axis=1)[:, :k] if values.shape[1] > k else values
 
 
 class NormalMarginals(Posterior):

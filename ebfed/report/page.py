@@ -7,12 +7,12 @@ import html
 import io
 from collections.abc import Callable, Iterator
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import ebfed
 from ebfed.report.plots import (
     new_axes,
     plot_calibration,
@@ -111,7 +111,7 @@ def write_report(
     title = title or getattr(fit, "formula", None) or type(estimator).__name__
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p class='when'>ebfed {ebfed.__version__}, {date.today().isoformat()}</p>",
+        f"<p class='when'>ebfed {version('ebfed')}, {date.today().isoformat()}</p>",
         "<h2>The fit</h2>",
         f"<div class='wide'>{estimator.summary()._repr_html_()}</div>",
         "<h2>Pictures</h2>",

@@ -143,7 +143,7 @@ def summary_table(estimator: Any) -> Text:
         ("Fitted by", _method(estimator)),
         *_sizes(facts, estimator.summaries_.n),
     ]
-    sheet.told = [*_formula(estimator), *_channels(estimator)]
+    sheet.told = [*_formula(estimator), *_channels(estimator), *_converged(estimator, 0)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
     for effect, group, term, column, estimate, error, _ in _rows(tidy(estimator)):
@@ -175,7 +175,12 @@ def regression_table(estimator: Any) -> Text:
         *_sizes(facts, estimator._sizes()),
     ]
     told = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
-    sheet.told = [*_formula(estimator), ("Channel", told), ("Privacy", NO_PROMISE)]
+    sheet.told = [
+        *_formula(estimator),
+        ("Channel", told),
+        ("Privacy", NO_PROMISE),
+        *_converged(estimator, len(estimator._history_rows())),
+    ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
     sheet.widths = (8, 14, 30, 13, 13)
     for effect, group, term, estimate, error, _ in _rows(tidy_regression(estimator)):
@@ -249,6 +254,14 @@ def learner_table(estimator: Any) -> Text:
             promise = f"epsilon = {row['epsilon']:.4g}{also}: {row['relation']}"
         sheet.told.append(("Privacy", promise))
     return sheet.show()
+
+
+def _converged(estimator: Any, steps: int) -> list[tuple[str, str]]:
+    """Say whether what was to converge did."""
+    if estimator._unconverged:
+        why = " ".join(estimator._unconverged).removeprefix("not converged: ")
+        return [("Converged", f"no: {why}")]
+    return [("Converged", f"yes, in {steps:,} steps")] if steps > 1 else []
 
 
 def _formula(estimator: Any) -> list[tuple[str, str]]:

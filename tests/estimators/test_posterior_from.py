@@ -1,0 +1,294 @@
+"""Tables of estimates: labels, and covariances against the model in dense matrices."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.optimize import minimize_scalar
+
+import ebfed as eb
+from ebfed.priors import Normal
+
+# eigenvectors of a diagonal covariance are exact; what differs is the order of sums
+ROUNDING = 1e-8
+
+RNG = np.random.default_rng(1)
+N = 25
+ERRORS = RNG.uniform(0.4, 2.0, N)
+W = np.column_stack([RNG.normal(50, 3, N), RNG.random(N) < 0.4])
+THETA = 3 + 0.4 * (W[:, 0] - 50) + RNG.standard_normal(N)
+ROOT = np.diag(ERRORS) @ (np.eye(N) + 0.4 * RNG.standard_normal((N, N)) / np.sqrt(N))
+V = ROOT @ ROOT.T + 0.8  # and an error that all share
+X = THETA + np.linalg.cholesky(V) @ RNG.standard_normal(N)
+
+PRIORS = {
+    "reml": Normal(),
+    "ml": Normal(method="ml"),
+    "moments": Normal(method="moments"),
+    "mean": Normal(mean=2.5),
+    "mean, ml": Normal(mean=2.5, method="ml"),
+    "variance": Normal(variance=1.5),
+    "both": Normal(2.5, 1.5),
+    "zero": Normal(variance=0.0),
+}
+
+
+# --- a covariance --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("covariates", [None, W[:, 0], W], ids=["none", "one", "two"])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_a_diagonal_covariance_gives_what_standard_errors_give(prior, covariates):
+    prior = PRIORS[prior]
+    if covariates is not None and prior.mean is not None:
+        with pytest.raises(ValueError, match="mean must be None with covariates"):
+            eb.posterior_from(X, V, prior, covariates)
+        return
+    x = THETA + ERRORS * RNG.standard_normal(N)
+    expected = eb.posterior_from(x, ERRORS, prior, covariates)
+    posterior = eb.posterior_from(x, np.diag(ERRORS**2), prior, covariates)
+    pd.testing.assert_frame_equal(
+        posterior.to_frame(), expected.to_frame(), rtol=ROUNDING, atol=ROUNDING
+    )
+    names = ["mean_", "variance_", "mean_variance_", "variance_variance_"]
+    if covariates is not None:
+        names += ["coefficients_", "coefficient_errors_", "covariates_mean_"]
+        for name in ("mean_", "mean_variance_"):
+            assert getattr(posterior.prior.at(W[:, : np.ndim(covariates)]), name).shape == (N, 1)
+    for name in names:
+        ours, theirs = getattr(posterior.prior, name), getattr(expected.prior, name)
+        if name in ("mean_", "mean_variance_") and covariates is not None:
+            continue  # theirs is at average covariates weighted otherwise: the coefficients tell
+        np.testing.assert_allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
+    assert posterior.prior.n_parameters_ == expected.prior.n_parameters_
+    assert posterior.prior.notes_ == expected.prior.notes_
+
+
+def dense(t, x, V, A, reml=True):
+    """Criterion, coefficients and their covariance at a variance t of the population."""
+    inverse = np.linalg.inv(V + t * np.eye(len(x)))
+    information = A.T @ inverse @ A
+    beta = np.linalg.solve(information, A.T @ inverse @ x)
+    rest = x - A @ beta
+    value = -np.linalg.slogdet(inverse)[1] + rest @ inverse @ rest
+    return value + reml * np.linalg.slogdet(information)[1], beta, np.linalg.inv(information)
+
+
+@pytest.mark.parametrize("method", ["reml", "ml"])
+@pytest.mark.parametrize("k", [0, 2])
+def test_the_fit_is_that_of_dense_matrices(method, k):
+    A = np.column_stack([np.ones(N), W[:, :k]])
+    posterior = eb.posterior_from(X, V, Normal(method=method), W if k else None)
+    prior = posterior.prior
+    best = minimize_scalar(
+        lambda t: dense(t, X, V, A, method == "reml")[0], (0, 1, 5), options={"xtol": 1e-10}
+    )
+    t = float(prior.variance_[0])
+    assert t == pytest.approx(best.x, rel=1e-5)  # a minimum is found to the root of rounding
+    _, beta, covariance = dense(t, X, V, A)
+    D = V @ np.linalg.inv(V + t * np.eye(N))
+    np.testing.assert_allclose(posterior.mean[:, 0], X - D @ (X - A @ beta), rtol=1e-9)
+    sigma = np.linalg.inv(V + t * np.eye(N))
+    doubt = 2 / np.sum((np.linalg.eigvalsh(V) + t) ** -2.0)
+    expected = V - D @ V + D @ A @ covariance @ A.T @ D.T + 2 * doubt * D @ sigma @ D.T
+    np.testing.assert_allclose(posterior.covariance, expected, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(posterior.sd[:, 0] ** 2, np.diag(expected), rtol=1e-9)
+    if k:
+        np.testing.assert_allclose(prior.coefficients_[:, 0], beta, rtol=1e-6)
+        np.testing.assert_allclose(
+            prior.coefficient_errors_[:, 0] ** 2, np.diag(covariance), rtol=1e-6
+        )
+    else:
+        np.testing.assert_allclose(
+            [prior.mean_[0], prior.mean_variance_[0]], [beta[0], covariance[0, 0]]
+        )
+
+
+def test_it_is_the_bayes_estimate_where_the_variance_is_known():
+    """A flat mean leaves of the prior's precision what is orthogonal to it."""
+    t = 1.5
+    posterior = eb.posterior_from(X, V, Normal(variance=t))
+    precision = np.linalg.inv(V)
+    covariance = np.linalg.inv(precision + (np.eye(N) - 1 / N) / t)
+    np.testing.assert_allclose(posterior.mean[:, 0], covariance @ precision @ X, rtol=1e-9)
+    np.testing.assert_allclose(posterior.covariance, covariance, rtol=1e-9)
+
+
+def test_draws_have_the_moments_of_the_posterior():
+    """100,000 draws; a mean, and a correlation, is off by 6 errors once in 10**8 runs."""
+    posterior = eb.posterior_from(X, V)
+    draws = posterior.sample(100_000, 0)[:, :, 0]
+    away = (draws - posterior.mean[:, 0]) / posterior.sd[:, 0]
+    np.testing.assert_allclose(away.mean(axis=0), 0, atol=6 / np.sqrt(1e5))
+    scale = np.outer(posterior.sd, posterior.sd)
+    np.testing.assert_allclose(
+        away.T @ away / 1e5, posterior.covariance / scale, atol=6 * np.sqrt(2 / 1e5)
+    )
+    np.testing.assert_allclose(draws[:3], posterior.sample(3, 0)[:, :, 0], rtol=ROUNDING)
+
+
+def test_rescaling_and_shifting_rescale_and_shift():
+    posterior = eb.posterior_from(X, V)
+    for scale, shift in ((1e-20, 0.0), (1e20, 0.0), (1.0, 1e6), (-3.0, 2.0)):
+        other = eb.posterior_from(scale * X + shift, scale**2 * V)
+        np.testing.assert_allclose(other.mean, scale * posterior.mean + shift, rtol=1e-7)
+        np.testing.assert_allclose(other.sd, abs(scale) * posterior.sd, rtol=1e-7)
+
+
+def test_the_order_of_estimates_does_not_matter():
+    order = RNG.permutation(N)
+    posterior = eb.posterior_from(X, V)
+    other = eb.posterior_from(X[order], V[np.ix_(order, order)])
+    np.testing.assert_allclose(other.mean, posterior.mean[order], rtol=1e-9)
+
+
+def test_many_estimates_of_a_common_error():
+    """Beyond 2000, where independent estimates are merged for a scan."""
+    n, rng = 2100, np.random.default_rng(0)
+    x = rng.standard_normal(n) * 2 + 1 + 5.0
+    posterior = eb.posterior_from(x, np.eye(n) + 3.0)
+    assert posterior.prior.variance_[0] == pytest.approx(np.var(x, ddof=1) - 1, rel=1e-6)
+    assert posterior.prior.mean_[0] == pytest.approx(x.mean())
+
+
+def test_a_population_without_spread_is_said():
+    posterior = eb.posterior_from(np.array([1.0, 1.1, 0.9]), np.eye(3) + 1)
+    assert posterior.prior.variance_[0] == 0
+    assert "zero" in posterior.prior.notes_[0]
+    np.testing.assert_allclose(posterior.mean, 1.0)
+
+
+def test_robust_intervals_are_refused_with_correlations():
+    with pytest.raises(ValueError, match="not correlated"):
+        eb.posterior_from(X, V).interval(kind="robust")
+
+
+@pytest.mark.parametrize("prior", ["npmle", "point_normal", "laplace", "scale_mixture"])
+def test_other_populations_use_the_diagonal(prior):
+    posterior = eb.posterior_from(X, V, prior)
+    expected = eb.posterior_from(X, np.sqrt(np.diag(V)), prior)
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    assert "Of the covariance, only the diagonal was used." in posterior.prior.notes_
+    assert not any("diagonal" in note for note in expected.prior.notes_)
+
+
+def changed(i, j, value):
+    other = V.copy()
+    other[i, j] = value
+    return other
+
+
+@pytest.mark.parametrize(
+    ("covariance", "message"),
+    [
+        (changed(0, 1, 0.0), "not symmetric"),
+        (V - 5, "diagonal must lie between"),
+        (np.outer(ERRORS, ERRORS), "not positive definite"),
+        (np.diag(ERRORS) + 3 * (1 - np.eye(N)), "not positive definite"),
+        (np.diag(np.r_[0.0, ERRORS[1:]]), "diagonal must lie between"),
+        (changed(3, 2, np.nan), "1 entries missing or infinite, the first in row 3, column 2"),
+        (changed(2, 2, np.inf), "1 entries missing or infinite, the first in row 2, column 2"),
+        (1e308 * np.eye(N), "diagonal must lie between"),
+        (1e-308 * np.eye(N), "diagonal must lie between"),
+        (V[:, :-1], r"have shapes \(25,\) and \(25, 24\)"),
+        (V[:-1, :-1], r"have shapes \(25,\) and \(24, 24\)"),
+        (V[None], r"have shapes \(25,\) and \(1, 25, 25\)"),
+    ],
+)
+@pytest.mark.parametrize("prior", ["normal", "npmle"])
+def test_covariances_that_are_refused(covariance, message, prior):
+    with pytest.raises(ValueError, match=message):
+        eb.posterior_from(X, covariance, prior)
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "finite"), (1e308, "must stay below")])
+def test_estimates_that_are_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        eb.posterior_from(np.r_[value, X[1:]], V)
+
+
+def test_one_estimate_tells_no_spread():
+    for error in ([2.0], np.array([[4.0]])):
+        with pytest.warns(eb.IdentificationWarning, match="Only one group"):
+            posterior = eb.posterior_from([3.0], error)
+        assert (posterior.mean[0, 0], posterior.sd[0, 0]) == (3.0, 2.0)
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+SCHOOLS = ["north", "south", "east", "west"]
+EFFECTS, SE = [1.0, 4.0, -2.0, 6.0], [1.0, 1.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        (SCHOOLS, "group"),
+        (np.array(SCHOOLS), "group"),
+        (pd.Series(SCHOOLS, name="school"), "school"),
+        (pl.Series("school", SCHOOLS), "school"),
+        (pd.Series(SCHOOLS, name="local"), "local_group"),
+    ],
+)
+def test_labels_head_the_frame(labels, name):
+    posterior = eb.posterior_from(EFFECTS, SE, labels=labels)
+    out = posterior.to_frame()
+    assert list(out.columns)[:4] == [name, "local", "std_error", "estimate"]
+    assert out[name].to_list() == SCHOOLS
+    assert isinstance(out, pl.DataFrame) == isinstance(labels, pl.Series)
+    np.testing.assert_array_equal(posterior.mean, eb.posterior_from(EFFECTS, SE).mean)
+
+
+def test_columns_of_a_frame_are_estimates_errors_and_labels():
+    for library in (pd.DataFrame, pl.DataFrame):
+        table = library({"school": SCHOOLS, "b": EFFECTS, "se": SE})
+        out = eb.posterior_from(table["b"], table["se"], labels=table["school"]).to_frame()
+        assert isinstance(out, library)
+        assert out["school"].to_list() == SCHOOLS
+
+
+def test_an_index_labels_unless_it_counts():
+    out = eb.posterior_from(pd.Series(EFFECTS, SCHOOLS), SE).to_frame()
+    assert (out.columns[0], out["term"].tolist()) == ("term", SCHOOLS)
+    named = pd.Series(EFFECTS, pd.Index([3, 1, 2, 7], name="district"))
+    out = eb.posterior_from(named, pd.Series(SE, named.index)).to_frame()
+    assert (out.columns[0], out["district"].tolist()) == ("district", [3, 1, 2, 7])
+    for plain in (pd.Series(EFFECTS), pd.Series([0.0, *EFFECTS])[1:]):
+        assert eb.posterior_from(plain, SE).to_frame().columns[0] == "local"
+    out = eb.posterior_from(named, SE, labels=SCHOOLS).to_frame()
+    assert out["group"].tolist() == SCHOOLS
+    covariance = pd.DataFrame(np.diag(SE), SCHOOLS, SCHOOLS)
+    out = eb.posterior_from(pd.Series(EFFECTS, SCHOOLS), covariance).to_frame()
+    assert out["term"].tolist() == SCHOOLS
+    dates = pd.date_range("2020-01-01", periods=4)
+    out = eb.posterior_from(pd.Series(EFFECTS, dates), SE).to_frame()
+    assert out["term"].tolist() == dates.tolist()
+
+
+@pytest.mark.parametrize(
+    ("estimates", "errors", "labels", "message"),
+    [
+        (EFFECTS, SE, SCHOOLS[:3], "labels has 3 entries for 4 estimates"),
+        (EFFECTS, SE, ["a", "b", "a", "c"], "labels must all be different; 'a' comes twice"),
+        (EFFECTS, SE, ["a", "b", None, "c"], "labels has 1 missing"),
+        (EFFECTS, SE, "school", "labels must be a sequence"),
+        (EFFECTS, SE, 3, "labels must be a sequence"),
+        (pd.Series(EFFECTS, [1, 1, 2, 3]), SE, None, "1 comes twice"),
+        (pd.Series(EFFECTS, SCHOOLS), pd.Series(SE, SCHOOLS[::-1]), None, "index of estimates"),
+        (
+            pd.Series(EFFECTS, SCHOOLS),
+            pd.DataFrame(np.eye(4), SCHOOLS, SCHOOLS[::-1]),
+            None,
+            "index of estimates",
+        ),
+        (EFFECTS, None, None, "estimates and std_errors must be one-dimensional"),
+    ],
+)
+def test_labels_that_are_refused(estimates, errors, labels, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        eb.posterior_from(estimates, errors, labels=labels)
+
+
+def test_terms_are_for_regressions():
+    with pytest.raises(ValueError, match="terms picks coefficients of a fitted regression"):
+        eb.posterior_from(EFFECTS, SE, terms="school")

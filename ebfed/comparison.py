@@ -72,11 +72,11 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     for what in ("nobs", "n_groups"):
         sizes = {name: row[what] for name, row in zip(every, rows, strict=True)}
         if len(set(sizes.values())) > 1:
-            shown = ", ".join(f"{size:,} in {name!r}" for name, size in sizes.items())
-            raise ValueError(f"fits must be of the same rows; {what} is {shown}.")
-    shown = ["fit", "npar", "logLik", "AIC", "BIC", "risk", "sure", "local"]
-    shown += [] if held_out is None else ["score"]
-    columns = {name: np.array([row[name] for row in rows]) for name in shown}
+            listed = ", ".join(f"{size:,} in {name!r}" for name, size in sizes.items())
+            raise ValueError(f"fits must be of the same rows; {what} is {listed}.")
+    titles = ["fit", "npar", "logLik", "AIC", "BIC", "risk", "sure", "local"]
+    titles += [] if held_out is None else ["score"]
+    columns = {name: np.array([row[name] for row in rows]) for name in titles}
     return frame(columns, Style(_backend(next(iter(every.values())))))
 
 

@@ -76,7 +76,7 @@ class Design:
         with _syntax(text):
             formula = Formula(text)
         design = cls(text, _context=Context.of([text], data, context))
-        matrix = design._build(formula, data)
+        matrix = design._build(formula, _as_pandas(data, [text]))
         design._spec = matrix.model_spec
         names = list(design._spec.column_names)
         design.constant = CONSTANT in names
@@ -92,6 +92,7 @@ class Design:
             If a column is missing or has values missing, a category is new, or a term comes to no
             finite number.
         """
+        data = _as_pandas(data, [self.text])
         return self._numbers(self._build(self._spec, data), list(self._spec.column_names))
 
     def _build(self, spec: Any, data: Any) -> Any:
@@ -169,6 +170,16 @@ def _names(text: str) -> set[str]:
             continue
         found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return found
+
+
+def _as_pandas(data: Any, texts: Sequence[str]) -> Any:
+    """Put the columns that terms use in a frame of pandas, so that any frame is read alike."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        return data
+    columns = {name: values_of(data, name) for name in required(texts, column_names(data))}
+    return pd.DataFrame(columns, index=range(len(data)))
 
 
 def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:

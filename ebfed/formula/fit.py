@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.clients import Summary, number_labels
 from ebfed.estimators import BernoulliEB, GaussianEB, LinearEB, LogisticEB
@@ -170,7 +171,14 @@ class _Rows:
         whole = complete(data, list(dict.fromkeys([*used, *keys.values()])), missing == "raise")
         kept = take(data, whole)
         chosen = None if consent is None else column_of(kept, consent)
-        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
+        return cls(kept, _labels(kept, model.group), chosen, int((~whole).sum()))
+
+
+def _labels(data: Any, name: str) -> Any:
+    """Return a column of labels that knows its name, which Arrow's own columns do not."""
+    import narwhals as nw
+
+    return nw.from_native(data, eager_only=True)[name]
 
 
 def _choose(model: Model, design: Design, family: str | None) -> Estimator:
@@ -271,11 +279,24 @@ class FormulaFit:
         self.estimator_ = estimator
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
-            chosen = read_labels(self._rows.consent, "consent").tolist()
-            labels = read_labels(self._rows.labels).tolist()
-            options["consent"] = dict(zip(labels, chosen, strict=True))
+            options["consent"] = self._consent(estimator)
         estimator.fit(*arguments, **options)
         return self
+
+    def _consent(self, estimator: Any) -> dict[Any, Any]:
+        """Each group's class of consent."""
+        if not has_fit_parameter(estimator, "consent"):
+            raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
+        labels = read_labels(self._rows.labels).tolist()
+        chosen = read_labels(self._rows.consent, "consent").tolist()
+        classes = dict(zip(labels, chosen, strict=True))
+        for label, one in zip(labels, chosen, strict=True):
+            if classes[label] != one:
+                raise ValueError(
+                    f"consent must be one class for each group; {label!r} has {one!r} and "
+                    f"{classes[label]!r}."
+                )
+        return classes
 
     def _arguments(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
@@ -290,7 +311,7 @@ class FormulaFit:
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
         each = frame({style.group: read_labels(labels)[row]}, style)
-        options = {"groups": column_of(each, style.group)}
+        options = {"groups": _labels(each, style.group)}
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
@@ -346,7 +367,7 @@ class FormulaFit:
         """Return the columns of the design as the estimator knows them, and labels if there are."""
         data = self._rows.data if data is None else data
         group = self._model.group
-        labels = column_of(data, group) if group in column_names(data) else None
+        labels = _labels(data, group) if group in column_names(data) else None
         style = Style() if labels is None else self._style(labels)
         return self._table(self.design_.of(data), style), labels
 
@@ -377,7 +398,7 @@ class FormulaFit:
         if self._model.group not in column_names(data):
             mean = self.estimator_._population(columns).mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
-        labels = read_labels(column_of(data, self._model.group))
+        labels = read_labels(_labels(data, self._model.group))
         ids, codes = number_labels(labels)
         population = self._covariates(columns, labels, ids) if self.design_.names else None
         return self.estimator_.posterior(groups=ids, population=population).mean, codes

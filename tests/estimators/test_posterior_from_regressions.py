@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import LinearRegression
 
 import ebfed as eb
-from ebfed.estimators.posterior_from import _Coefficient
+from ebfed.estimators.shrinkage import _Coefficient
 from ebfed.priors import Normal
 
 # of the pandas of today, in pyfixest's own code

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel, Gaussian, Guess, Hybrid, TwoBit
+from ebfed.channels import Channel, Gaussian, Guess, Piecewise, TwoBit
 from ebfed.estimators import BernoulliEB, GaussianEB
 from ebfed.tabular import frame
 
@@ -46,7 +46,7 @@ def price_of_privacy(
         population, from which channels take their range, it is one within a standard deviation.
     epsilons : sequence of float
     channels : mapping of name to callable, optional
-        From epsilon to a channel. If None: `TwoBit`, `Hybrid`, and `Gaussian` with delta 1e-6.
+        From epsilon to a channel. If None: `TwoBit`, `Piecewise`, and `Gaussian` with delta 1e-6.
     n_runs : int
         Times that everything is drawn anew.
     random_state : int
@@ -83,7 +83,7 @@ def price_of_privacy(
     if not isinstance(n_runs, int) or n_runs < 1:
         raise ValueError(f"n_runs must be a whole number from 1; {n_runs!r} came.")
     if channels is None:
-        channels = {"TwoBit": TwoBit, "Hybrid": Hybrid, "Gaussian": _gaussian}
+        channels = {"TwoBit": TwoBit, "Piecewise": Piecewise, "Gaussian": _gaussian}
     told = estimator.summaries_.n > 0
     best, local = estimator.posterior().mean[told], estimator.summaries_.mean[told]
     cells = [(name, float(epsilon)) for name in channels for epsilon in epsilons]

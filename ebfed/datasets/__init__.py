@@ -21,11 +21,13 @@ from ebfed.datasets.partitions import (
     partition_dirichlet,
     partition_single_class,
 )
+from ebfed.datasets.shapes import fetch_county_shapes
 
 __all__ = [
     "AdditiveRegression",
     "choose_opted_out",
     "fetch_county_returns",
+    "fetch_county_shapes",
     "fetch_fashion_mnist",
     "fetch_mnist",
     "load_county_outcomes",

@@ -162,11 +162,11 @@ def _names(text: str) -> set[str]:
     found: set[str] = set()
     with _syntax(text):
         factors = [factor for term in Formula(text) for factor in term.factors]
-    for factor in factors:
-        plain = re.sub(r"`[^`]*`", "0", str(factor.expr))
+    for text in (str(factor.expr) for factor in factors):
+        found |= {text, *re.findall("`([^`]*)`", text)}
         try:
-            tree = ast.parse(plain, mode="eval")
-        except SyntaxError:  # which formulaic will tell
+            tree = ast.parse(re.sub("`[^`]*`", "0", text), mode="eval")
+        except SyntaxError:  # the name of a column, or what formulaic will refuse
             continue
         found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return found
@@ -184,12 +184,7 @@ def _as_pandas(data: Any, texts: Sequence[str]) -> Any:
 
 def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
     """Columns, of those that are there, that these terms use."""
-    from formulaic import Formula
-
-    used: set[str] = set()
-    for text in texts:
-        with _syntax(text):
-            used |= {str(name) for name in Formula(text).required_variables}
+    used = {name for text in texts for name in _names(text)}
     return [name for name in there if name in used]
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import ebfed as eb
 from ebfed.report.plots import plot_ranks
 
 
@@ -44,6 +45,22 @@ def test_shades_tell_the_probability_to_be_among_the_top(n, ax):
     expected = matplotlib.colormaps["cividis_r"](np.sort(1 / table["rank"]))
     np.testing.assert_allclose(ax.collections[0].get_colors(), expected)
     assert ax.figure.axes[1].get_ylabel() == "probability to be among the top"
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_ranks_of_a_posterior(library, ax):
+    X, groups, _ = eb.datasets.make_gaussian_groups(12, 4, random_state=0)
+    frame = library.DataFrame({"x": X, "school": [f"s{k:02d}" for k in groups]})
+    table = eb.GaussianEB().fit(frame, groups="school").posterior().ranks(top=3)
+    plot_ranks(table, ax=ax)
+    best = int(np.argmin(np.asarray(table["rank"])))
+    assert ax.get_yticklabels()[-1].get_text() == table["school"][best]
+
+
+def test_groups_without_labels_are_numbered(ax):
+    ranks = eb.posterior_from([3.0, 9.0, -4.0], [1.0, 1.0, 1.0]).ranks()
+    plot_ranks(ranks, ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["2", "0", "1"]
 
 
 def test_ranks_that_are_missing(ax):

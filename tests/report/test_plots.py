@@ -1,14 +1,19 @@
 """Pictures hold what they claim to show."""
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import ebfed as eb
-from ebfed.report import (
+from ebfed.report.plots import (
     new_axes,
+    plot_arrows,
     plot_by_fold,
+    plot_calibration,
     plot_curves,
+    plot_marginal,
     plot_population,
     plot_shrinkage,
 )
@@ -114,6 +119,43 @@ def test_population_gives_atoms_their_own_axis(counts, ax):
 def test_population_of_atoms_only(counts, ax):
     plot_population({"npmle": counts["npmle"].prior_}, ax=ax)
     assert ax.get_ylabel() == "probability of an atom"
+
+
+def test_the_point_of_a_population_stands_beside_its_density(ax):
+    rng = np.random.default_rng(0)
+    theta = np.where(rng.random(300) < 0.6, 0.0, rng.normal(0, 3, 300))
+    X, groups = rng.normal(np.repeat(theta, 4)), np.repeat(np.arange(300), 4)
+    est = eb.GaussianEB(prior="point_normal").fit(X, groups=groups)
+    plot_population(est, ax=ax)
+    (right,) = (other for other in ax.figure.axes if other is not ax)
+    mass = est.prior_.weights_[est.prior_.scales_ == 0].sum()
+    assert right.lines[0].get_xydata().tolist() == [[0.0, mass]]
+    at, density = ax.lines[0].get_data()
+    assert np.trapezoid(density, at) == pytest.approx(1 - mass, abs=0.01)
+
+
+def test_narrow_components_are_drawn(ax):
+    rng = np.random.default_rng(0)
+    X = rng.normal(
+        np.repeat(rng.choice([-5.0, 5.0], 200), 4) + np.repeat(rng.normal(0, 0.05, 200), 4)
+    )
+    est = eb.MixtureEB(2, components="spherical", random_state=0)
+    prior = est.fit(X, groups=np.repeat(np.arange(200), 4)).prior_
+    prior.variances_ = np.full((2, 1), 0.02**2)  # the 600 even places are .05 apart
+    plot_population(prior, support=(-15, 15), ax=ax)
+    at, density = ax.lines[0].get_data()
+    assert np.trapezoid(density, at) == pytest.approx(1, abs=0.01)
+    prior.variances_ = np.full((2, 1), 1e-12)
+    plot_population(prior, ax=ax)
+    np.testing.assert_allclose(ax.lines[1].get_xydata(), np.c_[prior.means_, prior.weights_])
+
+
+def test_of_a_server_nothing_is_drawn_that_it_does_not_know(gaussian, ax):
+    server = copy(gaussian)
+    server._elsewhere = True
+    for draw in (plot_shrinkage, plot_arrows, plot_marginal, plot_calibration):
+        with pytest.raises(ValueError, match="the clients kept their rows"):
+            draw(server, ax=ax)
 
 
 def test_population_of_one_of_several_columns(ax):

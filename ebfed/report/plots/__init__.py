@@ -5,7 +5,7 @@ shows. `new_axes` gives axes outside pyplot, for files: they need no display and
 drawn can be told apart without colours.
 """
 
-from ebfed.report.plots.arrows import plot_arrows, plot_coefficients
+from ebfed.report.plots.arrows import plot_arrows
 from ebfed.report.plots.axes import (
     BLACK,
     BLUE,
@@ -20,10 +20,12 @@ from ebfed.report.plots.axes import (
     VERMILLION,
     new_axes,
 )
+from ebfed.report.plots.calibration import plot_calibration
 from ebfed.report.plots.caterpillar import plot_caterpillar
-from ebfed.report.plots.checks import plot_calibration, plot_marginal
+from ebfed.report.plots.coefficients import plot_coefficients
 from ebfed.report.plots.convergence import plot_convergence
 from ebfed.report.plots.counties import plot_counties
+from ebfed.report.plots.marginal import plot_marginal
 from ebfed.report.plots.population import plot_population
 from ebfed.report.plots.privacy import plot_privacy
 from ebfed.report.plots.ranks import plot_ranks

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.clients import Summary
 from ebfed.report.plots.caterpillar import place_of
 
-__all__ = ["Groups", "check_rows", "read_groups"]
+__all__ = ["Groups", "check_rows", "even_steps", "read_groups"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,8 @@ def check_rows(estimator: Any) -> None:
     """
     if getattr(estimator, "_elsewhere", False):
         raise ValueError("the clients kept their rows and their estimates; draw this at a client.")
+
+
+def even_steps(n: int, most: int) -> NDArray[np.int64]:
+    """Places of at most so many of n groups, the first and the last among them."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))

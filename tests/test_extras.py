@@ -20,6 +20,7 @@ HEAVY = (
     "dask",
     "distributed",
     "duckdb",
+    "formulaic",
     "pyspark",
     "polars",
     "pyarrow",

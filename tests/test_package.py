@@ -1,8 +1,10 @@
 """The package as a whole: what importing loads, who imports whom, style, types."""
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ HEAVY = [
     "matplotlib",
     "numba",
     "narwhals",
+    "formulaic",
     "polars",
     "pyarrow",
     "duckdb",
@@ -42,6 +45,20 @@ def test_import_loads_nothing_heavy():
     assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
 
 
+def test_formulaic_comes_with_the_package_and_is_loaded_by_formulas():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(name.startswith("formulaic") for name in project["dependencies"])
+    users = [
+        path.relative_to(ROOT / "ebfed").parts[0]
+        for path in (ROOT / "ebfed").rglob("*.py")
+        if re.search(r"^\s*(from|import) formulaic", path.read_text(), re.MULTILINE)
+    ]
+    assert set(users) == {"formula"}
+    code = "import ebfed; ebfed.from_formula; import sys; assert 'formulaic' not in sys.modules"
+    answer = run(sys.executable, "-c", code)
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_public_names_resolve():
     for name in ebfed.__all__:
         assert getattr(ebfed, name) is not None
@@ -55,6 +72,7 @@ def test_every_folder_lists_what_it_exports():
         "channels",
         "engines",
         "estimators",
+        "formula",
         "kernels",
         "likelihoods",
         "models",
@@ -69,6 +87,11 @@ def test_every_folder_lists_what_it_exports():
 def test_version_matches_the_project():
     assert f'version = "{ebfed.__version__}"' in (ROOT / "pyproject.toml").read_text()
     assert f"version: {ebfed.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_types_are_shipped():
+    # without the file a type checker sees none of them (PEP 561)
+    assert (Path(ebfed.__file__).parent / "py.typed").is_file()
 
 
 @pytest.mark.parametrize(

@@ -447,10 +447,12 @@ def test_reports_come_in_the_library_that_was_fitted(library):
     assert columns_of(reports["posterior"]) == [
         "county", "n", "local", "estimate", "sd", "lower", "upper", "weight",
     ]  # fmt: skip
-    assert columns_of(reports["augment"]) == ["county", "income", "fitted", "residual"]
-    assert columns_of(reports["tidy"]) == ["term", "group", "column", "estimate", "std_error"]
+    assert columns_of(reports["augment"]) == ["county", "income", ".fitted", ".resid", ".fixed"]
+    assert columns_of(reports["tidy"]) == [
+        "effect", "group", "term", "response", "estimate", "std.error", "statistic",
+    ]  # fmt: skip
     assert columns_of(reports["glance"]) == [
-        "n_groups", "n_rows", "n_parameters", "log_likelihood", "aic", "bic", "icc",
+        "n_groups", "nobs", "npar", "logLik", "AIC", "BIC", "df.residual", "sigma", "icc",
     ]  # fmt: skip
 
 
@@ -464,9 +466,11 @@ def test_reports_of_several_columns(library):
     np.testing.assert_array_equal(column_of(out, "estimate"), fitted.predict().ravel())
     rows = fitted.augment(table, groups="county")
     assert columns_of(rows) == [
-        "county", "income", "age", "fitted_income", "residual_income", "fitted_age", "residual_age",
+        "county", "income", "age",
+        ".fitted_income", ".resid_income", ".fixed_income",
+        ".fitted_age", ".resid_age", ".fixed_age",
     ]  # fmt: skip
-    assert values_of(column_of(fitted.tidy(), "column")) == ["income"] * 3 + ["age"] * 3
+    assert values_of(column_of(fitted.tidy(), "response")) == ["income"] * 3 + ["age"] * 3
 
 
 def test_augment_returns_the_rows_in_their_order(library):
@@ -476,8 +480,9 @@ def test_augment_returns_the_rows_in_their_order(library):
     assert values_of(column_of(rows, "county")) == ["b", "b", "a", "a", "c", "c"]
     assert values_of(column_of(rows, "income")) == X
     estimates = fitted.predict(table, groups="county")
-    np.testing.assert_array_equal(column_of(rows, "fitted"), estimates)
-    np.testing.assert_array_equal(column_of(rows, "residual"), np.array(X) - estimates)
+    np.testing.assert_array_equal(column_of(rows, ".fitted"), estimates)
+    np.testing.assert_array_equal(column_of(rows, ".resid"), np.array(X) - estimates)
+    np.testing.assert_array_equal(column_of(rows, ".fixed"), fitted.prior_.mean_[0])
 
 
 def test_figures_are_the_same_in_every_library():
@@ -485,7 +490,7 @@ def test_figures_are_the_same_in_every_library():
     for library in FRAMES:
         fitted = eb.GaussianEB().fit(table_of(library), groups="county")
         tidy.append(values_of(column_of(fitted.tidy(), "estimate")))
-        glance.append([values_of(column_of(fitted.glance(), name)) for name in ("aic", "icc")])
+        glance.append([values_of(column_of(fitted.glance(), name)) for name in ("AIC", "icc")])
     assert tidy[0] == tidy[1] == tidy[2]
     assert glance[0] == glance[1] == glance[2]
 
@@ -494,29 +499,33 @@ def test_tidy_tells_the_fit():
     fitted = eb.GaussianEB().fit(table_of("pandas"), groups="county")
     expected = pd.DataFrame(
         {
-            "term": ["mean", "sd", "sd"],
-            "group": ["", "county", "residual"],
-            "column": ["income"] * 3,
+            "effect": ["fixed", "ran_pars", "ran_pars"],
+            "group": ["", "county", "Residual"],
+            "term": ["mean", "sd__mean", "sd__Observation"],
+            "response": ["income"] * 3,
             "estimate": [
                 fitted.prior_.mean_[0],
                 np.sqrt(fitted.prior_.variance_[0]),
                 np.sqrt(fitted.noise_variance_[0]),
             ],
-            "std_error": [np.sqrt(fitted.prior_.mean_variance_[0]), np.nan, np.nan],
+            "std.error": [np.sqrt(fitted.prior_.mean_variance_[0]), np.nan, np.nan],
         }
     )
+    expected["statistic"] = expected["estimate"] / expected["std.error"]
     pd.testing.assert_frame_equal(fitted.tidy(), expected)
 
 
 def test_glance_tells_the_fit():
     fitted = eb.GaussianEB().fit(table_of("pandas"), groups="county")
     glance = fitted.glance().iloc[0]
-    assert (glance["n_groups"], glance["n_rows"], glance["n_parameters"]) == (3, 6, 3)
-    assert glance["log_likelihood"] == fitted.log_likelihood_
-    assert glance["aic"] == pytest.approx(6 - 2 * fitted.log_likelihood_)
-    assert glance["bic"] == pytest.approx(3 * np.log(6) - 2 * fitted.log_likelihood_)
+    assert (glance["n_groups"], glance["nobs"], glance["npar"]) == (3, 6, 3)
+    assert glance["logLik"] == fitted.log_likelihood_
+    assert glance["AIC"] == pytest.approx(6 - 2 * fitted.log_likelihood_)
+    assert glance["BIC"] == pytest.approx(3 * np.log(6) - 2 * fitted.log_likelihood_)
     between, within = fitted.prior_.variance_[0], fitted.noise_variance_[0]
     assert glance["icc"] == pytest.approx(between / (between + within))
+    assert glance["sigma"] == np.sqrt(within)
+    assert glance["df.residual"] == 6 - 3
 
 
 @pytest.mark.parametrize("wanted", ["pandas", "polars"])
@@ -573,7 +582,7 @@ def test_a_group_column_called_like_a_result_is_not_overwritten(name, columns):
     np.testing.assert_array_equal(out["n"], 2)
 
 
-@pytest.mark.parametrize("name", ["income", "fitted", "residual"])
+@pytest.mark.parametrize("name", ["income", ".fitted", ".resid", ".fixed"])
 def test_augment_overwrites_no_column(name):
     table = table_of("pandas")
     groups = table["county"].rename(name)
@@ -581,7 +590,7 @@ def test_augment_overwrites_no_column(name):
     out = fitted.augment(table[["income"]], groups=groups)
     assert out.columns.is_unique
     assert out.iloc[:, 0].tolist() == table["county"].tolist()
-    assert out.shape == (6, 4)
+    assert out.shape == (6, 5)
 
 
 # --- the two functions themselves ----------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_reports_of_three_classes():
     assert est.coef_.shape == (2, 2)
     assert est.intercept_.shape == (2,)
     tidy = est.tidy()
-    assert tidy.loc[tidy["term"] == "mean", "column"].tolist() == 2 * terms
+    assert tidy.loc[tidy["std.error"].notna(), "term"].tolist() == 2 * terms
     assert est.posterior().to_frame()["term"].tolist()[:6] == terms
     assert "Laplace" in est.notes_[-1]
     assert set(est.predict(X[:50])) <= set("abc")

@@ -139,8 +139,8 @@ def test_degenerate_data_gives_sound_answers(name, data):
     assert len(fitted.predict()) == (len(rows) if groups is None else len(set(groups)))
     assert np.isfinite(fitted.prior_.mean_).all()
     assert (fitted.prior_.variance_ >= 0).all()
-    assert np.isfinite(fitted.tidy().query("term in ['mean', 'sd']")["estimate"]).all()
-    assert fitted.glance()["n_rows"].item() == len(rows)
+    assert np.isfinite(fitted.tidy().query("term in ['mean', 'sd__mean']")["estimate"]).all()
+    assert fitted.glance()["nobs"].item() == len(rows)
     # rows without noise have no density; everything else is a number
     lines = [line for line in fitted.summary().splitlines() if "Log-likelihood" not in line]
     assert not any("nan" in line for line in lines)

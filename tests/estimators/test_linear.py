@@ -203,7 +203,7 @@ def test_covariates_from_columns():
         shown = estimator.posterior(frame).to_frame()
         assert isinstance(shown, library)
         np.testing.assert_allclose(np.asarray(shown["estimate"]), plain.posterior().mean.ravel())
-        assert "x:w" in list(estimator.tidy()["column"])
+        assert "x:w" in list(estimator.tidy()["term"])
     with pytest.raises(ValueError, match="constant within groups"):
         eb.LinearEB().fit(pd.DataFrame(table), "y", groups="g", population=["x"])
 

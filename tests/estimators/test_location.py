@@ -41,7 +41,7 @@ def test_parameters_seen_without_noise_have_the_density_of_their_population():
     atoms = eb.GaussianEB(variances=0.0, prior="npmle").fit(x, groups=np.arange(50))
     with pytest.raises(ValueError, match="no density"):
         atoms.score(x, groups=np.arange(50))
-    assert np.isnan(atoms.glance()["aic"]).all()
+    assert np.isnan(atoms.glance()["AIC"]).all()
 
 
 def test_atoms_that_make_messages_impossible():

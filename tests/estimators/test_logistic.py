@@ -269,7 +269,7 @@ def test_collinear_columns():
     assert est.log_likelihood_ == pytest.approx(plain.log_likelihood_, abs=0.3)
     assert est.coef_[0] + 2 * est.coef_[2] == pytest.approx(plain.coef_[0], abs=0.02)
     assert any("of 5 mean coefficients only 3" in note for note in est.notes_)
-    unknown = est.tidy().query("term == 'mean'")["std_error"].isna()
+    unknown = est.tidy().query("effect == 'fixed'")["std.error"].isna()
     assert unknown.tolist() == [True, True, False, True, True]
 
 
@@ -285,7 +285,9 @@ def test_frames():
     X, y, groups, _ = draw()
     table = pd.DataFrame(X, columns=["u", "v"]).assign(won=np.where(y, "yes", "no"), who=groups)
     est = eb.LogisticEB().fit(table, "won", groups="who")
-    assert est.tidy()["column"].tolist() == ["intercept", "u", "v"] * 2
+    assert est.tidy()["term"].tolist() == [
+        "intercept", "u", "v", "sd__intercept", "sd__u", "sd__v",
+    ]  # fmt: skip
     assert set(est.predict(table)) == {"yes", "no"}
     assert len(est.augment(table)) == len(table)
     assert "expectation propagation" in str(est.summary())
@@ -377,7 +379,7 @@ def test_laplace_and_descent_say_what_they_are():
     with pytest.warns(IdentificationWarning, match="has no maximum"):
         est = eb.LogisticEB(method="gd").fit(X, y, groups=groups)
     assert np.isnan(est.log_likelihood_)
-    assert est.tidy()["std_error"].isna().all()
+    assert est.tidy()["std.error"].isna().all()
     with pytest.raises(ValueError, match="diverged"):
         eb.LogisticEB(method="gd", learning_rate=1e200).fit(X, y, groups=groups)
 

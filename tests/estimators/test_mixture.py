@@ -340,6 +340,7 @@ def test_a_summary_lists_the_components():
     assert tidy["term"].tolist().count("weight") == fitted.k_ == 2
     weights = tidy.query("term == 'weight'")
     assert weights["group"].tolist() == ["component 0", "component 1"]
+    assert set(weights["effect"]) == {"component"}
     np.testing.assert_allclose(weights["estimate"].astype(float), 0.5)
     text = fitted.summary()
     assert "GaussianMixture" in text

@@ -189,7 +189,9 @@ def test_several_columns():
     np.testing.assert_allclose(est.coef_[1], -2 * est.coef_[0], rtol=1e-6)
     assert est.n_parameters_ == 10
     frame = est.tidy()
-    assert frame["term"].tolist() == ["intercept", "w0", "w1", "sd", "sd"] * 2
+    assert frame["term"].tolist() == [
+        "intercept", "w0", "w1", "sd__intercept", "sd__Observation",
+    ] * 2  # fmt: skip
 
 
 def test_lazy_tables():
@@ -467,9 +469,9 @@ def test_reports(kind):
     assert tidy.index[:3].tolist() == names
     np.testing.assert_array_equal(tidy.loc[names, "estimate"], est.prior_.coefficients_[:, 0])
     errors = est.prior_.coefficient_errors_[:, 0]
-    np.testing.assert_array_equal(tidy.loc[names, "std_error"], errors)
-    np.testing.assert_allclose(tidy["z"], tidy["estimate"] / tidy["std_error"])
-    assert "sd" in tidy.index
+    np.testing.assert_array_equal(tidy.loc[names, "std.error"], errors)
+    np.testing.assert_allclose(tidy["statistic"], tidy["estimate"] / tidy["std.error"])
+    assert "sd__intercept" in tidy.index
     text = str(est.summary())
     assert all(name in text for name in names)
     assert f"{est.coef_[0]:.6g}" in text
@@ -479,7 +481,7 @@ def test_reports(kind):
     assert (
         est.posterior().to_frame().columns.tolist() == plain.posterior().to_frame().columns.tolist()
     )
-    assert "z" not in plain.tidy()
+    assert plain.tidy()["term"][:2].tolist() == ["mean", "sd__mean"]
     ledger = est.privacy_
     row = ledger[ledger["what"] == "population covariates, public: uranium, clay"]
     assert row["assumptions"].tolist() == ["covariates are public, and outside every promise"]

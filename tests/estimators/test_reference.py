@@ -91,9 +91,9 @@ def test_reports_hold_the_same_figures(case):
     tidy = estimator.tidy().set_index(["term", "group"])
     mean = tidy.loc[("mean", "")]
     assert mean["estimate"] == pytest.approx(expected["mu"], rel=STORED)
-    assert mean["std_error"] == pytest.approx(expected["mu_se"], rel=STORED)
-    between = tidy.loc[("sd", "group"), "estimate"].item()
-    within = tidy.loc[("sd", "residual"), "estimate"].item()
+    assert mean["std.error"] == pytest.approx(expected["mu_se"], rel=STORED)
+    between = tidy.loc[("sd__mean", "group"), "estimate"].item()
+    within = tidy.loc[("sd__Observation", "Residual"), "estimate"].item()
     assert between**2 == pytest.approx(expected["group_variance"], rel=STORED)
     assert within**2 == pytest.approx(expected["residual_variance"], rel=STORED)
     icc = estimator.glance()["icc"].item()

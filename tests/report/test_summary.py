@@ -1,10 +1,25 @@
-"""Parameters of populations that are no normal, in tables and summaries."""
+"""Summaries, in a terminal and in a notebook, and the columns of tables."""
+
+import inspect
+import re
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import ebfed as eb
+from ebfed import estimators
+from ebfed.channels import Laplace
+from ebfed.estimators.effects import GroupEffects
+from ebfed.estimators.location import LocationEstimator
+from ebfed.models import Linear
 from ebfed.priors import Normal
+from ebfed.report.summary import Text
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(60), 5)
@@ -50,3 +65,229 @@ def test_numbers_of_parameters():
         assert eb.GaussianEB(prior=prior).fit(columns, groups=GROUPS).n_parameters_ == expected
     known = eb.GaussianEB(1.0, prior=Normal()).fit(np.column_stack([X, X]), groups=GROUPS)
     assert known.n_parameters_ == 4
+
+
+# --- every estimator -----------------------------------------------------------------------------
+
+SOME = {"n_rounds": 2, "learning_rate": 0.2, "random_state": 0}
+LOUD = {"noise_multiplier": 4.0}
+STEP = SOME | {"sample_rate": 0.5}
+ESTIMATORS = {
+    "GaussianEB": eb.GaussianEB(),
+    "BernoulliEB": eb.BernoulliEB(),
+    "MixtureEB": eb.MixtureEB(2, random_state=0),
+    "OptOutMean": eb.OptOutMean(1.0, 4.0, 0.1, random_state=0),
+    "LinearEB": eb.LinearEB("full"),
+    "LogisticEB": eb.LogisticEB(),
+    "AdaMix": eb.AdaMix(2, n_init=1, random_state=0),
+    "AdaMixClassifier": eb.AdaMixClassifier(2, n_init=1, random_state=0),
+    "MixtureLinearEB": estimators.MixtureLinearEB(2, n_init=1, random_state=0),
+    "AdaPeD": estimators.AdaPeD(**SOME),
+    "DPAdaPeD": estimators.DPAdaPeD(**STEP, **LOUD),
+    "DPFedAvg": estimators.DPFedAvg(**STEP, **LOUD),
+    "Ditto": estimators.Ditto(**SOME),
+    "FeO2": estimators.FeO2(**STEP, **LOUD, ratio=0.5),
+    "FedAvg": estimators.FedAvg(**SOME),
+    "FedMutual": estimators.FedMutual(**SOME),
+    "JointDPSGD": estimators.JointDPSGD(**STEP, **LOUD),
+    "LocalOnly": estimators.LocalOnly(**SOME),
+    "PFedMe": estimators.PFedMe(**SOME),
+    "PPSGD": estimators.PPSGD(Linear(), **STEP, **LOUD),
+    "PerFedAvg": estimators.PerFedAvg(**SOME),
+    "QuPeD": estimators.QuPeD(**SOME),
+}
+ROWS = pd.DataFrame({"g": GROUPS, "x": RNG.normal(size=300), "y": X})
+ROWS["hit"] = (ROWS["x"] + X > 0) * 1
+CONSENT = np.where(GROUPS % 2, "private", "open")
+
+
+def fit(name):
+    estimator = clone(ESTIMATORS[name])
+    numbers = name in ("LinearEB", "AdaMix", "MixtureLinearEB") or getattr(
+        estimator, "_numeric", False
+    )
+    consent = {"consent": CONSENT} if name in ("FeO2", "OptOutMean") else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(estimator, LocationEstimator):
+            column = "hit" if name == "BernoulliEB" else "y"
+            table = ROWS[["g", column]]
+            return estimator.fit(table, groups="g", **consent), (table,)
+        table, y = ROWS[["g", "x"]], ROWS["y"] if numbers else ROWS["hit"]
+        return estimator.fit(table, y, groups="g", **consent), (table, y)
+
+
+@pytest.fixture(scope="module", params=ESTIMATORS)
+def fitted(request):
+    return fit(request.param)
+
+
+def test_every_estimator_is_tried():
+    found = {name for name in estimators.__all__ if inspect.isclass(getattr(estimators, name))}
+    assert found - {"CoefficientPosterior", "Estimator", "Learner"} == set(ESTIMATORS)
+
+
+def test_the_text_fits_a_terminal(fitted):
+    estimator, _ = fitted
+    lines = str(estimator.summary()).splitlines()
+    assert lines[0].strip() == type(estimator).__name__
+    assert max(map(len, lines)) <= 78
+    assert lines[1] == lines[-1] == "=" * 78
+    assert any(line.startswith("Privacy:") for line in lines)
+    assert not any("nan" in line.split() for line in lines)
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed in order, and keeps what they hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.words = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data.split()
+
+
+def read(markup):
+    reader = Reader()
+    reader.feed(markup)
+    reader.close()
+    assert not reader.open, "every tag is closed"
+    ElementTree.fromstring(markup)
+    return reader
+
+
+def figures(words):
+    """Numbers among words, commas of thousands and signs around them left out."""
+    found = re.findall(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?(?![\w.])", " ".join(words))
+    return sorted(found)
+
+
+def test_the_markup_says_the_same(fitted):
+    estimator, _ = fitted
+    summary = estimator.summary()
+    reader = read(summary._repr_html_())
+    assert repr(summary) == str(summary)
+    assert figures(reader.words) == figures(str(summary).split())
+    assert type(estimator).__name__ in reader.words
+
+
+def test_summaries_show_what_tidy_and_glance_hold(fitted):
+    estimator, _ = fitted
+    text = str(estimator.summary())
+    glance = estimator.glance().iloc[0]
+    assert f"{glance['nobs']:,.0f}" in text.split()
+    assert f"{glance['n_groups']:,.0f}" in text.split()
+    if "effect" in estimator.tidy():
+        shown = text.split()
+        assert all(f"{x:.6g}" in shown for x in estimator.tidy()["estimate"])
+        for name in ("logLik", "AIC", "BIC"):
+            if np.isfinite(glance[name]):
+                assert f"{glance[name]:.2f}" in shown
+
+
+# Ours: what broom.mixed has no word for.
+OWN = {
+    "tidy": {"response", "parameter"},
+    "glance": {"n_groups", "npar", "icc", "rounds", "loss", "accuracy", "epsilon"},
+    "augment": set(),
+}
+BROOM = pd.read_csv(Path(__file__).parents[1] / "reference" / "broom_mixed_columns.csv")
+
+
+def known(function):
+    return set(BROOM.loc[BROOM["function"] == function, "column"]) | OWN[function]
+
+
+def test_columns_are_called_as_in_broom_mixed(fitted):
+    estimator, arguments = fitted
+    assert set(estimator.tidy().columns) <= known("tidy")
+    assert set(estimator.glance().columns) <= known("glance")
+    labels = {} if "g" in arguments[0] else {"groups": GROUPS}
+    added = set(estimator.augment(*arguments, **labels).columns) - {"g", "x", "y", "hit"}
+    assert ".fitted" in added
+    assert added <= known("augment")
+    if isinstance(estimator, GroupEffects):
+        everything = estimator.tidy(conf_int=True)
+        assert set(everything.columns) <= known("tidy")
+        assert set(estimator.tidy("ran_vals", conf_int=True).columns) <= known("tidy")
+        assert set(estimator.confint().columns) <= known("tidy")
+
+
+def test_terms_are_called_as_in_broom_mixed():
+    """The intercept aside, which here has no brackets."""
+    found = fit("LinearEB")[0].tidy()
+    assert found["effect"].tolist() == ["fixed"] * 2 + ["ran_pars"] * 4
+    assert found["group"].tolist() == ["", "", "g", "g", "g", "Residual"]
+    assert found["term"].tolist() == [
+        "intercept", "x", "sd__intercept", "sd__x", "cor__intercept.x", "sd__Observation",
+    ]  # fmt: skip
+    glance = fit("LinearEB")[0].glance().columns.tolist()
+    assert set(BROOM.query("model == 'REML' and function == 'glance'")["column"]) <= set(glance)
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def line_of(summary, name):
+    return next(line for line in str(summary).splitlines() if line.startswith(name))
+
+
+def test_a_formula_is_shown():
+    assert "Formula" not in str(fit("LinearEB")[0].summary())
+    shown = eb.from_formula("y ~ x + (1 | g)", ROWS).summary()
+    assert line_of(shown, "Formula:").split(maxsplit=1)[1] == "y ~ x + (1 | g)"
+    assert "y ~ x + (1 | g)" in " ".join(read(shown._repr_html_()).words)
+    long = "y ~ x + " + " + ".join(f"I(x ** {k})" for k in range(2, 8)) + " + (1 | g)"
+    lines = str(eb.from_formula(long, ROWS).summary()).splitlines()
+    assert max(map(len, lines)) <= 78
+    assert long in " ".join(" ".join(lines).split())
+
+
+def test_promises_are_shown():
+    plain = eb.GaussianEB().fit(X, groups=GROUPS).summary()
+    assert "none is promised" in line_of(plain, "Privacy:")
+    private = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9)), random_state=0)
+    private.fit(X, groups=GROUPS)
+    assert "epsilon = 0.5 for each client" in line_of(private.summary(), "Privacy:")
+
+
+def test_the_share_between_groups_is_shown():
+    for est in (
+        eb.GaussianEB().fit(X, groups=GROUPS),
+        eb.LinearEB(varying=["intercept"]).fit(ROWS[["x"]], X, groups=GROUPS),
+    ):
+        icc = est.glance()["icc"].item()
+        assert 0 < icc < 1
+        shown = line_of(est.summary(), "Share of the variance of rows")
+        assert shown.endswith(f"lies between groups: {icc:.3f}")
+    assert "Share of the variance of rows" not in str(fit("LinearEB")[0].summary())
+
+
+def test_names_are_escaped():
+    odd = ROWS.rename(columns={"x": "<b>x</b>&", "g": "<i>g</i>"})
+    summary = (
+        eb.LinearEB().fit(odd[["<b>x</b>&", "y", "<i>g</i>"]], "y", groups="<i>g</i>").summary()
+    )
+    assert "<b>x</b>&" in str(summary)
+    reader = read(summary._repr_html_())
+    assert not {"b", "i"} & set(reader.tags)
+    assert "<b>x</b>&" in reader.words
+    assert "<i>g</i>" in reader.words
+    plain = Text("1 < 2 & 3")
+    assert plain._repr_html_() == "<pre>1 &lt; 2 &amp; 3</pre>"
+
+
+def test_long_names_are_cut_in_the_middle():
+    name = "a_column_whose_name_goes_on_and_on_until_it_ends"
+    table = ROWS.rename(columns={"x": name})[["g", name, "y"]]
+    lines = str(eb.LinearEB().fit(table, "y", groups="g").summary()).splitlines()
+    assert max(map(len, lines)) <= 78
+    assert any("a_column" in line and "it_ends" in line and "…" in line for line in lines)

@@ -1,0 +1,202 @@
+"""Columns of terms are what they are by hand, and stay so for rows that come later."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from ebfed.formula.design import Context, Design, evaluated, required, response_of
+
+RNG = np.random.default_rng(0)
+COLUMNS = {
+    "x": RNG.normal(size=12),
+    "z": RNG.uniform(1, 2, size=12),
+    "kind": list("abcabcabcabc"),
+    "my col": RNG.normal(size=12),
+}
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+X, Z, OTHER = COLUMNS["x"], COLUMNS["z"], COLUMNS["my col"]
+KIND = np.array(COLUMNS["kind"])
+
+
+def double(values):
+    return 2 * values
+
+
+@pytest.fixture(params=FRAMES)
+def data(request):
+    return FRAMES[request.param](COLUMNS)
+
+
+def is_kind(*names):
+    return [1.0 * (name == KIND) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("text", "constant", "expected"),
+    [
+        ("1", True, {}),
+        ("0 + x", False, {"x": X}),
+        ("x - 1", False, {"x": X}),
+        ("x + z", True, {"x": X, "z": Z}),
+        ("x:z", True, {"x:z": X * Z}),
+        ("x * z", True, {"x": X, "z": Z, "x:z": X * Z}),
+        ("(x + z)**2", True, {"x": X, "z": Z, "x:z": X * Z}),
+        ("I(x + 1)", True, {"I(x + 1)": X + 1}),
+        ("np.log(z)", True, {"np.log(z)": np.log(Z)}),
+        ("double(x)", True, {"double(x)": 2 * X}),
+        ("`my col`", True, {"my col": OTHER}),
+        ("double(`my col`)", True, {"double(`my col`)": 2 * OTHER}),
+        ("center(x)", True, {"center(x)": X - X.mean()}),
+        (
+            "C(kind)",
+            True,
+            dict(zip(["C(kind)[T.b]", "C(kind)[T.c]"], is_kind("b", "c"), strict=True)),
+        ),
+        ("kind", True, dict(zip(["kind[T.b]", "kind[T.c]"], is_kind("b", "c"), strict=True))),
+        (
+            "0 + kind",
+            False,
+            dict(zip(["kind[a]", "kind[b]", "kind[c]"], is_kind("a", "b", "c"), strict=True)),
+        ),
+        (
+            "C(kind, contr.sum)",
+            True,
+            {
+                "C(kind, contr.sum)[S.a]": is_kind("a")[0] - is_kind("c")[0],
+                "C(kind, contr.sum)[S.b]": is_kind("b")[0] - is_kind("c")[0],
+            },
+        ),
+    ],
+)
+def test_columns_by_hand(data, text, constant, expected):
+    design, values = Design.learn(text, data, {"np": np, "double": double})
+    assert design.constant is constant
+    assert design.names == [*expected]
+    by_hand = np.column_stack([*expected.values()]) if expected else np.zeros((12, 0))
+    np.testing.assert_allclose(values, by_hand, rtol=1e-14, atol=1e-15)
+    np.testing.assert_array_equal(design.of(data), values)
+
+
+@pytest.mark.parametrize("text", ["center(x)", "scale(x)", "poly(x, 2)", "bs(x, df=4)"])
+def test_later_rows_are_read_as_the_first_were(data, text):
+    design, values = Design.learn(text, data, None)
+    some = FRAMES[type(data).__module__.split(".")[0]](
+        {name: list(x)[3:6] for name, x in COLUMNS.items()}
+    )
+    np.testing.assert_allclose(design.of(some), values[3:6], rtol=1e-12, atol=1e-14)
+
+
+def test_poly_is_orthonormal(data):
+    _, values = Design.learn("poly(x, 3)", data, None)
+    np.testing.assert_allclose(values.T @ values, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(values.sum(axis=0), 0, atol=1e-12)
+
+
+def test_later_rows_with_few_categories(data):
+    design, values = Design.learn("C(kind) + C(kind, contr.sum):x", data, None)
+    some = pd.DataFrame(COLUMNS).query("kind == 'b'")
+    assert (design.of(some) == values[KIND == "b"]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "message"),
+    [
+        ("C(kind)", {"kind": ["q"]}, r"term 'C\(kind\)': .*\{'q'\}"),
+        ("x + z", {"x": [1.0]}, "term 'z'"),
+        ("x", {"x": [np.nan]}, "term 'x'"),
+        ("x", {"x": [np.inf]}, "term 'x' is not finite in 1 rows, the first 0"),
+        ("x + np.log(z)", {"x": [1.0], "z": [-1.0]}, r"term 'np.log\(z\)'"),
+        ("x + np.log(z)", {"x": [1.0], "z": [0.0]}, r"term 'np.log\(z\)' is not finite"),
+    ],
+)
+def test_rows_that_cannot_be_read(data, text, new, message):
+    design, _ = Design.learn(text, data, {"np": np})
+    with pytest.raises(ValueError, match=message):
+        design.of(pd.DataFrame(new))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x * * z", r"'x \* \* z' cannot be read"),
+        ("absent", "term 'absent'"),
+        ("x + absent(z)", r"term 'absent\(z\)'"),
+        ("np.log(x)", r"term 'np.log\(x\)'"),
+    ],
+)
+def test_terms_that_cannot_be_read(data, text, message):
+    with pytest.raises(ValueError, match=message):
+        Design.learn(text, data, {"np": np})
+
+
+def test_terms_that_differ_must_be_among_all(data):
+    design, _ = Design.learn("x + C(kind)", data, None)
+    assert design.names_in("1 + x", data, "") == ["Intercept", "x"]
+    assert design.names_in("0 + x", data, "") == ["x"]
+    assert design.names_in("C(kind)", data, "") == ["Intercept", "C(kind)[T.b]", "C(kind)[T.c]"]
+    with pytest.raises(ValueError, match=r"term 'z' differs between groups in '\(z \| g\)'"):
+        design.names_in("z", data, "(z | g)")
+    without, _ = Design.learn("0 + x", data, None)
+    with pytest.raises(ValueError, match="term '1' differs between groups"):
+        without.names_in("x", data, "(x | g)")
+
+
+# --- responses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x", X),
+        ("`my col`", OTHER),
+        ("x - 3", X - 3),
+        ("x / 2", X / 2),
+        ("-x", -X),
+        ("x + z", X + Z),
+        ("x * z", X * Z),
+        ("np.log(z)", np.log(Z)),
+        ("double(`my col`) + 1", 2 * OTHER + 1),
+        ("x > 0", 1.0 * (X > 0)),
+        ("kind == 'a'", 1.0 * (KIND == "a")),
+    ],
+)
+def test_responses_are_expressions(data, text, expected):
+    """Their signs are those of arithmetic, not of terms."""
+    found = response_of(text, data, {"np": np, "double": double})
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_a_response_of_several_columns(data):
+    with pytest.raises(ValueError, match="response 'poly\\(x, 2\\)' must be one column; it comes"):
+        response_of("poly(x, 2)", data, None)
+
+
+def test_columns_that_terms_need():
+    there = ["x", "z", "my col", "kind"]
+    assert required(["z:x + double(`my col`)"], there) == ["x", "z", "my col"]
+    assert required(["poly(x, 2)", "C(kind, contr.sum)"], there) == ["x", "kind"]
+    assert required([evaluated("x > z")], there) == ["x", "z"]
+    assert required(["1"], there) == []
+
+
+# --- what surrounds a formula --------------------------------------------------------------------
+
+
+def test_of_the_context_only_what_is_used_is_kept(data):
+    around = {"np": np, "double": double, "x": "hidden by the column", "other": object()}
+    kept = Context.of(["np.log(z) + double(x)", evaluated("other_(x)")], data, around)
+    assert kept == {"np": np, "double": double}
+    again = pickle.loads(pickle.dumps(kept))
+    assert type(again) is Context
+    assert again == kept
+
+
+def test_a_design_survives_pickling(data):
+    design, values = Design.learn("np.log(z) + double(x) + poly(x, 2) + kind", data, globals())
+    again = pickle.loads(pickle.dumps(design))
+    np.testing.assert_array_equal(again.of(data), values)
+    assert again.names == design.names

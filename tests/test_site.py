@@ -1,0 +1,130 @@
+"""The site: its menu, its API pages, and, slowly, the site itself in a browser."""
+
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ebfed
+
+ROOT = Path(__file__).parents[1]
+HERE = ROOT / "vignettes" / "site"
+
+
+def load(name, folder=HERE):
+    spec = importlib.util.spec_from_file_location(f"site_{name}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def build():
+    return load("build")
+
+
+def entries(nav):
+    """All pages of a menu."""
+    if isinstance(nav, str):
+        return [nav]
+    return [
+        page
+        for item in nav
+        for page in entries(next(iter(item.values())) if isinstance(item, dict) else item)
+    ]
+
+
+def test_every_page_of_the_menu_has_a_source_and_every_source_is_in_the_menu(build):
+    yaml = pytest.importorskip("yaml")
+    menu = entries(build.navigation(yaml.safe_load((HERE / "mkdocs.yml").read_text())))
+    written = {path.relative_to(build.PAGES).as_posix() for path in build.PAGES.rglob("*.md")}
+    written |= {f"vignettes/{path.stem}.md" for path in (ROOT / "vignettes").glob("*.py")}
+    written |= {f"api/{slug}.md" for slug in build.topics()}
+    written |= {"index.md", "changelog.md"}
+    assert sorted(menu) == sorted(written)
+
+
+def test_every_public_name_is_on_an_api_page(build):
+    pages = "\n".join(build.api_page(slug) for slug in build.topics())
+    shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    for name in ebfed.__all__:
+        member = getattr(ebfed, name)
+        if inspect.ismodule(member):
+            wanted = [path for path, _ in build.members(member) if path != "ebfed.studies.STUDIES"]
+            assert set(wanted) <= shown, set(wanted) - shown
+        else:
+            assert any(path.endswith(f".{name}") for path in shown), name
+    for name in ebfed.studies.STUDIES:
+        assert f"`ebfed study {name}`" in pages
+
+
+def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
+    block = "```python\n`GaussianEB`\n```"
+    linked = "[`GaussianEB(x)`][ebfed.estimators.GaussianEB]"
+    assert build.link_names(f"`GaussianEB(x)`\n\n{block}\n") == f"{linked}\n\n{block}\n"
+    assert build.link_names("`Laplace`, `estimate`") == "`Laplace`, `estimate`"  # there are two
+    assert build.link_names("`priors.Laplace()`") == "[`priors.Laplace()`][ebfed.priors.Laplace]"
+
+
+def test_a_vignette_says_what_it_lacks(build):
+    assert build.missing("no word of it") == []
+    assert build.missing('This needs `pip install "ebfed[test]"`.') == []
+
+
+def test_equations_become_mathml_without_scripts():
+    markdown = pytest.importorskip("markdown")
+    pytest.importorskip("latex2mathml")
+    extension = load("mathml").MathML()
+    page = "It costs $x_i$.\n\n$$\\frac{a}{b}$$\n\n.. math:: c\n    + d\n\n:math:`e` and `$f$`\n"
+    html = markdown.markdown(page, extensions=[extension])
+    assert html.count("<math") == 4
+    assert html.count('display="block"') == 2
+    assert "<code>$f$</code>" in html
+    assert "<mfrac>" in html
+    with pytest.raises(ValueError, match="does not know all of"):
+        markdown.markdown(r"$\unheard x$", extensions=[extension])
+
+
+def test_the_record_of_benchmarks_has_ratios_of_its_times(build):
+    record = build.json.loads(build.BENCHMARKS.read_text())
+    text = build.benchmarks_page()
+    for workloads in record["files"].values():
+        for workload in workloads:
+            assert f"| {workload['name']} |" in text
+            for peer in workload["peers"]:
+                ratio = workload["ours"]["seconds"] / peer["seconds"]
+                assert peer["ratio"] == pytest.approx(ratio)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_has_no_defects():
+    for module in ("material", "mkdocstrings", "jupytext", "nbclient", "playwright"):
+        pytest.importorskip(module)
+    check = load("check")
+    if check.chromium() is None:
+        pytest.skip("there is no Chromium")
+    command = [sys.executable, str(HERE / "build.py")]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert check.check() == []
+
+
+@pytest.mark.slow
+def test_the_check_finds_defects(tmp_path):
+    pytest.importorskip("playwright")
+    check = load("check")
+    if check.chromium() is None:
+        pytest.skip("there is no Chromium")
+    (tmp_path / "index.html").write_text(
+        "<label for=__search>search</label><input class=md-search__input>"
+        '<div style="width: 2000px">wide</div><img src="none.png">'
+        '<script src="https://example.org/x.js"></script><script>lost()</script>'
+    )
+    defects = "\n".join(check.check(tmp_path))
+    for word in ("sideways on a phone", "no picture", "asks for https://example.org", "lost"):
+        assert word in defects
+    assert "does not find GaussianEB" in defects

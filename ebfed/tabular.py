@@ -358,17 +358,17 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
 
 
 def column_of(X: Any, name: str) -> Any:
-    """Return a column of a frame, a series of the frame's library.
+    """Return a column of a frame as a series that knows its name, which Arrow's own do not.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").tolist()
-    [1.0]
+    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").name
+    'x'
     """
     import narwhals as nw
 
-    return nw.from_native(X, eager_only=True)[name].to_native()
+    return nw.from_native(X, eager_only=True)[name]
 
 
 def values_of(X: Any, name: str) -> NDArray:

@@ -23,9 +23,9 @@ from ebfed.estimators.mixture_linear import MixtureLinearEB
 from ebfed.estimators.opt_out import OptOutMean
 from ebfed.estimators.per_fed_avg import PerFedAvg
 from ebfed.estimators.pfedme import PFedMe
-from ebfed.estimators.shrinkage import posterior_from
 from ebfed.estimators.ppsgd import PPSGD
 from ebfed.estimators.quped import QuPeD
+from ebfed.estimators.shrinkage import posterior_from
 
 __all__ = [
     "PPSGD",

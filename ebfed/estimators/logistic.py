@@ -84,8 +84,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
           sampling at fixed points. Nothing is random. Posteriors are normal.
         - ``"polya-gamma"``: the same population, but posteriors are draws of Gibbs sampling with
           Pólya-Gamma variables, with whatever shape they have.
-        - ``"laplace"``: mode and curvature. Underestimates the spread of the population for few
-          binary rows per group.
+        - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
+          spread of the population for few binary rows per group (and is not glmer's, to which
+          ``"ep"`` is nearer).
         - ``"gd"``: Algorithm 5 of Ozkara et al. with its signs mended, gradient descent on all
           theta_i, mean and log-variances together. For replication: that objective has no maximum.
     fit_intercept : bool

@@ -32,7 +32,12 @@ from ebfed.estimators.evidence import (
     weigh,
 )
 from ebfed.estimators.kmeans import kmeans
-from ebfed.estimators.regression import Parameter, RegressionEstimator, residual_parameter
+from ebfed.estimators.regression import (
+    Parameter,
+    RegressionEstimator,
+    fixed_parameters,
+    residual_parameter,
+)
 from ebfed.estimators.scoring import (
     FLOOR,
     MEMORY,
@@ -457,7 +462,8 @@ class MixtureRegression(RegressionEstimator):
         return self._n_parameters
 
     def _parameters(self) -> list[Parameter]:
-        rows: list[Parameter] = []
+        nothing = np.full(len(self.terms_), np.nan)
+        rows = fixed_parameters(self.terms_, self.mean_, nothing)
         for j, weight in enumerate(self.weights_):
             name = f"component {j}"
             rows.append(("component", name, "weight", weight, np.nan))

@@ -111,8 +111,7 @@ def from_formula(
     """
     model = parse(formula)
     if context is None:
-        caller = sys._getframe(1)
-        context = {**caller.f_globals, **caller.f_locals}
+        context = _surroundings()
     rows = _Rows.of(model, data, consent, missing)
     design, columns = Design.learn(model.fixed, rows.data, context)
     if family not in (None, "gaussian", "binomial"):
@@ -132,6 +131,15 @@ def from_formula(
     else:
         estimator = _following(estimator, model, design, varying)
     return fit._fit(estimator, columns)
+
+
+def _surroundings() -> dict[str, Any]:
+    """Return what the caller of `from_formula` can see; nothing, if that is not Python."""
+    try:
+        caller = sys._getframe(2)
+    except ValueError:
+        return {}
+    return {**caller.f_globals, **caller.f_locals}
 
 
 @dataclass
@@ -171,14 +179,7 @@ class _Rows:
         whole = complete(data, list(dict.fromkeys([*used, *keys.values()])), missing == "raise")
         kept = take(data, whole)
         chosen = None if consent is None else column_of(kept, consent)
-        return cls(kept, _labels(kept, model.group), chosen, int((~whole).sum()))
-
-
-def _labels(data: Any, name: str) -> Any:
-    """Return a column of labels that knows its name, which Arrow's own columns do not."""
-    import narwhals as nw
-
-    return nw.from_native(data, eager_only=True)[name]
+        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
 def _choose(model: Model, design: Design, family: str | None) -> Estimator:
@@ -216,10 +217,15 @@ def _following(
                 f"all terms differ between groups in {type(estimator).__name__}; write "
                 f"'{model.response} ~ {model.fixed} | {model.group}'."
             )
+        joint = bool(model.correlated) and len(varying) > 1
+        if some and joint and isinstance(estimator, LogisticEB):
+            raise ValueError(
+                f"in LogisticEB terms are not correlated where others do not differ; write "
+                f"({model.varying} || {model.group})."
+            )
         if some:
             settings["varying"] = [INTERCEPT if name == CONSTANT else name for name in varying]
         if "covariance" in known:
-            joint = model.correlated and len(varying) > 1
             settings["covariance"] = "full" if joint else "diag"
     elif model.correlated is False and "covariance" in known:
         settings["covariance"] = "diag"
@@ -311,7 +317,7 @@ class FormulaFit:
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
         each = frame({style.group: read_labels(labels)[row]}, style)
-        options = {"groups": _labels(each, style.group)}
+        options = {"groups": column_of(each, style.group)}
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
@@ -367,7 +373,7 @@ class FormulaFit:
         """Return the columns of the design as the estimator knows them, and labels if there are."""
         data = self._rows.data if data is None else data
         group = self._model.group
-        labels = _labels(data, group) if group in column_names(data) else None
+        labels = column_of(data, group) if group in column_names(data) else None
         style = Style() if labels is None else self._style(labels)
         return self._table(self.design_.of(data), style), labels
 
@@ -398,7 +404,7 @@ class FormulaFit:
         if self._model.group not in column_names(data):
             mean = self.estimator_._population(columns).mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
-        labels = read_labels(_labels(data, self._model.group))
+        labels = read_labels(column_of(data, self._model.group))
         ids, codes = number_labels(labels)
         population = self._covariates(columns, labels, ids) if self.design_.names else None
         return self.estimator_.posterior(groups=ids, population=population).mean, codes

@@ -19,7 +19,8 @@ column         meaning
 ``npar``       number of parameters
 ``sigma``      standard deviation of rows within their group
 ``logLik``, ``AIC``, ``BIC``
-               marginal log-likelihood, and criteria
+               marginal log-likelihood, and criteria; of a fit by REML at its estimates, where lme4
+               has the restricted one, which does not compare fits with other terms
 ``REMLcrit``   -2 restricted log-likelihood
 ``df.residual``
                rows less parameters

@@ -59,7 +59,7 @@ def test_labels_and_the_largest_only(ax):
     posterior = eb.posterior_from([3.0, -4.0, 9.0, 0.0], [1.0, 1.0, 1.0, 1.0])
     plot_caterpillar(posterior, labels=["a", "b", "c", "d"], top=2, ax=ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "c"]
-    assert ax.get_title() == "the 2 largest of 4 groups"
+    assert ax.get_title(loc="left") == "the 2 largest of 4 groups"
     assert ax.lines[0].get_xdata()[0] == posterior.prior.mean_[0]
 
 

@@ -83,12 +83,15 @@ def plot_caterpillar(
     centre = _centre(fit, posterior, place)
     if centre is not None:
         ax.axvline(centre, color=VERMILLION, lw=1.2, ls="--", zorder=2.5, label="population mean")
-        ax.legend(edgecolor="none", fontsize="small", loc="lower right")
+        above = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+        ax.legend(frameon=False, fontsize="small", **above)
     draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order])
     what = "" if len(names) == 1 else f" of {names[place]}"
     ax.set_xlabel(f"posterior mean{what} and {100 * level:g}% interval")
     if len(order) < len(mean):
-        ax.set_title(f"the {len(order):,} largest of {len(mean):,} groups", fontsize="medium")
+        ax.set_title(
+            f"the {len(order):,} largest of {len(mean):,} groups", fontsize="medium", loc="left"
+        )
     return ax
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_privacy"]
 
+# How many times the least error the largest may be on a linear axis.
+FAR = 10
 NUMBERS = ["epsilon", "error", "std_error", "local_error"]
 
 
@@ -76,7 +78,12 @@ def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     curves = curves.sort_values("epsilon", kind="stable")
     level = pd.DataFrame({"channel": ["own data only"], "error": [local[0]], "std_error": [0.0]})
     both = pd.concat([curves, level], ignore_index=True).rename(columns={"channel": "method"})
-    ax = plot_curves(both, x="epsilon", y="error", spread="std_error", ax=open_axes(ax))
-    ax.set_ylim(bottom=0)
+    errors = both["error"]
+    # beside a channel that loses everything, the others would lie on one line
+    far = bool(errors.min() > 0 and errors.max() > FAR * errors.min())
+    look = {"x": "epsilon", "y": "error", "spread": "std_error", "log_y": far}
+    ax = plot_curves(both, ax=open_axes(ax), **look)
+    if not far:
+        ax.set_ylim(bottom=0)
     ax.set(xlabel="epsilon", ylabel="rms change of the estimates")
     return ax

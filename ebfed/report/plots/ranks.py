@@ -61,6 +61,8 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     labelled = names[0] not in ("estimate", "rank")
     labels = [str(label) for label in (np.asarray(ranks[names[0]])[order] if labelled else order)]
 
+    from matplotlib.ticker import MaxNLocator
+
     ax = open_axes(ax)
     colours = None
     if prob_top:
@@ -75,5 +77,6 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0.5 - 0.01 * len(rank), len(rank) * 1.01 + 0.5)
     ax.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
     ax.set_axisbelow(True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("rank and its interval")
     return ax

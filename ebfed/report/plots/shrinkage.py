@@ -53,7 +53,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     summary, prior = estimator.summaries_, estimator.prior_
     told = summary.n > 0
     local = summary.mean[told, column]
-    estimate = estimator.predict().reshape(len(told), -1)[told, column]
+    estimate = estimator.posterior().mean[told, column]
     x, y, n, count = _merge(local, estimate, summary.n[told])
 
     mean = prior.mean_[column]

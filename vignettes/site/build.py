@@ -1,0 +1,358 @@
+"""Build the documentation into ``site/``: ``python vignettes/site/build.py``.
+
+Nothing is fetched, and no page of the site fetches anything. Vignettes and pages with Python in
+them are executed, each in a folder of its own, unless neither they nor the package have changed
+since. The API pages follow the `__all__` of every module. Needs ``pip install ".[docs]"``; a
+vignette whose packages are missing is shown without its output, and says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import inspect
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PAGES, CACHE = HERE / "pages", HERE / ".cache"
+DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
+BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
+TITLES = {"report": "Report and plots", "price": "Price of privacy", "formula": "Formulas"}
+ESTIMATORS = ("location", "regression", "learners")  # pages of `ebfed.estimators`
+
+# Executed pages
+
+
+def source_hash() -> str:
+    """Hash what every executed page depends on: the package and its data."""
+    digest = hashlib.sha256()
+    for path in sorted([*ROOT.glob("ebfed/**/*.py"), *ROOT.glob("data/*")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def execute(path: Path, version: str) -> Any:
+    """Run a page from top to bottom in an empty folder; returns the notebook with its outputs."""
+    import jupytext
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+    from traitlets.config import Config
+
+    key = hashlib.sha256(version.encode() + path.read_bytes()).hexdigest()[:16]
+    cached = EXECUTED / f"{path.stem}-{key}.ipynb"
+    if cached.exists():
+        return nbformat.read(cached, as_version=4)
+    notebook = jupytext.read(path)
+    if lacking := missing(path.read_text()):
+        note = (
+            f"!!! note\n\n    Not run when this page was built: {', '.join(lacking)} is not there."
+        )
+        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(note))
+        return notebook  # and not kept: next time it may be
+    with TemporaryDirectory() as folder, TemporaryDirectory() as sockets:
+        client = NotebookClient(
+            notebook,
+            timeout=1800,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--InlineBackend.figure_formats={'retina'}"],
+            config=Config(ConnectionFileMixin={"transport": "ipc", "ip": f"{sockets}/k"}),
+        )
+        try:
+            client.execute()
+        except CellExecutionError as error:
+            raise RuntimeError(f"{path.name} does not run: {error}") from error
+        for cell in notebook.cells:
+            for output in cell.get("outputs", []):
+                if "text" in output:  # colours are for terminals, and the folder is gone
+                    text = re.sub(r"\x1b\[[\d;]*m", "", output.text)
+                    output.text = text.replace(f"{folder}/", "")
+    EXECUTED.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, cached)
+    return notebook
+
+
+def missing(text: str) -> list[str]:
+    """Name packages that a page needs, as its ``pip install "ebfed[…]"`` says, and has not."""
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    extras = re.findall(r'needs `pip install "ebfed\[([\w,]+)\]', text)
+    lacking = []
+    for requirement in map(Requirement, metadata.requires("ebfed") or []):
+        for extra in ",".join(extras).split(","):
+            if requirement.marker and requirement.marker.evaluate({"extra": extra}):
+                try:
+                    metadata.version(requirement.name)
+                except metadata.PackageNotFoundError:
+                    lacking.append(requirement.name)
+    return lacking
+
+
+def to_markdown(notebook: Any, page: Path) -> str:
+    """Write cells and outputs as Markdown; figures become files beside the page."""
+    parts, heading, n_figures = [], "", 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            parts.append(cell.source)
+            heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
+            continue
+        parts.append(f"````python\n{cell.source}\n````")
+        printed = ""
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if output.output_type == "stream":
+                printed += output.text
+            elif "image/png" in data:  # what a cell is worth is not shown: a script would not
+                n_figures += 1
+                name = f"{page.stem}-{n_figures}.png"
+                (DOCS / page.parent / name).write_bytes(base64.b64decode(data["image/png"]))
+                width = output.metadata["image/png"]["width"]
+                parts.append(f"![Figure: {heading}]({name}){{ width={width} }}")
+        if printed.strip():
+            parts.append(f"````text\n{printed.rstrip()}\n````")
+    return "\n\n".join(parts) + "\n"
+
+
+# API pages, from `__all__`
+
+
+def members(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """All public names of a module and of the modules among them, with what they name."""
+    for name in module.__all__:
+        member = getattr(module, name)
+        yield f"{module.__name__}.{name}", member
+        if inspect.ismodule(member):
+            yield from members(member)
+
+
+def topics() -> dict[str, tuple[str, list[tuple[str, Any]]]]:
+    """Every API page: its title, and the public names on it."""
+    import ebfed
+    from ebfed import estimators
+    from ebfed.estimators import Learner
+    from ebfed.estimators.regression import RegressionEstimator
+
+    pages: dict[str, tuple[str, list]] = {
+        "location": ("Location", []),
+        "regression": ("Regression", []),
+        "learners": ("Learners", []),
+        "clients": ("Clients", []),
+    }
+    for path, member in members(estimators):
+        bases = inspect.getmro(member) if inspect.isclass(member) else ()
+        kind = "learners" if Learner in bases else "location"
+        kind = "regression" if RegressionEstimator in bases else kind
+        pages[kind][1].append((path, member))
+    for name in ebfed.__all__:
+        member = getattr(ebfed, name)
+        if inspect.ismodule(member):
+            title = TITLES.get(name, name.capitalize())
+            pages[name] = (title, list(members(member)))
+    there = {id(member) for _, pairs in pages.values() for _, member in pairs}
+    for name in ebfed.__all__:  # what lives in a module at the top: a page for each of those
+        member = getattr(ebfed, name)
+        if not inspect.ismodule(member) and id(member) not in there:
+            home = member.__module__.split(".")[1]
+            page = pages.setdefault(home, (TITLES.get(home, home.capitalize()), []))
+            page[1].append((f"{member.__module__}.{name}", member))
+    return pages
+
+
+def api_page(slug: str) -> str:
+    """Write one API page: a directive of mkdocstrings for every name."""
+    title, names = topics()[slug]
+    parts = [f"# {title}"]
+    if importlib.util.find_spec(f"ebfed.{slug}"):
+        parts.append(directive(f"ebfed.{slug}", members="false", show_root_heading="false"))
+    for path, member in names:
+        if inspect.ismodule(member):
+            parts.append(directive(path, members="false", show_root_full_path="true"))
+        elif path == "ebfed.studies.STUDIES":
+            rows = [f"| `ebfed study {name}` | {subject} |" for name, subject in member.items()]
+            parts.append("\n".join(["| command | what it measures |", "|---|---|", *rows]))
+        else:
+            parts.append(directive(path, heading_level=path.count("."), **shown(member)))
+    shared = [base for base in bases(member for _, member in names) if slug in ESTIMATORS]
+    if shared:
+        parts.append("## What they share")
+    for base in shared:
+        path = f"{base.__module__}.{base.__name__}"
+        parts.append(directive(path, heading_level=3, members="false", inherited_members="false"))
+    return "\n\n".join(parts) + "\n"
+
+
+def bases(classes: Iterable[Any]) -> list[type]:
+    """Find the classes of the package that these build on and that are not public themselves."""
+    public = {
+        member for _, pairs in topics().values() for _, member in pairs if hasattr(member, "mro")
+    }
+    found = {base: None for each in classes if hasattr(each, "mro") for base in each.mro()}
+    return [base for base in found if base.__module__.startswith("ebfed.") and base not in public]
+
+
+def shown(member: Any) -> dict[str, str]:
+    """Choose members: what all learners have, and what engines ask, is told once, at the base."""
+    from ebfed.estimators import Estimator, Learner
+
+    filters = ["!^_"]
+    if inspect.isclass(member) and issubclass(member, Estimator) and member is not Estimator:
+        filters += [f"!^{name}$" for name in vars(Estimator) if not name.startswith("_")]
+    derived = inspect.isclass(member) and issubclass(member, Learner) and member is not Learner
+    return {"filters": json.dumps(filters), "inherited_members": json.dumps(not derived)}
+
+
+def directive(path: str, **options: Any) -> str:
+    """Ask mkdocstrings for the documentation of a name."""
+    settings = "".join(f"\n      {key}: {value}" for key, value in options.items())
+    return f"::: {path}\n    options:{settings}"
+
+
+def link_names(text: str) -> str:
+    """Make links to the API of public names that stand in code type, outside of code blocks."""
+    targets: dict[str, set[str]] = {}
+    for _, names in topics().values():
+        for path, _ in names:
+            parts = path.split(".")
+            for k in range(1, len(parts)):
+                targets.setdefault(".".join(parts[k:]), set()).add(path)
+
+    def link(match: re.Match) -> str:
+        name = match[1].split("(")[0].removeprefix("eb.")
+        found = targets.get(name, set()) if name[0].isupper() or "." in name else set()
+        return f"[{match[0]}][{found.pop()}]" if len(found) == 1 else match[0]
+
+    parts = re.split(r"(^`{3}.*?^`{3,}$)", text, flags=re.M | re.S)  # every other is a code block
+    parts[::2] = [
+        re.sub(r"(?<![\[`])`([\w.]+(?:\([^`]*\))?)`(?![\]`])", link, p) for p in parts[::2]
+    ]
+    return "".join(parts)
+
+
+# The other pages
+
+
+def benchmarks_page() -> str:
+    """Write the last record of the benchmarks as tables."""
+    record = json.loads(BENCHMARKS.read_text())
+    machine = record["machine"]
+    parts = [
+        (PAGES / "benchmarks.md").read_text(),
+        f"Recorded on {record['date']}: {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['system']}, Python {machine['python']}. Ratios are our time over the peer's; "
+        "below 1 we are faster.",
+    ]
+    for file, workloads in record["files"].items():
+        parts.append(
+            f"## {file.removesuffix('.py').removeprefix('test_').replace('_', ' ').capitalize()}"
+        )
+        rows = ["| workload | ours | peer | theirs | ratio | aim |", "|---|--:|---|--:|--:|--:|"]
+        for workload in workloads:
+            ours = workload["ours"]
+            for i, peer in enumerate(workload["peers"] or [None]):
+                left = f"{workload['name']} | {seconds(ours['seconds'])}" if i == 0 else " | "
+                right = " | | |"
+                if peer:
+                    aim = "" if peer["target"] is None else f"{peer['target']:g}"
+                    figures = f"{seconds(peer['seconds'])} | {peer['ratio']:.3g} | {aim}"
+                    right = f"{peer['name']} | {figures}"
+                rows.append(f"| {left} | {right} |")
+        parts.append("\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def seconds(time: float) -> str:
+    """Print a time with three digits and a unit that suits it."""
+    return f"{time:.3g} s" if time >= 1 else f"{time * 1e3:.3g} ms"
+
+
+def vignettes(listed: list[str]) -> list[Path]:
+    """Find all vignettes: those listed in mkdocs.yml first, then the others by name."""
+    order = {name: k for k, name in enumerate(listed)}
+    found = (ROOT / "vignettes").glob("*.py")
+    return sorted(found, key=lambda path: (order.get(path.stem, len(order)), path.stem))
+
+
+def navigation(config: dict[str, Any]) -> list:
+    """Fill in the folders that mkdocs.yml leaves open."""
+    folders = {
+        "vignettes/*": [f"vignettes/{p.stem}.md" for p in vignettes(config["extra"]["vignettes"])],
+        "api/*": [{title: f"api/{slug}.md"} for slug, (title, _) in topics().items()],
+    }
+    return [
+        {title: folders.get(entry, entry) if isinstance(entry, str) else entry}
+        for item in config["nav"]
+        for title, entry in item.items()
+    ]
+
+
+def write_pages() -> None:
+    """Write every page where mkdocs finds it."""
+    shutil.rmtree(DOCS, ignore_errors=True)
+    shutil.copytree(PAGES, DOCS)
+    shutil.copytree(HERE / "assets", DOCS / "assets")
+    for folder in ("api", "vignettes"):
+        (DOCS / folder).mkdir()
+    for slug in topics():
+        (DOCS / "api" / f"{slug}.md").write_text(api_page(slug))
+    (DOCS / "benchmarks.md").write_text(link_names(benchmarks_page()))
+    (DOCS / "changelog.md").write_text(link_names((ROOT / "CHANGELOG.md").read_text()))
+    (DOCS / "index.md").write_text(link_names(relink((ROOT / "README.md").read_text())))
+
+    sources = {Path("vignettes") / f"{p.stem}.md": p for p in (ROOT / "vignettes").glob("*.py")}
+    sources |= {
+        p.relative_to(PAGES): p for p in PAGES.rglob("*.md") if "```python" in p.read_text()
+    }
+    version = source_hash()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        notebooks = pool.map(lambda path: execute(path, version), sources.values())
+        for page, notebook in zip(sources, notebooks, strict=True):
+            (DOCS / page).write_text(link_names(to_markdown(notebook, page)))
+    for page in DOCS.glob("*.md"):  # those without neighbours need no menu of them
+        page.write_text("---\nhide: [navigation]\n---\n\n" + page.read_text())
+
+
+def relink(text: str) -> str:
+    """Turn what the README says of files of the repository into links to their pages."""
+    for path in (ROOT / "vignettes").glob("*.py"):
+        text = text.replace(f"`vignettes/{path.name}`", f"[{path.stem}](vignettes/{path.stem}.md)")
+        text = text.replace(f"](vignettes/{path.name})", f"](vignettes/{path.stem}.md)")
+    text = text.replace("`tests/benchmarks`", "[`tests/benchmarks`](benchmarks.md)")
+    return text.replace("](CHANGELOG.md)", "](changelog.md)")
+
+
+def main() -> None:
+    """Write the pages and let mkdocs make the site, any warning being an error."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+    from mkdocs.utils.yaml import yaml_load
+
+    os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
+    sys.path.insert(0, str(HERE))  # for the extension `mathml`
+    write_pages()
+    with open(HERE / "mkdocs.yml", "rb") as file:
+        nav = navigation(yaml_load(file))
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    config = load_config(str(HERE / "mkdocs.yml"), nav=nav)
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+    print(f"{config.site_dir}/index.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Give every parameter its own type and default, also where a docstring names several at once."""
+
+from typing import Any
+
+from griffe import Class, DocstringSectionKind, Extension, Function, Module
+
+
+class EachByItself(Extension):
+    """griffe takes type and default of ``a, b`` from the signature of the first."""
+
+    def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
+        """Look at everything in the package."""
+        self.mend(pkg)
+
+    def mend(self, parent: Module | Class) -> None:
+        """Mend the docstrings of all members."""
+        for member in parent.members.values():
+            if isinstance(member, Class | Function) and member.docstring:
+                for section in member.docstring.parsed:
+                    if section.kind is DocstringSectionKind.parameters:
+                        self.separate(member, section.value)
+            if isinstance(member, Module | Class):
+                self.mend(member)
+
+    def separate(self, member: Class | Function, items: list) -> None:
+        """Take what was borrowed from another parameter of the signature from its own place."""
+        named = {each.name: each for each in member.parameters}
+        borrowed = [each.annotation for each in member.parameters]
+        for item in items:
+            own = named.get(item.name)
+            if any(item.annotation is annotation for annotation in borrowed):
+                item.annotation = own.annotation if own else None
+            item.value = own.default if own else None

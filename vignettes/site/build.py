@@ -265,7 +265,8 @@ def benchmarks_page() -> str:
         for workload in workloads:
             ours = workload["ours"]
             for i, peer in enumerate(workload["peers"] or [None]):
-                left = f"{workload['name']} | {seconds(ours['seconds'])}" if i == 0 else " | "
+                name = workload["name"].replace("|", "\\|")  # else the table has a column more
+                left = f"{name} | {seconds(ours['seconds'])}" if i == 0 else " | "
                 right = " | | |"
                 if peer:
                     aim = "" if peer["target"] is None else f"{peer['target']:g}"

@@ -16,7 +16,8 @@ _LANES, _STEP = 8, 32  # clients and rows that `triangular_factors` works on tog
 def triangular_factors(rows, indptr, size):
     """Compress each client's rows A to an upper triangle R with ``R'R = A'A``.
 
-    Rows are turned by Householder reflections until all below the diagonal is zero.
+    Rows are turned by Householder reflections until all below the diagonal is zero. No more of them
+    are left than there were, whatever columns say the same.
 
     Parameters
     ----------
@@ -50,9 +51,13 @@ def triangular_factors(rows, indptr, size):
             for j in range(p):
                 _reflect(A, j)
         for c in range(len(batch)):
-            for i in range(size):
-                for j in range(i, p):
-                    out[batch[c], i, j] = A[i, j, c]
+            row = 0
+            for i in range(p):
+                # a column that the ones before it explain leaves its row empty: later rows move up
+                if row < size and A[i, i, c] != 0.0:
+                    for j in range(i, p):
+                        out[batch[c], row, j] = A[i, j, c]
+                    row += 1
     return out
 
 

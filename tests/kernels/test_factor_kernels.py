@@ -73,3 +73,18 @@ def test_square_products(n, whole):
     np.testing.assert_allclose(squares, (K**2).sum(axis=0), rtol=1e-12)
     expected = np.einsum("nqk,npk->qp", K, K) if whole else np.zeros((3, 3))
     np.testing.assert_allclose(products, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 40])
+def test_triangular_factors_of_columns_that_say_the_same(count):
+    """What a few rows leave over is kept, though columns constant within a client use no row."""
+    rows, indptr = rows_of([count] * 9, 3)
+    ones, level = np.ones((len(rows), 1)), np.repeat(RNG.normal(size=9), count)[:, None]
+    A = np.hstack([ones, level, 2 * level, np.zeros_like(ones), rows])
+    size = min(A.shape[1], count)
+    factors = triangular_factors(A, indptr, size)
+    assert factors.shape == (9, size, A.shape[1])
+    for i, factor in enumerate(factors):
+        mine = A[indptr[i] : indptr[i + 1]]
+        np.testing.assert_allclose(factor.T @ factor, mine.T @ mine, rtol=1e-12, atol=1e-12)
+        np.testing.assert_array_equal(factor, np.triu(factor))

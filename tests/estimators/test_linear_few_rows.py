@@ -1,0 +1,43 @@
+"""Groups with no more rows than the model has columns, some of which are constant within groups."""
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+
+RNG = np.random.default_rng(3)
+M = 60
+LEVEL = RNG.normal(size=(M, 2))
+
+
+def restricted_criterion(X, Z, y, groups, covariance, noise):
+    """-2 restricted log-likelihood, group by group with dense matrices."""
+    H, Xy, yy, log_det = 0.0, 0.0, 0.0, 0.0
+    for g in range(M):
+        mine = groups == g
+        V = Z[mine] @ covariance @ Z[mine].T + noise * np.eye(mine.sum())
+        W = np.linalg.inv(V)
+        H, Xy = H + X[mine].T @ W @ X[mine], Xy + X[mine].T @ W @ y[mine]
+        yy, log_det = yy + y[mine] @ W @ y[mine], log_det + np.linalg.slogdet(V)[1]
+    quadratic = yy - Xy @ np.linalg.solve(H, Xy)
+    dof = len(y) - X.shape[1]
+    return log_det + np.linalg.slogdet(H)[1] + quadratic + dof * np.log(2 * np.pi)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5])
+@pytest.mark.parametrize("varying", [["intercept"], ["intercept", 0]])
+def test_criterion_is_that_of_dense_matrices(rows, varying):
+    groups = np.repeat(np.arange(M), rows)
+    time = np.tile(np.arange(rows, dtype=float), M)
+    X = np.column_stack([time, LEVEL[groups]])
+    y = X @ [0.5, 1.0, -1.0] + RNG.normal(size=M)[groups] + RNG.normal(size=len(groups))
+    est = eb.LinearEB(varying=varying).fit(X, y, groups=groups)
+    design = np.column_stack([np.ones(len(y)), X])
+    Z = design[:, : len(varying)]
+    spread = est.covariance_[: len(varying), : len(varying)]
+    found = restricted_criterion(design, Z, y, groups, spread, est.noise_variance_)
+    assert est.criterion_ == pytest.approx(found, rel=1e-9)
+    # and no other noise is better
+    for factor in (0.97, 1.03):
+        near = restricted_criterion(design, Z, y, groups, spread, factor * est.noise_variance_)
+        assert near > found

@@ -9,6 +9,7 @@ import numpy as np
 from ebfed.kernels._jit import jit
 
 BATCH = 16  # clients that `whiten` and `square_products` work on together
+_NOTHING = 1e-28  # what rounding leaves of the square of a column
 _LANES, _STEP = 8, 32  # clients and rows that `triangular_factors` works on together
 
 
@@ -69,12 +70,18 @@ def _reflect(A, j):
     """
     n, p, _ = A.shape
     norm, shrink, product = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
+    above = np.zeros(_LANES)
+    for i in range(j):
+        for c in range(_LANES):
+            above[c] += A[i, j, c] ** 2
     for c in range(_LANES):
         product[c] = A[j, j, c] ** 2
     for i in range(p, n):
         for c in range(_LANES):
             product[c] += A[i, j, c] ** 2
     for c in range(_LANES):
+        if A[j, j, c] == 0.0 and product[c] <= _NOTHING * above[c]:
+            product[c] = 0.0  # the columns before it explain it, up to rounding
         norm[c] = -np.sqrt(product[c]) if A[j, j, c] > 0 else np.sqrt(product[c])
         # the reflection is I + v v' / (norm * v_j), v = column - norm * e_j
         A[j, j, c] -= norm[c]

@@ -11,14 +11,11 @@ of one round.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.engines import Blocks, Cohort, Engine, Local, join
 from ebfed.streams import make_key
@@ -31,9 +28,6 @@ class Estimator(BaseEstimator, ABC):
 
     engine: Engine | None
     random_state: Any
-
-    # What a fit said of not having converged.
-    _unconverged: Sequence[str] = ()
 
     # Whether a client answers in every round, rather than in one.
     answers_every_round: ClassVar[bool] = False
@@ -183,12 +177,4 @@ class Estimator(BaseEstimator, ABC):
         worker = clone(self).set_params(engine=None, random_state=None)
         key = make_key(self.random_state) if state is None else state["key"]
         cohort = Blocks(engine, self, worker, clients, memory, key)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
-            state = self.converse(cohort, key, state)
-        self._unconverged = [
-            str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)
-        ]
-        for each in caught:  # kept for the summary, and not kept from the user
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-        return state, cohort.memory
+        return self.converse(cohort, key, state), cohort.memory

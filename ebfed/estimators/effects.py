@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ebfed.priors import Posterior
 from ebfed.tabular import Style, frame
 
-__all__ = ["GroupEffects"]
+__all__ = ["GroupEffects", "wald"]
 
 OF_ALL, OF_GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
@@ -38,6 +38,10 @@ class GroupEffects:
     @abstractmethod
     def _coordinates(self) -> tuple[list[str], NDArray]:
         """Names of the d coordinates of a group, and which of them differ between groups."""
+
+    @abstractmethod
+    def _given_population(self) -> Posterior:
+        """Posterior of the groups of the fit, if the population were known to be as fitted."""
 
     @abstractmethod
     def _look(self) -> Style:
@@ -66,14 +70,15 @@ class GroupEffects:
             expects of it; ``"ran_coefs"``: each group's own parameters.
         conf_int : bool
             Whether to add intervals: of parameters as in `confint`, of groups those of the
-            posterior, moved by what was expected for ``"ran_vals"``.
+            posterior.
         conf_level : float in (0, 1)
 
         Returns
         -------
         DataFrame
-            Columns as in R's broom.mixed, see `ebfed.report.tidy`. The standard error of a single
-            group includes the uncertainty of the fitted population.
+            Columns as in R's broom.mixed, see `ebfed.report.tidy`. Standard errors of
+            ``"ran_coefs"`` include the uncertainty of the fitted population; those of
+            ``"ran_vals"``, which differ from it, are given the population, as lme4's are.
         """
         wanted = [effects] if isinstance(effects, str) else list(effects or OF_ALL)
         _check_level(conf_level)
@@ -85,16 +90,16 @@ class GroupEffects:
             )
         columns = self._tidy()
         if conf_int:
-            columns |= _wald(columns, conf_level)
+            columns |= self._intervals(columns, conf_level)
         chosen = np.isin(columns["effect"], wanted)
         return frame({name: values[chosen] for name, values in columns.items()}, self._look())
 
     def _tidy_groups(self, effect: str, conf_int: bool, level: float) -> Any:
-        posterior, style = self.posterior(), self._look()
+        own, style = effect == "ran_coefs", self._look()
         names, varies = self._coordinates()
-        expected = self._expected_of_groups() if effect == "ran_vals" else 0.0
-        if effect == "ran_coefs":
-            varies = np.ones_like(varies)
+        posterior = self.posterior() if own else self._given_population()
+        expected = 0.0 if own else self._expected_of_groups()
+        varies = np.ones_like(varies) if own else varies
         n = len(posterior)
         values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}
         if conf_int:
@@ -103,7 +108,7 @@ class GroupEffects:
         columns = {
             "effect": np.full(n * varies.sum(), effect),
             "group": np.full(n * varies.sum(), style.group),
-            "level": np.repeat(posterior.ids, varies.sum()),
+            "level": np.repeat(self.posterior().ids, varies.sum()),
             "term": np.tile(np.array(names, object)[varies], n),
         }
         columns |= {name: each[:, varies].ravel() for name, each in values.items()}
@@ -150,7 +155,8 @@ class GroupEffects:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a
-        handful. Spreads have none, as in lme4's ``confint(method = "Wald")``.
+        handful. That of a mean rate is made for its logit and taken back, so that it stays between
+        0 and 1. Spreads have none, as in lme4's ``confint(method = "Wald")``.
 
         Returns
         -------
@@ -159,11 +165,15 @@ class GroupEffects:
         """
         _check_level(level)
         columns = self._tidy()
-        columns |= _wald(columns, level)
+        columns |= self._intervals(columns, level)
         fixed = columns["effect"] == "fixed"
         names = ["term", "response", "estimate", "conf.low", "conf.high"]
         shown = {name: columns[name][fixed] for name in names if name in columns}
         return frame(shown, self._look())
+
+    def _intervals(self, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+        """Intervals for the parameters of `_tidy`."""
+        return wald(columns, level)
 
     def ranks(self, term: str | None = None, *, top: int | None = None, **options: Any) -> Any:
         """Return the place of each group among all, with its uncertainty: see `Posterior.ranks`.
@@ -177,12 +187,14 @@ class GroupEffects:
         **options
             Of `Posterior.ranks`.
         """
-        names, _ = self._coordinates()
-        if term is None and len(names) > 1:
+        names, varies = self._coordinates()
+        if term is None and varies.sum() == 1:
+            term = names[int(np.argmax(varies))]
+        if term is None:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}.")
-        if term is not None and term not in names:
+        if term not in names:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; {term!r} came.")
-        column = 0 if term is None else names.index(term)
+        column = names.index(term)
         return self.posterior().ranks(top=top, column=column, **options)
 
 
@@ -191,7 +203,8 @@ def _check_level(level: float) -> None:
         raise ValueError(f"a level must lie between 0 and 1; {level!r} came.")
 
 
-def _wald(columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+def wald(columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+    """Ends of ``estimate ± z std.error``; NaN for spreads."""
     from scipy.special import ndtri
 
     fixed = np.isin(columns["effect"], ("fixed", "component"))

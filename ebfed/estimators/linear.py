@@ -406,6 +406,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "doubt": fit.doubt,
             "noise_variance": fit.noise_variance,
             "criterion": fit.criterion,
+            "converged": fit.converged if fit.path else None,
             "n_parameters": fit.rank + spread[self.covariance] + 1,
             "notes": notes + self._remarks(state, fit, varying),
         }
@@ -431,6 +432,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "doubt": np.zeros((p, p)),
             "noise_variance": found.noise_variance,
             "criterion": np.nan,
+            "converged": None,
             "n_parameters": p + 2,
             "notes": [note],
         }
@@ -626,11 +628,21 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         )
         return [*rows, residual_parameter(self.noise_variance_)]
 
+    def _given_population(self) -> Posterior:
+        mean, doubt, covariance = self._whole
+        known = CoefficientPosterior(
+            self.clients_, mean, np.zeros_like(doubt), covariance, self.noise_variance_
+        )
+        return known.of(self._maps_of_groups()) if self.population_names_ else known
+
     def _expected_of_groups(self) -> NDArray:
         if not self.population_names_:
             return super()._expected_of_groups()
-        covariates = self._covariates_of(self.groups_, None, None, None, self._covariates[0])
-        return self._maps(covariates) @ self._whole[0]
+        return self._maps_of_groups() @ self._whole[0]
+
+    def _maps_of_groups(self) -> NDArray:
+        known = self._covariates[0]
+        return self._maps(self._covariates_of(self.groups_, None, None, None, known))
 
     def _facts(self) -> dict[str, float]:
         facts = {"sigma": np.sqrt(self.noise_variance_)}

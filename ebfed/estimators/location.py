@@ -11,6 +11,7 @@ import itertools
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -882,6 +883,13 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Es
     def _expected_of_groups(self) -> NDArray:
         mean = self._population(self._memory["population"]).mean_
         return np.broadcast_to(mean, (len(self.groups_), self.n_features_in_))
+
+    def _given_population(self) -> Posterior:
+        known = copy(self._population(self._memory["population"]))
+        for doubt in ("mean_variance_", "variance_variance_"):
+            if hasattr(known, doubt):
+                setattr(known, doubt, np.zeros_like(getattr(known, doubt)))
+        return self._posterior(self.summaries_, self._likelihood(self.summaries_), known)
 
     def _response_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)

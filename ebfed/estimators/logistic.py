@@ -34,7 +34,7 @@ from ebfed.estimators.regression import (
     fixed_parameters,
     spread_parameters,
 )
-from ebfed.priors import IdentificationWarning
+from ebfed.priors import IdentificationWarning, Posterior
 from ebfed.streams import Stream, make_key
 
 __all__ = ["LogisticEB"]
@@ -388,11 +388,11 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             left = here.step(*moments, **options | {"reach": 1.0}).gain
             if left > MOST_LEFT + slack:
                 _warn(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
-            return state | {"phase": "end"}
+            return state | {"phase": "end", "converged": left <= MOST_LEFT + slack}
         if state["round"] >= self.max_iter:
             if not state["pure"]:  # there is nothing to converge to
                 _warn(f"after {state['round']} rounds", step.gain, "Raise max_iter.")
-            return state | {"phase": "end"}
+            return state | {"phase": "end", "converged": None if state["pure"] else False}
         return state | _told(step.population)
 
     def _descend(self, state: dict, messages: dict) -> dict:
@@ -472,9 +472,17 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     # Estimates --------------------------------------------------------------------------------
 
     def _posterior(self, block: Clients) -> NormalCoefficients | DrawnCoefficients:
-        population = NormalPopulation(self.mean_, self._root, np.ones(len(self.mean_)))
         # of gradient descent, what is not known of the mean is not known
-        doubt = np.nan_to_num(self.mean_covariance_)
+        return self._posterior_given(block, np.nan_to_num(self.mean_covariance_))
+
+    def _given_population(self) -> Posterior:
+        return self._posterior_given(self.clients_, np.zeros_like(self.mean_covariance_))
+
+    def _posterior_given(
+        self, block: Clients, doubt: NDArray
+    ) -> NormalCoefficients | DrawnCoefficients:
+        """Posterior of coefficients, with what is not known of the mean."""
+        population = NormalPopulation(self.mean_, self._root, np.ones(len(self.mean_)))
         rows = WhiteRows.of(block, population, self.classes_[1])
         if self.method != "polya-gamma":
             mean, covariance, _ = rows.approximate(

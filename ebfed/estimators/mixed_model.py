@@ -64,6 +64,7 @@ class Fit:
         The criterion at each step.
     rank : int
         Of all clients' X together.
+    converged : bool
     """
 
     mean: NDArray
@@ -75,6 +76,7 @@ class Fit:
     log_likelihood: float
     path: list[float]
     rank: int
+    converged: bool
 
 
 def fit_mixed_model(
@@ -169,6 +171,7 @@ class _Problem:
         self.white = np.zeros_like(self.rows)
         self.last: tuple[NDArray, _Profile] | None = None
         self.last_effects: NDArray | None = None
+        self.converged = True
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
@@ -284,7 +287,8 @@ class _Problem:
         def metric() -> NDArray:
             return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
 
-        free, path = descend(criterion, entries.free(root), metric, LARGEST_ROOT, tolerance)
+        start = entries.free(root)
+        free, path, self.converged = descend(criterion, start, metric, LARGEST_ROOT, tolerance)
         if diagonal:  # a root on its way to zero arrives there slowly
             at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
             if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + tolerance:
@@ -368,6 +372,7 @@ class _Problem:
             log_likelihood=log_likelihood,
             path=[value + offset for value in path],
             rank=self.rank,
+            converged=self.converged,
         )
 
     def doubt(self, profile: _Profile, noise: float) -> NDArray:
@@ -512,7 +517,7 @@ def descend(
     metric: Callable[[], NDArray],
     limit: float,
     tolerance: float,
-) -> tuple[NDArray, list[float]]:
+) -> tuple[NDArray, list[float], bool]:
     """Minimise by the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
 
     Parameters
@@ -533,6 +538,7 @@ def descend(
     x : ndarray of shape (k,)
     path : list of float
         Values, falling.
+    converged : bool
     """
     value, slope = function(x)
     path, inverse = [value], metric()
@@ -556,13 +562,14 @@ def descend(
         if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
             update = np.eye(len(x)) - np.outer(moved, turned) / along
             inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
-    if fall > max(1e-4, tolerance) + 1e-12 * abs(value):
+    left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
+    if left:
         warnings.warn(
             f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",
             ConvergenceWarning,
             stacklevel=3,
         )
-    return x, path
+    return x, path, not left
 
 
 def _basis(products: NDArray) -> NDArray:

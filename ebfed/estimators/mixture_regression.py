@@ -272,7 +272,9 @@ class MixtureRegression(RegressionEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        return self._done(state, first) if tired or (still and not others) else state
+        if tired or (still and not others):
+            return self._done(state, first) | {"converged": bool(still)}
+        return state
 
     def _measure(self, state: dict, messages: dict) -> dict:
         """Take units from the sizes of columns, and begin with one component for all."""
@@ -479,6 +481,9 @@ class MixtureRegression(RegressionEstimator):
                     for term, variance in zip(shown, self.variances_[j], strict=False)
                 ]
         return [*rows, residual_parameter(self.noise_variance_)] if self._has_noise else rows
+
+    def _given_population(self) -> Any:
+        return self._posterior(self.clients_)
 
     def _settled(self) -> dict[str, NDArray]:
         return {}  # of a mixture it is not one share

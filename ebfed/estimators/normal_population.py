@@ -109,7 +109,7 @@ class NormalPopulation:
         """
         (n, p), q = means.shape, ways.shape[1]
         scores, information = _mean_block(means, covariances, np.linalg.solve(self.root, ways))
-        # what rows tell of the mean less what they leave open (Louis, 1982): exact for any rows
+        # what rows tell of the mean less what they leave open (Louis, 1982), the spread known
         told = _inverse(information)
         if spread:
             spread_scores, spread_information = _spread_block(means, covariances, kind)
@@ -120,6 +120,7 @@ class NormalPopulation:
                 stay = low & (spread_scores.sum(axis=0) < 0)
                 held = q + np.flatnonzero(stay if varies is None else stay | ~varies)
                 scores[:, held] = information[held] = information[:, held] = 0.0
+            told = _shared(scores[:, :q], scores[:, q:], told)
         slope, k = scores.sum(axis=0), scores.shape[1]
         few = 1 / (1 + n / (caution * k))
         inverse = _inverse((1 - few) * scores.T @ scores + few * information)
@@ -195,6 +196,33 @@ def _inverse(information: NDArray) -> NDArray:
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
     told = values > 1e-9
     return (vectors[:, told] / values[told]) @ vectors[:, told].T / np.outer(size, size)
+
+
+def _shared(mean: NDArray, spread: NDArray, told: NDArray) -> NDArray:
+    """Covariance of the mean where the spread is fitted too.
+
+    Scores of the mean that those of the spread explain tell nothing of it: with C their squared
+    correlations, ``I (1 - C)`` is left of the information I.
+
+    Parameters
+    ----------
+    mean, spread : ndarray of shape (n, k) and (n, s)
+        Scores.
+    told : ndarray of shape (k, k)
+        ``I^-1``.
+    """
+    both = mean.T @ spread
+    explained = both @ _inverse(spread.T @ spread) @ both.T
+    values, vectors = np.linalg.eigh(told)
+    root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    half, ways = np.linalg.eigh(_inverse(mean.T @ mean))
+    white = ways * np.sqrt(np.maximum(half, 0)) @ ways.T
+    shares, axes = np.linalg.eigh(white @ explained @ white)
+    # as R squared is adjusted: of few clients, some is explained by chance
+    n, k = mean.shape
+    unexplained = np.clip((1 - shares) * n / max(n - k, 1), 0.1, 1.0)
+    left = axes / unexplained @ axes.T
+    return root @ left @ root
 
 
 def _mean_block(means: NDArray, covariances: NDArray, white: NDArray) -> tuple[NDArray, NDArray]:

@@ -55,6 +55,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Mean of the population.
     history_ : DataFrame
         One row for each round or step.
+    converged_ : bool or None
+        Whether what was to be found was; None where steps are given rather than a goal.
     notes_ : list of str
         What a reader should know of the fit: what was not identified, or is at a boundary.
     privacy_ : DataFrame
@@ -160,7 +162,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Return which round it is and what clients need for it; in the end, the population."""
         if not state["done"]:
             return {"done": False, "round": state["round"]} | self._asked(state)
-        names = ("round", "history", "log_likelihood", *self.RESULTS)
+        names = ("round", "history", "log_likelihood", "converged", *self.RESULTS)
         results = {name: state[name] for name in names}
         return {"done": True, "n_clients": len(state["n"])} | results
 
@@ -181,6 +183,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     def _take(self, sent: dict) -> None:
         self.n_iter_, self._history = sent["round"], sent["history"]
+        self.converged_ = sent["converged"]
         self._log_likelihood, self._n_clients = sent["log_likelihood"], sent["n_clients"]
         self._learn(sent)
 
@@ -375,6 +378,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         if self.varying is None:
             return names, np.ones(len(names), bool)
         return names, np.isin(np.arange(len(names)), self._varying(self._shape()))
+
+    def _given_population(self) -> Posterior:
+        return self._posterior(self.clients_)
 
     def _expected_of_groups(self) -> NDArray:
         return np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_)))

@@ -104,6 +104,7 @@ class SupervisedEstimator(Estimator):
             "n_features": int(facts["n_features"][0]),
             "columns": str(facts["columns"][0]),
             "history": [],
+            "converged": None,
         }
 
     def _be_a_server(self, state: dict) -> None:

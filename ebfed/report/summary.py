@@ -143,7 +143,7 @@ def summary_table(estimator: Any) -> Text:
         ("Fitted by", _method(estimator)),
         *_sizes(facts, estimator.summaries_.n),
     ]
-    sheet.told = [*_formula(estimator), *_channels(estimator), *_converged(estimator, 0)]
+    sheet.told = [*_formula(estimator), *_channels(estimator)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
     for effect, group, term, column, estimate, error, _ in _rows(tidy(estimator)):
@@ -179,7 +179,7 @@ def regression_table(estimator: Any) -> Text:
         *_formula(estimator),
         ("Channel", told),
         ("Privacy", NO_PROMISE),
-        *_converged(estimator, len(estimator._history_rows())),
+        *_converged(estimator),
     ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
     sheet.widths = (8, 14, 30, 13, 13)
@@ -256,12 +256,12 @@ def learner_table(estimator: Any) -> Text:
     return sheet.show()
 
 
-def _converged(estimator: Any, steps: int) -> list[tuple[str, str]]:
+def _converged(estimator: Any) -> list[tuple[str, str]]:
     """Say whether what was to converge did."""
-    if estimator._unconverged:
-        why = " ".join(estimator._unconverged).removeprefix("not converged: ")
-        return [("Converged", f"no: {why}")]
-    return [("Converged", f"yes, in {steps:,} steps")] if steps > 1 else []
+    if estimator.converged_ is None:
+        return []
+    steps = len(estimator._history_rows())
+    return [("Converged", f"{'yes' if estimator.converged_ else 'no'}, in {steps:,} steps")]
 
 
 def _formula(estimator: Any) -> list[tuple[str, str]]:

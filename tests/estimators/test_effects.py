@@ -115,13 +115,13 @@ def test_effects_are_parts_of_the_whole(fitted):
 
 
 def test_groups_in_rows(fitted):
-    posterior, (names, varies) = fitted.posterior(), fitted._coordinates()
-    lower, upper = posterior.interval(0.8)
+    names, varies = fitted._coordinates()
     expected = fitted._expected_of_groups()
-    for effect, shown, moved in [
-        ("ran_vals", varies, expected),
-        ("ran_coefs", np.ones_like(varies), np.zeros_like(expected)),
+    for effect, posterior, shown, moved in [
+        ("ran_vals", fitted._given_population(), varies, expected),
+        ("ran_coefs", fitted.posterior(), np.ones_like(varies), np.zeros_like(expected)),
     ]:
+        lower, upper = posterior.interval(0.8)
         found = fitted.tidy(effect, conf_int=True, conf_level=0.8)
         assert found.columns.tolist() == [
             "effect", "group", "level", "term", "estimate", "std.error", "conf.low", "conf.high",
@@ -129,7 +129,7 @@ def test_groups_in_rows(fitted):
         assert set(found["effect"]) == {effect}
         assert set(found["group"]) == {"firm"}
         assert found["term"].tolist() == np.array(names)[shown].tolist() * M
-        assert found["level"].tolist() == np.repeat(posterior.ids, shown.sum()).tolist()
+        assert found["level"].tolist() == np.repeat(fitted.groups_, shown.sum()).tolist()
         for column, values in {
             "estimate": posterior.mean - moved,
             "std.error": posterior.sd,
@@ -140,6 +140,15 @@ def test_groups_in_rows(fitted):
         plain = fitted.tidy(effect)
         pd.testing.assert_frame_equal(plain, found[plain.columns.tolist()])
         assert plain.shape[1] == 6
+
+
+def test_deviations_are_given_the_population():
+    """``sqrt((1 - a) t)`` of a mean, with a its weight and t the variance between groups."""
+    fit = eb.GaussianEB().fit(ROWS[["y"]], groups=ROWS["firm"])
+    weight, t = fit.posterior().weight, fit.prior_.variance_
+    found = fit.tidy("ran_vals")["std.error"]
+    np.testing.assert_allclose(found, np.sqrt((1 - weight) * t).ravel(), rtol=1e-10)
+    assert (fit.tidy("ran_coefs")["std.error"] > found).all()
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])

@@ -29,11 +29,38 @@ def test_agrees_with_glmer(fit):
     expected = stored("fixef")
     fixed = fit.tidy("fixed")
     np.testing.assert_allclose(fixed["estimate"], expected["estimate"], atol=NEAR)
-    # lme4's allow for the variance as well, which is as if it were known here
-    np.testing.assert_allclose(fixed["std.error"], expected["std_error"], rtol=0.02)
+    # what the fitted variance adds is itself estimated, here from 15 herds
+    np.testing.assert_allclose(fixed["std.error"], expected["std_error"], rtol=0.03)
     spread = fit.tidy("ran_pars")
     assert spread["term"].tolist() == ["sd__intercept"]
     assert spread["estimate"].item() == pytest.approx(stored("varcor")["sdcor"].item(), rel=NEAR)
+
+
+def test_standard_errors_allow_for_the_fitted_variance():
+    """Beside the Hessian of the likelihood by quadrature, mean and variance together.
+
+    Of 1,500 groups, the correction is known to some 3 % of itself.
+    """
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(1500), 6)
+    y = rng.random(9000) < 1 / (1 + np.exp(-1 - 2 * rng.normal(size=1500)[groups]))
+    fit = eb.LogisticEB(varying=["intercept"]).fit(rng.normal(size=(9000, 1)), y, groups=groups)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    ones = np.bincount(groups, y)[:, None]
+    here = np.array([fit.mean_[0], 0.5 * np.log(fit.covariance_[0, 0])])
+
+    def log_likelihood(a, b):
+        logit = a + np.exp(b) * nodes
+        return np.log(np.exp(ones * logit - 6 * np.log1p(np.exp(logit))) @ weights).sum()
+
+    h, hessian = 1e-3, np.empty((2, 2))
+    for i, j in np.ndindex(2, 2):
+        steps = [h * (si * np.eye(2)[i] + sj * np.eye(2)[j]) for si in (1, -1) for sj in (1, -1)]
+        pp, pm, mp, mm = (log_likelihood(*(here + step)) for step in steps)
+        hessian[i, j] = (pp - pm - mp + mm) / (4 * h * h)
+    known, shared = np.sqrt(-1 / hessian[0, 0]), np.sqrt(np.linalg.inv(-hessian)[0, 0])
+    assert shared > 1.03 * known
+    assert np.sqrt(fit.mean_covariance_[0, 0]) == pytest.approx(shared, rel=0.01)
 
 
 def test_groups_are_near_the_modes_of_glmer(fit):

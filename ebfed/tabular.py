@@ -30,6 +30,7 @@ __all__ = [
     "frame",
     "indexed_like",
     "is_frame",
+    "levels_of",
     "matrix_of",
     "numeric_columns",
     "read",
@@ -385,6 +386,27 @@ def values_of(X: Any, name: str) -> NDArray:
     return nw.from_native(X, eager_only=True)[name].to_numpy()
 
 
+def levels_of(X: Any, name: str) -> list | None:
+    """Return the levels of a column that fixes their order; None of any other column.
+
+    Categories of pandas and enumerations of polars do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"x": pd.Categorical(["b", "a"], ["b", "a"]), "y": [1, 2]})
+    >>> levels_of(frame, "x"), levels_of(frame, "y")
+    (['b', 'a'], None)
+    """
+    import narwhals as nw
+
+    column = nw.from_native(X, eager_only=True)[name]
+    if column.implementation.is_pandas_like():
+        categories = getattr(column.to_native().dtype, "categories", None)
+        return None if categories is None else list(categories)
+    return list(column.dtype.categories) if isinstance(column.dtype, nw.Enum) else None
+
+
 def first_row(X: Any) -> dict[str, Any]:
     """Return the first row of a frame by the names of its columns.
 
@@ -456,18 +478,20 @@ def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
     return whole
 
 
-def take(X: Any, rows: NDArray[np.bool_]) -> Any:
-    """Return these rows of a frame.
+def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:
+    """Return a copy of these rows and columns of a frame.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> take(pd.DataFrame({"x": [1, 2]}), np.array([False, True]))["x"].tolist()
-    [2]
+    >>> take(pd.DataFrame({"x": [1, 2], "y": [3, 4]}), np.array([False, True]), ["y"])
+       y
+    1  4
     """
     import narwhals as nw
 
-    return X if rows.all() else nw.from_native(X, eager_only=True).filter(rows.tolist()).to_native()
+    table = nw.from_native(X, eager_only=True).select(*names)
+    return (table.clone() if rows.all() else table.filter(rows.tolist())).to_native()
 
 
 def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:

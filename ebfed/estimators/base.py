@@ -173,6 +173,7 @@ class Estimator(BaseEstimator, ABC):
         engine = Local() if self.engine is None else self.engine
         if not isinstance(engine, Engine):
             raise TypeError(f"engine must be an ebfed.engines.Engine; {engine!r} came.")
+        self.__dict__.pop("_formula", None)  # of an earlier fit
         # what computes elsewhere carries neither the engine nor an earlier fit
         worker = clone(self).set_params(engine=None, random_state=None)
         key = make_key(self.random_state) if state is None else state["key"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.pushdown import column_names
-from ebfed.tabular import matrix_of, values_of
+from ebfed.tabular import levels_of, matrix_of, values_of
 
 __all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of"]
 
@@ -62,9 +62,11 @@ class Design:
 
     @classmethod
     def learn(
-        cls, text: str, data: Any, context: Mapping[str, Any] | None
+        cls, text: str, data: Any, context: Mapping[str, Any] | None, there: Sequence[str] = ()
     ) -> tuple[Design, NDArray[np.float64]]:
         """Learn categories, contrasts and what transformations keep from a frame's rows.
+
+        `there` are names that may have been meant, where one is not known.
 
         Returns
         -------
@@ -76,8 +78,16 @@ class Design:
         with _syntax(text):
             formula = Formula(text)
         design = cls(text, _context=Context.of([text], data, context))
-        matrix = design._build(formula, _as_pandas(data, [text]))
+        table = _as_pandas(data, [text], levels=True)
+        for name in table.select_dtypes("category"):  # levels that no row has, as after filtering
+            table[name] = table[name].cat.remove_unused_categories()
+        if clash := {CONSTANT, CONSTANT.lower()} & set(table.columns):
+            raise ValueError(f"a column is called {min(clash)!r}, as is the constant; rename it.")
+        matrix = design._build(formula, table, there or column_names(data))
         design._spec = matrix.model_spec
+        for term, places in design._spec.term_indices.items():
+            if not places:
+                raise ValueError(f"term {str(term)!r} has the same value in all rows.")
         names = list(design._spec.column_names)
         design.constant = CONSTANT in names
         design.names = [name for name in names if name != CONSTANT]
@@ -92,10 +102,11 @@ class Design:
             If a column is missing or has values missing, a category is new, or a term comes to no
             finite number.
         """
-        data = _as_pandas(data, [self.text])
-        return self._numbers(self._build(self._spec, data), list(self._spec.column_names))
+        table = _as_pandas(data, [self.text], levels=False)
+        matrix = self._build(self._spec, table, column_names(data))
+        return self._numbers(matrix, list(self._spec.column_names))
 
-    def _build(self, spec: Any, data: Any) -> Any:
+    def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
         from formulaic.errors import DataMismatchWarning, FormulaicError
 
         options = {"context": self._context, "na_action": "raise"}
@@ -106,7 +117,7 @@ class Design:
                 return spec.get_model_matrix(data, **options)
             except (FormulaicError, DataMismatchWarning, ValueError, TypeError) as error:
                 term = self._culprit(spec, data, options)
-                raise ValueError(f"term {term!r}: {_reason(error)}") from None
+                raise ValueError(f"term {term!r}: {_explained(error, there)}") from None
 
     def _culprit(self, spec: Any, data: Any, options: Mapping[str, Any]) -> str:
         """Find the term that cannot be evaluated by itself."""
@@ -169,17 +180,29 @@ def _names(text: str) -> set[str]:
         except SyntaxError:  # the name of a column, or what formulaic will refuse
             continue
         found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if any(isinstance(node, ast.BitXor) for node in ast.walk(tree)):
+            raise ValueError(f"{text!r}: a power is written **, as in I(x**2).")
     return found
 
 
-def _as_pandas(data: Any, texts: Sequence[str]) -> Any:
-    """Put the columns that terms use in a frame of pandas, so that any frame is read alike."""
+def _as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
+    """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
+
+    With `levels`, categories have them in their order: that is learned, and then remembered. Small
+    whole numbers become large ones: their products may have no room in their own type.
+    """
     import pandas as pd
 
-    if isinstance(data, pd.DataFrame):
-        return data
-    columns = {name: values_of(data, name) for name in required(texts, column_names(data))}
-    return pd.DataFrame(columns, index=range(len(data)))
+    columns = {}
+    for name in required(texts, column_names(data)):
+        values = values_of(data, name)
+        order = levels_of(data, name) if levels else None
+        if order is not None:
+            values = pd.Categorical(values, order)
+        elif values.dtype.kind in "iu":
+            values = values.astype(np.int64)
+        columns[name] = values
+    return pd.DataFrame(columns, index=range(len(values_of(data, column_names(data)[0]))))
 
 
 def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
@@ -188,9 +211,10 @@ def required(texts: Sequence[str], there: Sequence[str]) -> list[str]:
     return [name for name in there if name in used]
 
 
-def evaluated(text: str) -> str:
+def evaluated(text: str, there: Sequence[str] = ()) -> str:
     """Write a term whose signs are those of arithmetic: a response is no sum of terms."""
-    return f"0 + {{{text}}}"
+    name = text.strip("`")
+    return f"0 + `{name}`" if name in there else f"0 + {{{text}}}"
 
 
 def response_of(text: str, data: Any, context: Mapping[str, Any] | None) -> NDArray:
@@ -221,6 +245,29 @@ class _syntax:
 
         if isinstance(error, FormulaicError):
             raise ValueError(f"{self.text!r} cannot be read: {_reason(error)}") from None
+
+
+HINTS = {
+    "factor": "C(…) makes a factor",
+    "offset": "there are no offsets",
+    "weights": "there are no weights",
+    "s": "there are no smooth terms; bs(x, df=4) is a spline",
+}
+
+
+def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
+    """Say what is wrong with a term, and what would work."""
+    from difflib import get_close_matches
+
+    text = _reason(error)
+    if unknown := re.search(r"`([^`]+)` is not present|name '(\w+)' is not defined", text):
+        name = unknown[1] or unknown[2]
+        near = get_close_matches(name, there, 1)
+        hint = HINTS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+        return f"{name!r} is neither a column of data nor known here{'; ' + hint if hint else ''}"
+    if strange := re.search(r"not seen in original dataset\): (\{.*?\})", text):
+        return f"the rows of the fit had no {strange[1].strip('{}')}"
+    return text
 
 
 def _reason(error: Exception | Warning) -> str:

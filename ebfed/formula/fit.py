@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -113,15 +113,17 @@ def from_formula(
     if context is None:
         context = _surroundings()
     rows = _Rows.of(model, data, consent, missing)
-    design, columns = Design.learn(model.fixed, rows.data, context)
+    design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family not in (None, "gaussian", "binomial"):
         raise ValueError(f"family must be 'gaussian' or 'binomial'; {family!r} came.")
     if estimator is None:
         estimator = _choose(model, design, family)
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
-    estimator = clone(estimator).set_params(**settings)
-    kept = Context.of([*map(evaluated, model.observed)], rows.data, context)
+    estimator = clone(estimator)
+    _check_settings(estimator, settings)
+    estimator.set_params(**settings)
+    kept = Context.of(_responses(model, column_names(rows.data)), rows.data, context)
     fit = FormulaFit(model, design, kept, rows)
     varying = None
     if model.varying is not None:
@@ -131,6 +133,28 @@ def from_formula(
     else:
         estimator = _following(estimator, model, design, varying)
     return fit._fit(estimator, columns)
+
+
+SAID_OTHERWISE = {
+    "REML": "; method='ml' or 'reml' is what lme4's REML= says",
+    "weights": ": rows have no weights",
+    "offset": ": there are no offsets",
+    "nAGQ": ": the likelihood is approximated as `method` says",
+}
+
+
+def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
+    for name in settings:
+        if name not in estimator.get_params():
+            raise ValueError(
+                f"{type(estimator).__name__} has no argument {name!r}"
+                f"{SAID_OTHERWISE.get(name, '')}."
+            )
+
+
+def _responses(model: Model, there: Sequence[str]) -> list[str]:
+    """Terms that stand for what was observed."""
+    return [evaluated(text, there) for text in model.observed]
 
 
 def _surroundings() -> dict[str, Any]:
@@ -162,8 +186,13 @@ class _Rows:
 
     @classmethod
     def of(cls, model: Model, data: Any, consent: str | None, missing: str) -> _Rows:
+        import pandas as pd
+
         if missing not in ("raise", "drop"):
             raise ValueError(f"missing must be 'raise' or 'drop'; {missing!r} came.")
+        names = list(data.columns) if isinstance(data, pd.DataFrame) else []
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
         if not is_frame(data):
             raise TypeError(
                 "data must be a frame in memory, of pandas, polars or Arrow; "
@@ -174,10 +203,11 @@ class _Rows:
             if name not in column_names(data):
                 shown = ", ".join(map(repr, column_names(data)))
                 raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-        texts = [model.fixed, model.varying or "1", *map(evaluated, model.observed)]
+        texts = [model.fixed, model.varying or "1", *_responses(model, column_names(data))]
         used = required(texts, column_names(data))
-        whole = complete(data, list(dict.fromkeys([*used, *keys.values()])), missing == "raise")
-        kept = take(data, whole)
+        used = list(dict.fromkeys([*used, *keys.values()]))
+        whole = complete(data, used, missing == "raise")
+        kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
         return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
@@ -281,12 +311,12 @@ class FormulaFit:
     def _fit(self, estimator: Any, columns: NDArray) -> Self:
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
-        estimator._formula = self.formula + also
         self.estimator_ = estimator
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
             options["consent"] = self._consent(estimator)
         estimator.fit(*arguments, **options)
+        estimator._formula = self.formula + also
         return self
 
     def _consent(self, estimator: Any) -> dict[Any, Any]:
@@ -310,7 +340,7 @@ class FormulaFit:
             return self._of_location(rows, columns)
         labels, style = rows.labels, self._style(rows.labels)
         if not self._model.counts:
-            response = response_of(self._model.response, rows.data, self._context)
+            response = self._response(rows.data)
             return (self._table(columns, style), response), {"groups": labels}
         won, trials = self._counts(rows.data)
         times = np.column_stack([won, trials - won]).ravel()
@@ -330,9 +360,32 @@ class FormulaFit:
             won, trials = (np.bincount(codes, weights=each) for each in self._counts(rows.data))
             counted = Summary.from_counts(won, trials, ids)
             return (Summarised(counted, style, [model.response]),), options
-        values = response_of(model.response, rows.data, self._context)
+        values = self._response(rows.data)
         options["groups"] = rows.labels
         return (frame({model.response: values}, Style(style.backend)),), options
+
+    def _response(self, data: Any) -> NDArray:
+        """Values of the response, numbers where these are needed."""
+        response = response_of(self._model.response, data, self._context)
+        labels = not getattr(self.estimator_, "_numeric", True)
+        if response.dtype.kind in "OUSmM" and not labels:
+            raise ValueError(
+                f"response {self._model.response!r} must be numbers for "
+                f"{type(self.estimator_).__name__}; {str(response[0])!r} came. A label of two is "
+                "modelled by family='binomial', or made 0 and 1."
+            )
+        return response
+
+    def _labels(self, data: Any) -> Any:
+        """Labels of the rows of another frame, of the kind that the fit had."""
+        series, known = column_of(data, self._model.group), self.estimator_.groups_
+        text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
+        if text[0] != text[1]:
+            raise ValueError(
+                f"labels in {self._model.group!r} are {'text' if text[0] else 'numbers'}, and were "
+                f"{'text' if text[1] else 'numbers'} in the fit; convert them."
+            )
+        return series
 
     def _covariates(self, columns: NDArray, labels: NDArray, ids: NDArray) -> Any:
         """Covariates of groups, from those of their rows."""
@@ -358,6 +411,7 @@ class FormulaFit:
         for name, counts in ((model.response, won), (second, total)):
             if counts.dtype.kind not in "iuf" or np.any((counts < 0) | (counts % 1 != 0)):
                 raise ValueError(f"{name!r} must be counts: whole numbers, not negative.")
+        won, total = won.astype(np.int64), total.astype(np.int64)
         trials = total if model.trials else won + total
         if np.any(won > trials):
             row = int(np.argmax(won > trials))
@@ -365,7 +419,7 @@ class FormulaFit:
                 f"{model.response!r} exceeds {second!r}, first in row {row}. Where the second "
                 f"counts failures, write cbind({model.response}, failures={second})."
             )
-        return won.astype(np.int64), trials.astype(np.int64)
+        return won, trials
 
     # Other frames -----------------------------------------------------------------------------
 
@@ -373,12 +427,12 @@ class FormulaFit:
         """Return the columns of the design as the estimator knows them, and labels if there are."""
         data = self._rows.data if data is None else data
         group = self._model.group
-        labels = column_of(data, group) if group in column_names(data) else None
+        labels = self._labels(data) if group in column_names(data) else None
         style = Style() if labels is None else self._style(labels)
         return self._table(self.design_.of(data), style), labels
 
     def predict(self, data: Any = None) -> NDArray:
-        """Predict the response of rows with what is known of their groups.
+        """Predict the response of rows with what is known of their groups; of counts, the rate.
 
         Parameters
         ----------
@@ -393,6 +447,8 @@ class FormulaFit:
         if isinstance(self.estimator_, LocationEstimator):
             mean, codes = self._locate(data)
             return mean[codes, 0]
+        if self._model.counts:
+            return self.predict_proba(data)[:, 1]
         table, labels = self._read(data)
         return self.estimator_.predict(table, groups=labels)
 
@@ -404,7 +460,7 @@ class FormulaFit:
         if self._model.group not in column_names(data):
             mean = self.estimator_._population(columns).mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
-        labels = read_labels(column_of(data, self._model.group))
+        labels = read_labels(self._labels(data))
         ids, codes = number_labels(labels)
         population = self._covariates(columns, labels, ids) if self.design_.names else None
         return self.estimator_.posterior(groups=ids, population=population).mean, codes
@@ -416,6 +472,8 @@ class FormulaFit:
 
     def predict_interval(self, data: Any = None, **options: Any) -> tuple[NDArray, NDArray]:
         """Intervals for the responses of rows: see `LinearEB.predict_interval`."""
+        if not hasattr(self.estimator_, "predict_interval"):
+            raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
         table, labels = self._read(data)
         return self.estimator_.predict_interval(table, groups=labels, **options)
 
@@ -447,14 +505,15 @@ class FormulaFit:
         Parameters
         ----------
         data : data frame, optional
-            The rows of the fit if None. Without the response it gets no ``.resid``.
+            The rows of the fit if None, with the columns that were used. Without the response it
+            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``.
         """
         data = self._rows.data if data is None else data
         group = self._model.group
         alone = drop_columns(data, [group]) if group in column_names(data) else data
         new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
         response = self._observed(data)
-        if response is not None:
+        if response is not None and new[".fitted"].dtype.kind == "f":
             new[".resid"] = response - new[".fitted"]
         return beside(data, new)
 
@@ -462,12 +521,13 @@ class FormulaFit:
         return self.predict_proba(data)[:, 1] if self._rates() else self.predict(data)
 
     def _rates(self) -> bool:
-        return hasattr(self.estimator_, "predict_proba")
+        return len(getattr(self.estimator_, "classes_", ())) == 2
 
     def _observed(self, data: Any) -> NDArray | None:
         """Numbers that predictions are to be compared with, if the frame has them."""
         model = self._model
-        needed = required([*map(evaluated, model.observed)], column_names(self._rows.data))
+        there = column_names(self._rows.data)
+        needed = required(_responses(model, there), there)
         if not set(needed) <= set(column_names(data)):
             return None
         if model.counts:
@@ -476,4 +536,4 @@ class FormulaFit:
         observed = response_of(model.response, data, self._context)
         if self._rates():
             return (observed == self.estimator_.classes_[1]).astype(float)
-        return np.asarray(observed, float)
+        return observed.astype(float) if observed.dtype.kind in "iufb" else None

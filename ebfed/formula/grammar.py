@@ -77,7 +77,10 @@ def parse(formula: str) -> Model:
     'games'
     """
     if not isinstance(formula, str):
-        raise TypeError(f"formula must be a string like {FORMS}; {formula!r} came.")
+        raise TypeError(
+            f"formula, the first argument, must be a string like {FORMS}; "
+            f"{type(formula).__name__} came."
+        )
     text = " ".join(formula.split())
     left, *right = _split(text, "~")
     if len(right) > 1:
@@ -92,10 +95,18 @@ def parse(formula: str) -> Model:
         raise ValueError(f"nothing stands between '~' and '|' in {text!r}; write 1 for a constant.")
     fixed, bars = _take_bars(fixed)
     if len(groups) + len(bars) != 1:
+        owners = {_split_bars(bar)[-1] for bar in bars}
+        if len(bars) > 1 and len(owners) == 1:
+            raise ValueError(
+                f"the groups are given twice in {text!r}; (1 + x || county) has terms that are not "
+                "correlated."
+            )
         many = "more than one part" if groups or bars else "no part"
         raise ValueError(
             f"formula has {many} that says who the groups are: {text!r}. It must be like {FORMS}."
         )
+    if re.search(r"(^|[\s+*:(-])\.($|[\s+*:)-])", fixed):
+        raise ValueError(f"'.' stands for no columns here; name the terms of {text!r}.")
     fixed = fixed or "1"
     if groups:
         correlated = False if "||" in right[0] else None

@@ -91,7 +91,7 @@ def test_settings(data, method):
     fit = eb.from_formula("y ~ x + z + (1 + x + z || county)", data, given)
     same(fit.posterior().mean, expected)
     assert not hasattr(given, "mean_"), "the one that was given stays as it was"
-    with pytest.raises(ValueError, match="Invalid parameter 'nonsense'"):
+    with pytest.raises(ValueError, match="has no argument 'nonsense'"):
         eb.from_formula("y ~ x | county", data, nonsense=1)
 
 

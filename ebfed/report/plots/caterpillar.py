@@ -83,8 +83,13 @@ def plot_caterpillar(
     centre = _centre(fit, posterior, place)
     if centre is not None:
         ax.axvline(centre, color=VERMILLION, lw=1.2, ls="--", zorder=2.5, label="population mean")
-        above = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
-        ax.legend(frameon=False, fontsize="small", **above)
+        ax.legend(
+            frameon=False,
+            fontsize="small",
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            borderaxespad=0.2,
+        )
     draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order])
     what = "" if len(names) == 1 else f" of {names[place]}"
     ax.set_xlabel(f"posterior mean{what} and {100 * level:g}% interval")

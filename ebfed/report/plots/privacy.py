@@ -81,8 +81,7 @@ def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     errors = both["error"]
     # beside a channel that loses everything, the others would lie on one line
     far = bool(errors.min() > 0 and errors.max() > FAR * errors.min())
-    look = {"x": "epsilon", "y": "error", "spread": "std_error", "log_y": far}
-    ax = plot_curves(both, ax=open_axes(ax), **look)
+    ax = plot_curves(both, x="epsilon", y="error", spread="std_error", log_y=far, ax=open_axes(ax))
     if not far:
         ax.set_ylim(bottom=0)
     ax.set(xlabel="epsilon", ylabel="rms change of the estimates")

@@ -66,6 +66,8 @@ def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
     block = "```python\n`GaussianEB`\n```"
     linked = "[`GaussianEB(x)`][ebfed.estimators.GaussianEB]"
     assert build.link_names(f"`GaussianEB(x)`\n\n{block}\n") == f"{linked}\n\n{block}\n"
+    longer = "````python\n```\n`GaussianEB`\n```\n`GaussianEB`\n````"
+    assert build.link_names(f"{longer}\n") == f"{longer}\n"
     assert build.link_names("`Laplace`, `estimate`") == "`Laplace`, `estimate`"  # there are two
     assert build.link_names("`priors.Laplace()`") == "[`priors.Laplace()`][ebfed.priors.Laplace]"
 
@@ -73,6 +75,33 @@ def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
 def test_a_vignette_says_what_it_lacks(build):
     assert build.missing("no word of it") == []
     assert build.missing('This needs `pip install "ebfed[test]"`.') == []
+
+
+def test_a_page_runs_beside_its_checkout_and_is_kept(build, tmp_path, monkeypatch):
+    pytest.importorskip("jupytext")
+    pytest.importorskip("nbclient")
+    monkeypatch.setattr(build, "EXECUTED", tmp_path / "executed")
+    page = tmp_path / "page.py"
+    page.write_text("import ebfed\n\nprint(ebfed.__file__, __file__, sep='\\n')\n")
+    for key, kept in (("a", 1), ("a", 1), ("b", 2)):
+        notebook = build.execute(page, key)
+        printed = [output.text for cell in notebook.cells for output in cell.outputs]
+        assert printed == [f"{ROOT / 'ebfed' / '__init__.py'}\n{page}\n"]
+        assert len(list((tmp_path / "executed").iterdir())) == kept
+
+
+def test_what_pages_are_made_from_decides_whether_they_are_run_again(build, monkeypatch):
+    keys = [build.source_hash(), build.source_hash()]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "version", lambda name: "0")
+        keys.append(build.source_hash())
+    for pattern in build.NEEDED:
+        with monkeypatch.context() as patch:
+            patch.setattr(build, "NEEDED", set(build.NEEDED) - {pattern})
+            keys.append(build.source_hash())
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == len(keys) - 1
+    assert "tests/reference/*" in build.NEEDED
 
 
 def test_equations_become_mathml_without_scripts():
@@ -94,7 +123,8 @@ def test_the_record_of_benchmarks_has_ratios_of_its_times(build):
     text = build.benchmarks_page()
     for workloads in record["files"].values():
         for workload in workloads:
-            assert f"| {workload['name']} |" in text
+            name = workload["name"].replace("|", "\\|")
+            assert f"| {name} |" in text
             for peer in workload["peers"]:
                 ratio = workload["ours"]["seconds"] / peer["seconds"]
                 assert peer["ratio"] == pytest.approx(ratio)

@@ -34,7 +34,7 @@ print(fit.summary())
 # beta is nearly right, not quite.
 
 # %%
-_, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+_, (left, right) = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")
 eb.report.plot_marginal(fit, ax=left)
 ax = eb.report.plot_calibration(fit, ax=right)
 

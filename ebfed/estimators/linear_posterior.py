@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.factors import Factors
 from ebfed.priors.posterior import NormalMarginals
 
-__all__ = ["CoefficientPosterior"]
+__all__ = ["CoefficientPosterior", "mean_shifts"]
 
 
 class CoefficientPosterior(NormalMarginals):
@@ -77,19 +77,25 @@ class CoefficientPosterior(NormalMarginals):
 
     def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
         """Mean and covariance of the clients, a block at a time."""
+        for mean, own, away in self._parts():
+            covariance = own + away @ self._mean_covariance @ away.swapaxes(1, 2)
+            yield mean, (covariance + covariance.swapaxes(1, 2)) / 2
+
+    def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Mean, covariance if the population's mean were known, and slope in that mean."""
         p = len(self._mean)
         n_blocks = 1 + len(self._block) * p * p // 4_000_000
         first = 0
         for block in self._block.split(n_blocks):
-            mean, covariance = self._figures(block)
+            mean, own, away = self._figures(block)
             if self._maps is not None:
                 maps = self._maps[first : first + len(block)]
                 mean = np.einsum("nkp,np->nk", maps, mean)
-                covariance = maps @ covariance @ maps.swapaxes(1, 2)
-            yield mean, covariance
+                own, away = maps @ own @ maps.swapaxes(1, 2), maps @ away
+            yield mean, own, away
             first += len(block)
 
-    def _figures(self, block: Factors) -> tuple[NDArray, NDArray]:
+    def _figures(self, block: Factors) -> tuple[NDArray, NDArray, NDArray]:
         p, rows = len(self._mean), block.rows
         X, y = rows[:, :, :-1], rows[:, :, -1]
         if self._noise > 0:
@@ -105,9 +111,8 @@ class CoefficientPosterior(NormalMarginals):
             A = np.zeros((len(block), p, p))
         away = np.eye(p) - weights @ X
         mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
-        unknown = self._mean_covariance + 2 * self._unknown(A)
-        covariance = away @ self._covariance + away @ unknown @ away.swapaxes(1, 2)
-        return mean, (covariance + covariance.swapaxes(1, 2)) / 2
+        own = away @ self._covariance + 2 * away @ self._unknown(A) @ away.swapaxes(1, 2)
+        return mean, (own + own.swapaxes(1, 2)) / 2, away
 
     def _unknown(self, A: NDArray) -> NDArray:
         """``E[dS A dS]`` for each client, shape (n, p, p)."""
@@ -138,13 +143,26 @@ class CoefficientPosterior(NormalMarginals):
         return np.maximum(out, 0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` coefficient vectors of each client, shape (size, n, p)."""
+        """Draw `size` coefficient vectors of each client, shape (size, n, p).
+
+        In each draw all clients have one mean of the population: that of `mean_covariance`.
+        """
         rng = np.random.default_rng(random_state)
+        shifts = mean_shifts(self._mean_covariance, size, rng)
         draws = []
-        for mean, covariance in self._blocks():
+        for mean, own, away in self._parts():
             noise = rng.standard_normal((size, *mean.shape))
-            draws.append(mean + np.einsum("npq,snq->snp", _root(covariance), noise))
+            each = np.einsum("npq,snq->snp", _root(own), noise)
+            draws.append(mean + each + np.einsum("npq,sq->snp", away, shifts))
         return np.concatenate(draws, axis=1)
+
+
+def mean_shifts(covariance: NDArray, size: int, rng: np.random.Generator) -> NDArray:
+    """Draw errors of the population's mean, shape (size, p)."""
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0))
+    outer = np.outer(scale, scale)  # so that the columns' units do not matter
+    unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
+    return scale * (rng.standard_normal((size, len(scale))) @ _root(unit))
 
 
 def _root(covariance: NDArray) -> NDArray:

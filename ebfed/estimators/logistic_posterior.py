@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed import kernels
 from ebfed.clients import Clients
-from ebfed.estimators.linear_posterior import CoefficientPosterior
+from ebfed.estimators.linear_posterior import CoefficientPosterior, mean_shifts
 from ebfed.estimators.normal_population import NormalPopulation, root_of
 from ebfed.priors import Posterior
 from ebfed.streams import Stream
@@ -158,25 +158,27 @@ class NormalCoefficients(CoefficientPosterior):
         covariance: NDArray,
         mean_covariance: NDArray,
     ):
-        root = population.root
-        self.mean = population.mean + mean @ root.T
-        away = root @ covariance @ np.linalg.pinv(root) + np.eye(len(root)) - _onto(root)
-        self._covariances = root @ covariance @ root.T + away @ mean_covariance @ away.swapaxes(
-            1, 2
-        )
-        self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self._covariances), 0))
+        self._mean_covariance = mean_covariance
+        self.mean = population.mean + mean @ population.root.T
+        self._own = population.root @ covariance @ population.root.T
+        self._away = _slopes(population.root, covariance)
+        self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self.covariance), 0))
 
-    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
-        yield self.mean, self._covariances
+    def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        yield self.mean, self._own, self._away
 
 
-def _onto(root: NDArray) -> NDArray:
-    """Projection onto the directions in which the population varies."""
-    return root @ np.linalg.pinv(root)
+def _slopes(root: NDArray, covariance: NDArray) -> NDArray:
+    """Slopes of clients' means in the population's, 1 where this does not vary, (n, p, p)."""
+    inverse = np.linalg.pinv(root)
+    return root @ covariance @ inverse + np.eye(len(root)) - root @ inverse
 
 
 class DrawnCoefficients(Posterior):
     """Posteriors as draws, all equally likely.
+
+    The same draw of two clients says nothing of them together, since all are made from the same
+    random numbers; `sample` mixes them.
 
     Parameters
     ----------
@@ -202,11 +204,12 @@ class DrawnCoefficients(Posterior):
     ):
         known = NormalCoefficients(population, mean, covariance, mean_covariance)
         self.mean, self.sd = known.mean, known.sd
-        root = population.root
-        away = root @ covariance @ np.linalg.pinv(root) + np.eye(len(root)) - _onto(root)
+        self._mean_covariance = mean_covariance
+        self._away = _slopes(population.root, covariance)
         rng = np.random.default_rng(seed)
-        shifts = rng.standard_normal((len(draws), len(root))) @ root_of(mean_covariance)
-        self.draws = population.mean + draws @ root.T + np.einsum("npq,sq->snp", away, shifts)
+        self._shifts = rng.standard_normal((len(draws), draws.shape[2])) @ root_of(mean_covariance)
+        moved = np.einsum("npq,sq->snp", self._away, self._shifts)
+        self.draws = population.mean + draws @ population.root.T + moved
 
     def _quantile(self, q: float) -> NDArray:
         # the k-th of n draws lies, on average, at k / (n + 1)
@@ -217,10 +220,17 @@ class DrawnCoefficients(Posterior):
         return np.mean(self.draws <= threshold, axis=0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Pick draws, coefficients together, shape (size, n, p)."""
+        """Pick draws, coefficients together, shape (size, n, p).
+
+        Each client's are picked by themselves, and moved to where all have one new draw of the
+        population's mean.
+        """
         rng = np.random.default_rng(random_state)
         picked = rng.integers(len(self.draws), size=(size, len(self)))
-        return self.draws[picked, np.arange(len(self))]
+        shifts = mean_shifts(self._mean_covariance, size, rng)[:, None] - self._shifts[picked]
+        return self.draws[picked, np.arange(len(self))] + np.einsum(
+            "npq,snq->snp", self._away, shifts
+        )
 
 
 def log_probabilities(

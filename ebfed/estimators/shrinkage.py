@@ -23,6 +23,11 @@ from ebfed.tabular import is_frame, read, read_labels
 __all__ = ["posterior_from"]
 
 INTERCEPTS = ("Intercept", "const", "(Intercept)", "intercept")
+# Contrasts other than with a reference level, as patsy and formulaic name their coefficients.
+CONTRASTS = re.compile(
+    r"C\([^,]*,\s*(?:\w+\s*=\s*)?(?:Sum|Diff|Helmert|Poly)\b"
+    r"|\bcontr\.(?:sum|diff|helmert|poly)\b.*\[[SDH]?\."
+)
 
 
 def posterior_from(
@@ -45,10 +50,11 @@ def posterior_from(
 
     Effects of a factor coded against a reference level share the error of that level, and the level
     itself: ``theta_k = alpha_k - alpha_0``. Given alpha_0 these are independent draws around the
-    mean ``mu - alpha_0``, which is free, and V knows of the error that they share. So the answer is
-    that of coding every level (``0 + C(school)``) and taking differences, with a mean of its own
+    mean ``mu - alpha_0``, which is free, and V knows of the error that they share. So the means are
+    those of coding every level (``0 + C(school)``) and taking differences, with a mean of its own
     for the reference level, which then says nothing of the population and is not drawn to it. To
-    shrink all levels alike, whichever is the reference, code every level.
+    shrink all levels alike, whichever is the reference, code every level. Coefficients of other
+    contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
 
     Parameters
     ----------
@@ -79,7 +85,8 @@ def posterior_from(
     Returns
     -------
     Posterior
-        With `prior`, the fitted population, as an attribute.
+        With `prior`, the fitted population, as an attribute, and `notes`, what the data could not
+        tell of it: that its variance is estimated as zero, say.
 
     Raises
     ------
@@ -89,7 +96,7 @@ def posterior_from(
         If lengths differ, a standard error is negative, or an estimate is infinite or NaN though
         its standard error is not; if a covariance is not finite, symmetric and positive definite;
         if covariates are missing, constant or collinear; if `terms` picks less than two
-        coefficients, or one that was not estimated.
+        coefficients, one that was not estimated, or contrasts other than with a reference level.
 
     References
     ----------
@@ -339,6 +346,7 @@ def _coefficients(results: Any, terms: Any) -> tuple[Any, NDArray]:
                 f"'y ~ x + C({factor})' or 'y ~ x + i({factor})'."
             )
     chosen = _pick(names, terms)
+    _check_contrasts(chosen)
     if len(chosen) < 2:
         raise ValueError(
             f"terms picks one coefficient, {chosen[0]!r}; a population needs at least two."
@@ -357,11 +365,25 @@ def _coefficients(results: Any, terms: Any) -> tuple[Any, NDArray]:
     read = [_Coefficient.read(name) for name in chosen]
     if len({each and each.term for each in read}) == 1 and read[0] is not None:
         levels = [each.level for each in read if each is not None]
-        for contrast in ("T.", "S.", "D."):
-            if all(level.startswith(contrast) for level in levels):
-                levels = [level.removeprefix(contrast) for level in levels]
+        if all(level.startswith("T.") for level in levels):
+            levels = [level.removeprefix("T.") for level in levels]
         return pd.Series(values, pd.Index(levels, name=read[0].variable)), covariance
     return pd.Series(values, pd.Index(chosen, name="term")), covariance
+
+
+def _check_contrasts(names: list[str]) -> None:
+    """Refuse contrasts that are not independent draws given the reference level."""
+    named = [name for name in names if CONTRASTS.search(name)]
+    levels = [each.level for each in map(_Coefficient.read, names) if each is not None]
+    for prefix in ("S.", "D.", "H."):
+        if len(levels) == len(names) and all(level.startswith(prefix) for level in levels):
+            named = names
+    if named:
+        raise ValueError(
+            f"terms picks {named[0]!r}, a contrast whose coefficients are no draws from one "
+            "population, even where the levels are. Code every level, as in '0 + C(school)', or "
+            "against a reference level, as in 'C(school)'."
+        )
 
 
 def _all_coefficients(results: Any) -> tuple[list[str], NDArray, NDArray]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,7 +15,7 @@ from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
 
@@ -83,6 +85,8 @@ class Beta(WithCovariates, Prior):
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     max_features: ClassVar[float] = np.inf
+
+    covariates_: NDArray  # of the clients, where this is the population `at` theirs
 
     def __init__(
         self,
@@ -203,6 +207,7 @@ class Beta(WithCovariates, Prior):
         there = copy(self)
         predictor, variance = self._predict(covariates)
         there.mean_ = beta_regression.logistic(predictor)
+        there.covariates_ = np.asarray(covariates, float)
         spread, average = there.mean_ * (1 - there.mean_), self.mean_ * (1 - self.mean_)
         there.mean_variance_ = spread**2 * variance
         there.variance_ = self.variance_ * spread / average
@@ -361,6 +366,7 @@ class Beta(WithCovariates, Prior):
             self.mean_variance_,
             self.variance_variance_,
             (self.second_moment_, self.fourth_moment_) if self.slopes_ is None else None,
+            partial(mean_errors, self),
         )
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
@@ -423,6 +429,10 @@ class BetaPosterior(Posterior):
         Sampling variances of the prior's mean and variance.
     moments : tuple of two ndarrays of shape (d,), optional
         Second and fourth central moment of the population, for robust intervals.
+    mean_errors : callable, optional
+        From a size and a Generator to draws of the error of the prior's mean, as
+        `priors.posterior.mean_errors` gives them. Without it the mean is taken as known in
+        `sample`, and clients are drawn independently.
     """
 
     def __init__(
@@ -433,6 +443,7 @@ class BetaPosterior(Posterior):
         mean_variance: NDArray | float = 0.0,
         variance_variance: NDArray | float = 0.0,
         moments: tuple[NDArray, NDArray] | None = None,
+        mean_errors: Callable[[int, np.random.Generator], NDArray] | None = None,
     ):
         trials = likelihood.trials[:, None]
         total = trials + concentration
@@ -446,8 +457,12 @@ class BetaPosterior(Posterior):
         rarest = np.minimum(self.mean, 1 - self.mean)
         with np.errstate(divide="ignore"):
             widest = self.mean * (1 - self.mean) / (1 + np.minimum(total, 1 / rarest))
+        alone = variance
         variance = np.minimum(variance + added, np.maximum(widest, variance))
         self.sd = np.sqrt(variance)
+        # what all clients share, in variance: what the mean adds, if it was added
+        self._common = np.minimum((1 - weight) ** 2 * mean_variance, variance - alone)
+        self._mean_variance, self._mean_errors = mean_variance, mean_errors
         self._trials, self._centre, self._moments = likelihood.trials, mean, moments
         self._shape = beta_from_moments(self.mean, variance)
 
@@ -465,10 +480,40 @@ class BetaPosterior(Posterior):
         return np.where(self.sd > 0, inside, self.mean <= threshold)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's rate, shape (size, n, 1)."""
+        """Draw `size` values of each client's rate, shape (size, n, d).
+
+        In each draw all clients have one mean of the population (with covariates, one beta), whose
+        logit is normal. Given it, rates are betas of such concentration that all in all their
+        means and variances are those of the posterior.
+        """
         rng = np.random.default_rng(random_state)
-        draws = rng.beta(*self._shape, (size, *self.mean.shape))
+        if self._mean_errors is None or not np.any(self._common):
+            draws = rng.beta(*self._shape, (size, *self.mean.shape))
+        else:
+            draws = rng.beta(*self._given_mean(self._mean_errors(size, rng)))
         return np.where(self.sd > 0, draws, self.mean)
+
+    def _given_mean(self, errors: NDArray) -> tuple[NDArray, NDArray]:
+        """Parameters of the rates' betas where the population's mean has these errors."""
+        from scipy.special import expit, logit
+
+        centre = np.broadcast_to(self._centre, errors.shape[1:])
+        spread = centre * (1 - centre)
+        doubt = np.broadcast_to(np.sqrt(self._mean_variance), spread.shape)
+        slope = np.divide(doubt, spread, out=np.zeros(spread.shape), where=spread > 0)
+        # logits are normal; moments of what they are the logits of, by quadrature
+        nodes, masses = np.polynomial.hermite_e.hermegauss(40)
+        trial = expit(logit(centre) + slope * nodes[:, None, None])
+        middle = np.average(trial, axis=0, weights=masses)
+        length = np.sqrt(np.average((trial - middle) ** 2, axis=0, weights=masses))
+        moved = expit(logit(centre) + slope * errors) - middle
+        unit = np.divide(moved, length, out=np.zeros(moved.shape), where=length > 0)
+        mean = np.clip(self.mean + np.sqrt(self._common) * unit, 0, 1)
+        inside = self.mean * (1 - self.mean) - self._common  # the average of mean (1 - mean)
+        own = self.sd**2 - self._common
+        total = np.divide(inside, own, out=np.full(own.shape, 2.0), where=own > 0) - 1
+        tiny = np.finfo(float).tiny
+        return np.maximum(mean * total, tiny), np.maximum((1 - mean) * total, tiny)
 
     def _robust_half_width(self, level: float) -> NDArray:
         if self._moments is None or self.weight is None:

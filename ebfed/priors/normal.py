@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, Prior
-from ebfed.priors.posterior import NormalMarginals, Posterior
+from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
 from ebfed.priors.variance_components import Table, fit_components, informative
@@ -78,6 +78,8 @@ class Normal(WithCovariates, Prior):
     """
 
     max_features: ClassVar[float] = np.inf
+
+    covariates_: NDArray  # of the clients, where this is the population `at` theirs
 
     def __init__(
         self,
@@ -187,6 +189,8 @@ class Normal(WithCovariates, Prior):
         self.mean_ = np.array([profile.mean for profile in profiles])
         variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
         self.mean_variance_ = scale * np.array(variance)
+        if likelihood.scatter is not None:  # rows that are all alike leave no doubt
+            self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
         if covariates is not None:
             self._learn_coefficients(design, profiles, scale)
         information = np.array([profile.information for profile in profiles])
@@ -280,6 +284,7 @@ class Normal(WithCovariates, Prior):
         """Return the population ``N(w_i' beta, variance)`` of clients with these covariates."""
         there = copy(self)
         there.mean_, there.mean_variance_ = self._predict(covariates)
+        there.covariates_ = np.asarray(covariates, float)
         return there
 
     def posterior(
@@ -440,9 +445,18 @@ class NormalPosterior(NormalMarginals):
         self._prior = prior
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, d)."""
+        """Draw `size` values of each client's parameter, shape (size, n, d).
+
+        The error of the mean, ``(1 - a_i) (mean_i - E mean_i)``, is that of one mean (with
+        covariates, of one beta) in each draw. What not knowing t adds is not correlated between
+        clients: it is proportional to ``x_i - mean_i``, whose signs differ.
+        """
         rng = np.random.default_rng(random_state)
-        return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
+        common = (1 - self._weight) ** 2 * self._prior.mean_variance_
+        common = np.minimum(common, self.sd**2)  # with weights that are not the best
+        draws = np.sqrt(common) * mean_errors(self._prior, size, rng)
+        draws += np.sqrt(self.sd**2 - common) * rng.standard_normal((size, *self.mean.shape))
+        return self.mean + draws
 
     def _robust_half_width(self, level: float) -> NDArray:
         """``s * cva((1 - a)**2 mu_2 / s**2, kappa)``; s**2 the variance of the estimate."""

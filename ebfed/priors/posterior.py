@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import Likelihood
 from ebfed.tabular import Style, frame
 
-__all__ = ["DiscretePosterior", "NormalMarginals", "Posterior"]
+__all__ = ["DiscretePosterior", "NormalMarginals", "Posterior", "mean_errors"]
 
 
 class Posterior(ABC):
@@ -48,6 +48,11 @@ class Posterior(ABC):
     def __len__(self) -> int:
         """Count the clients."""
         return len(self.mean)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the data could not tell of `prior`, in sentences; none where that is None."""
+        return [] if self.prior is None else list(self.prior.notes_)
 
     @property
     def ids(self) -> NDArray:
@@ -91,7 +96,12 @@ class Posterior(ABC):
 
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each client's parameter, shape (size, n, d)."""
+        """Draw `size` values of each client's parameter, shape (size, n, d).
+
+        What is not known of the population's mean is an error that all clients share: within a draw
+        it is the same for all. Posteriors that take the population as known draw clients
+        independently.
+        """
 
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
@@ -200,9 +210,10 @@ class Posterior(ABC):
     ) -> Any:
         """Where each client stands among all, by draws from the posterior.
 
-        The rank of theta_i is ``1 + #{j: theta_j > theta_i}``; those who tie share the mean of
-        their ranks. Its posterior mean is the best estimate of it (Laird and Louis 1989), and less
-        far from the middle than the rank of an estimate is.
+        The rank of theta_i is ``1 + #{j: theta_j > theta_i}`` plus half of the number of others
+        that tie with it. Its posterior mean is the best estimate of it (Laird and Louis 1989), and
+        less far from the middle than the rank of an estimate is. Draws are of all clients together,
+        by `sample`.
 
         Parameters
         ----------
@@ -335,6 +346,43 @@ def _least(values: NDArray, k: int) -> NDArray:
     return np.partition(values, k - 1, axis=1)[:, :k] if values.shape[1] > k else values
 
 
+def mean_errors(prior: Any, size: int, rng: np.random.Generator) -> NDArray:
+    """Draw the error of a population's mean, in units of its standard error.
+
+    Parameters
+    ----------
+    prior : Normal or Beta, fitted
+        Of all clients, or `at` the covariates of each.
+    size : int
+    rng : Generator
+
+    Returns
+    -------
+    ndarray of shape (size, 1, d), or (size, n, d) where the mean depends on covariates
+        Standard normal; of several clients as correlated as their ``w_i' beta`` are, and of several
+        columns independent.
+    """
+    if prior.mean_.ndim == 1:
+        return rng.standard_normal((size, 1, len(prior.mean_)))
+    rows = np.hstack([np.ones((len(prior.mean_), 1)), prior.covariates_ - prior.covariates_mean_])
+    columns = []
+    for covariance in prior.coefficients_covariance_:
+        # of unit variance, so that the covariates' units do not matter
+        scale = np.sqrt(np.diag(covariance))
+        outer = np.outer(scale, scale)
+        unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
+        root = rows * scale @ _root(unit)
+        length = np.sqrt((root**2).sum(axis=1, keepdims=True))
+        root = np.divide(root, length, out=np.zeros_like(root), where=length > 0)
+        columns.append(rng.standard_normal((size, len(scale))) @ root.T)
+    return np.stack(columns, axis=2)
+
+
+def _root(covariance: NDArray) -> NDArray:
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0))
+
+
 class NormalMarginals(Posterior):
     """Posterior whose every coordinate is normal, with `mean` and `sd`; a point where that is 0."""
 
@@ -365,7 +413,8 @@ class DiscretePosterior(Posterior):
 
     The weight of atom j for client i is proportional to ``exp(log_weights[j] + logpdf_i(atom_j))``
     (Ozkara et al. 2023, Theorem 6). Weights are formed a block of clients at a time, so memory
-    stays bounded for millions of clients.
+    stays bounded for millions of clients. Atoms and their weights are taken as known, so clients
+    are drawn independently.
 
     Parameters
     ----------

@@ -75,7 +75,9 @@ def write_report(
 ) -> Path:
     """Write a fit to one HTML file: summary, pictures, all groups, and what left them.
 
-    The file needs nothing else: pictures are in it, and nothing is loaded from anywhere.
+    The file needs nothing else: pictures are in it, and nothing is loaded from anywhere. It shows
+    groups' own means, also where these sent private reports: then it says that it is for their
+    owners.
 
     Parameters
     ----------
@@ -112,6 +114,7 @@ def write_report(
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p class='when'>ebfed {version('ebfed')}, {date.today().isoformat()}</p>",
+        *_caution(estimator),
         "<h2>The fit</h2>",
         f"<div class='wide'>{estimator.summary()._repr_html_()}</div>",
         "<h2>Pictures</h2>",
@@ -130,6 +133,16 @@ def write_report(
     path = Path(path)
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _caution(estimator: Any) -> Iterator[str]:
+    """Say that a page with the groups' own means keeps no promise that was made to them."""
+    if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in estimator._ledger):
+        yield (
+            "<p><strong>This page is not private.</strong> It shows what groups know of themselves, "
+            "their own means among it; the promise below is about what they sent while the "
+            "population was fitted. It is for their owners.</p>"
+        )
 
 
 def _figures(estimator: Any, level: float) -> Iterator[str]:
@@ -178,7 +191,8 @@ def _groups(estimator: Any, level: float) -> str:
     if len(table) > MOST_ROWS:
         many = f"<p>The first {MOST_ROWS:,} of {len(table):,} rows.</p>"
     return (
-        f"<p>Intervals hold with probability {level:g}. Click on a title to sort.</p>{many}"
+        f"<p>Intervals hold for {level:.0%} of groups on average, if the population is right. Click "
+        f"on a title to sort.</p>{many}"
         "<div><input type='search' placeholder='Find a group' aria-label='Find a group'>"
         f"<div class='wide'>{_table(table.head(MOST_ROWS), 'groups')}</div></div>"
     )
@@ -190,6 +204,11 @@ def _ledger(estimator: Any) -> str:
     from ebfed.privacy import ledger
 
     return f"<div class='wide'>{_table(pd.DataFrame(ledger.columns(estimator._ledger)), '')}</div>"
+
+
+def _sortable(value: float) -> str:
+    """What is missing sorts below everything."""
+    return "-1e999" if np.isnan(value) else repr(float(value))
 
 
 def _table(table: Any, kind: str) -> str:
@@ -205,7 +224,7 @@ def _table(table: Any, kind: str) -> str:
     )
     rows = (
         "".join(
-            f"<td class='number' data-value='{value}'>{value:.4g}</td>"
+            f"<td class='number' data-value='{_sortable(value)}'>{value:.4g}</td>"
             if number and isinstance(value, float | np.floating)
             else f"<td{' class=number' if number else ''}>{html.escape(str(value))}</td>"
             for value, number in zip(row, numeric, strict=True)

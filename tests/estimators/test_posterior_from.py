@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import ebfed as eb
+from ebfed.likelihoods import Gaussian
 from ebfed.priors import Normal
 
 # eigenvectors of a diagonal covariance are exact; what differs is the order of sums
@@ -155,6 +156,9 @@ def test_a_population_without_spread_is_said():
     posterior = eb.posterior_from(np.array([1.0, 1.1, 0.9]), np.eye(3) + 1)
     assert posterior.prior.variance_[0] == 0
     assert "zero" in posterior.prior.notes_[0]
+    assert posterior.notes == posterior.prior.notes_
+    assert eb.posterior_from(X, V).notes == []
+    assert posterior.prior.posterior(Gaussian(np.ones((3, 1)), np.ones((3, 1)))).notes == []
     np.testing.assert_allclose(posterior.mean, 1.0)
 
 

@@ -143,7 +143,6 @@ def test_names_of_coefficients(name, expected):
     ("code", "firms"),
     [
         ("C(firm, Treatment(reference='IBM'))", [firm for firm in FIRMS if firm != "IBM"]),
-        ("C(firm, Sum)", FIRMS[:-1]),
         ("firm", FIRMS[1:]),
         ("C(Q('firm'))", FIRMS[1:]),
     ],
@@ -152,6 +151,44 @@ def test_levels_label_however_they_are_coded(code, firms):
     fit = ols(f"invest ~ value + {code}")
     for terms in (code, "firm", "C(firm)"):
         assert eb.posterior_from(fit, terms=terms).to_frame()["firm"].tolist() == firms
+
+
+@pytest.mark.parametrize("code", ["Sum", "Diff", "Helmert", "Poly", "contrast=Sum"])
+@pytest.mark.parametrize("constant", ["", "0 + "])
+def test_contrasts_that_are_no_draws_are_refused(code, constant):
+    fit = ols(f"invest ~ {constant}C(firm, {code}) + value")
+    names = [name for name in fit.params.index if "firm" in name]
+    for terms in (names, r"C\(firm.*") if code == "Poly" else (names, "firm"):
+        with pytest.raises(ValueError, match=r"a contrast .* Code every level, as in '0 \+ C\("):
+            eb.posterior_from(fit, terms=terms)
+
+
+@pytest.mark.parametrize("code", ["sum", "diff", "helmert", "poly"])
+def test_contrasts_of_formulaic_are_refused(code):
+    formulaic = pytest.importorskip("formulaic")
+    columns = formulaic.model_matrix(f"C(firm, contr.{code})", ROWS).columns
+    n = len(columns)
+    results = Results(pd.Series(np.arange(n, dtype=float), columns), np.eye(n))
+    with pytest.raises(ValueError, match="a contrast whose coefficients are no draws"):
+        eb.posterior_from(results, terms=list(columns[1:]))
+    full = formulaic.model_matrix(f"0 + C(firm, contr.{code})", ROWS).columns
+    results = Results(pd.Series(np.arange(n, dtype=float), full), np.eye(n))
+    assert eb.posterior_from(results, terms="firm").to_frame()["firm"].tolist() == FIRMS
+
+
+def test_contrasts_of_the_column_itself_are_refused():
+    for prefix in "SDH":
+        names = [f"firm[{prefix}.{firm}]" for firm in FIRMS]
+        results = Results(pd.Series(np.arange(len(names)) + 0.0, names), np.eye(len(names)))
+        with pytest.raises(ValueError, match="a contrast whose coefficients are no draws"):
+            eb.posterior_from(results, terms="firm")
+
+
+def test_levels_named_like_contrasts_are_levels():
+    rows = ROWS.assign(firm=ROWS["firm"].replace({FIRMS[0]: "S. Steel", FIRMS[1]: "Sum"}))
+    for code in ("C(firm)", "C(firm, Treatment('Sum'))"):
+        fit = ols(f"invest ~ 0 + value + {code}", rows)
+        assert "S. Steel" in eb.posterior_from(fit, terms="firm").to_frame()["firm"].tolist()
 
 
 # --- reference levels ----------------------------------------------------------------------------

@@ -22,8 +22,11 @@ POSTERIOR = eb.posterior_from(
 
 def test_expected_ranks_are_sums_of_probabilities_of_pairs():
     """Of 30 clients; a mean of 20,000 ranks is off by more than 5 errors once in 60,000 runs."""
-    mean, sd = POSTERIOR.mean[:, 0], POSTERIOR.sd[:, 0]
-    above = ndtr((mean - mean[:, None]) / np.sqrt(sd**2 + sd[:, None] ** 2))  # j above i
+    mean = POSTERIOR.mean[:, 0]
+    joint = eb.posterior_from(VALUES, np.diag(ERRORS**2), Normal(variance=1.0)).covariance
+    spread = np.diag(joint) + np.diag(joint)[:, None] - 2 * joint
+    np.fill_diagonal(spread, 1.0)
+    above = ndtr((mean - mean[:, None]) / np.sqrt(spread))  # j above i
     expected = 0.5 + above.sum(axis=1)  # of the 1/2 with itself, 1 is made
     ranks = POSTERIOR.ranks(n_draws=20_000)["rank"].to_numpy()
     error = 30 / np.sqrt(12) / np.sqrt(20_000)  # no rank among 30 varies more than a uniform one
@@ -33,8 +36,9 @@ def test_expected_ranks_are_sums_of_probabilities_of_pairs():
 
 
 def test_all_figures_are_those_of_the_draws():
-    n_draws = 777  # blocks of 250, and a rest
-    draws = POSTERIOR.sample(n_draws, 5)[:, :, 0]
+    n_draws, rng = 777, np.random.default_rng(5)
+    blocks = [POSTERIOR.sample(size, rng) for size in (250, 250, 250, 27)]
+    draws = np.concatenate(blocks)[:, :, 0]
     place = rankdata(-draws, axis=1)
     out = POSTERIOR.ranks(4, level=0.9, n_draws=n_draws, random_state=5)
     assert out.columns.tolist() == ["group", "estimate", "rank", "lower", "upper", "prob_top"]

@@ -26,6 +26,8 @@ chem97_sum; chem97; score ~ age + I(age^2) + gcsescore + gender + (1 | school); 
 chem97_poly; chem97; score ~ poly(age, 2) + log(gcsescore + 1) + (1 | school); ; REML
 cbpp; cbpp; cbind(incidence, size - incidence) ~ period + (1 | herd); ; Laplace
 cbpp_quadrature; cbpp; cbind(incidence, size - incidence) ~ period + (1 | herd); ; quadrature
+sleepstudy_slow; sleepstudy; I(Reaction > 300) ~ Days + (1 | Subject); ; Laplace
+sleepstudy_slow_quadrature; sleepstudy; I(Reaction > 300) ~ Days + (1 | Subject); ; quadrature
 ")
 
 read <- function(file) {
@@ -158,7 +160,7 @@ for (number in seq_len(nrow(cases))) {
   # every 25th school: all 2,410 would be most of this folder
   if (case$data == "chem97") random <- random[as.integer(as.character(random$grp)) %% 25 == 1, ]
   add("ranef", case, random[c("grpvar", "grp", "term", "condval", "condsd")])
-  if (case$data != "cbpp") {
+  if (isLMM(model)) {
     new <- read(paste0(case$data, "_new.csv"))
     add("predict", case, data.frame(
       row = seq_len(nrow(new)),

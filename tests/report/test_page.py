@@ -82,6 +82,10 @@ def test_private_reports_are_in_the_ledger(tmp_path):
     est.fit(ROWS[["won"]], groups=ROWS["firm"])
     text = write_report(est, tmp_path / "fit.html").read_text(encoding="utf-8")
     assert "epsilon = 1.5 for each client" in text
+    assert "This page is not private." in text
+    plain = eb.BernoulliEB().fit(ROWS[["won"]], groups=ROWS["firm"])
+    text_of_plain = write_report(plain, tmp_path / "plain.html").read_text(encoding="utf-8")
+    assert "not private" not in text_of_plain
     assert any("1.5" in row for row in Reader(text).rows)
 
 

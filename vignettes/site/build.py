@@ -20,6 +20,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -29,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
+NEEDED = ("ebfed/**/*.py", "data/*", "tests/reference/*")  # by executed pages
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 TITLES = {"report": "Report and plots", "price": "Price of privacy", "formula": "Formulas"}
 ESTIMATORS = ("location", "regression", "learners")  # pages of `ebfed.estimators`
@@ -37,22 +39,28 @@ ESTIMATORS = ("location", "regression", "learners")  # pages of `ebfed.estimator
 
 
 def source_hash() -> str:
-    """Hash what every executed page depends on: the package and its data."""
-    digest = hashlib.sha256()
-    for path in sorted([*ROOT.glob("ebfed/**/*.py"), *ROOT.glob("data/*")]):
+    """Hash all that every executed page depends on, and the versions of packages."""
+    digest = hashlib.sha256(sys.version.encode())
+    for requirement in requirements():
+        digest.update(f"{requirement.name} {version(requirement.name)}\n".encode())
+    needed = [path for pattern in NEEDED for path in sorted(ROOT.glob(pattern)) if path.is_file()]
+    for path in [*needed, Path(__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def execute(path: Path, version: str) -> Any:
-    """Run a page from top to bottom in an empty folder; returns the notebook with its outputs."""
+def execute(path: Path, sources: str) -> Any:
+    """Run a page from top to bottom in an empty folder; returns the notebook with its outputs.
+
+    `__file__` is the page's, as in a script, and the package is that of this checkout.
+    """
     import jupytext
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
     from traitlets.config import Config
 
-    key = hashlib.sha256(version.encode() + path.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(sources.encode() + path.read_bytes()).hexdigest()[:16]
     cached = EXECUTED / f"{path.stem}-{key}.ipynb"
     if cached.exists():
         return nbformat.read(cached, as_version=4)
@@ -69,11 +77,15 @@ def execute(path: Path, version: str) -> Any:
             timeout=1800,
             kernel_name="python3",
             resources={"metadata": {"path": folder}},
-            extra_arguments=["--InlineBackend.figure_formats={'retina'}"],
+            extra_arguments=[
+                "--InlineBackend.figure_formats={'retina'}",
+                f"--IPKernelApp.exec_lines=__file__ = {str(path)!r}",
+            ],
             config=Config(ConnectionFileMixin={"transport": "ipc", "ip": f"{sockets}/k"}),
         )
         try:
-            client.execute()
+            searched = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+            client.execute(env=os.environ | {"PYTHONPATH": os.pathsep.join(searched)})
         except CellExecutionError as error:
             raise RuntimeError(f"{path.name} does not run: {error}") from error
         for cell in notebook.cells:
@@ -88,20 +100,29 @@ def execute(path: Path, version: str) -> Any:
 
 def missing(text: str) -> list[str]:
     """Name packages that a page needs, as its ``pip install "ebfed[…]"`` says, and has not."""
-    from importlib import metadata
-
-    from packaging.requirements import Requirement
-
     extras = re.findall(r'needs `pip install "ebfed\[([\w,]+)\]', text)
     lacking = []
-    for requirement in map(Requirement, metadata.requires("ebfed") or []):
+    for requirement in requirements():
         for extra in ",".join(extras).split(","):
-            if requirement.marker and requirement.marker.evaluate({"extra": extra}):
-                try:
-                    metadata.version(requirement.name)
-                except metadata.PackageNotFoundError:
-                    lacking.append(requirement.name)
+            asked = requirement.marker and requirement.marker.evaluate({"extra": extra})
+            if asked and version(requirement.name) is None:
+                lacking.append(requirement.name)
     return lacking
+
+
+def requirements() -> list[Any]:
+    """List all that the package needs, extras included."""
+    from packaging.requirements import Requirement
+
+    return [Requirement(line) for line in metadata.requires("ebfed") or []]
+
+
+def version(package: str) -> str | None:
+    """Which version of a package is installed, if any."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def to_markdown(notebook: Any, page: Path) -> str:
@@ -233,15 +254,15 @@ def link_names(text: str) -> str:
                 targets.setdefault(".".join(parts[k:]), set()).add(path)
 
     def link(match: re.Match) -> str:
-        name = match[1].split("(")[0].removeprefix("eb.")
+        if match["name"] is None:  # a code block, which ends with as many backticks as it begins
+            return match[0]
+        name = match["name"].split("(")[0].removeprefix("eb.")
         found = targets.get(name, set()) if name[0].isupper() or "." in name else set()
         return f"[{match[0]}][{found.pop()}]" if len(found) == 1 else match[0]
 
-    parts = re.split(r"(^`{3}.*?^`{3,}$)", text, flags=re.M | re.S)  # every other is a code block
-    parts[::2] = [
-        re.sub(r"(?<![\[`])`([\w.]+(?:\([^`]*\))?)`(?![\]`])", link, p) for p in parts[::2]
-    ]
-    return "".join(parts)
+    block = r"^(?P<fence>`{3,})(?!`).*?^(?P=fence)`*$"
+    code = r"(?<![\[`])`(?P<name>[\w.]+(?:\([^`]*\))?)`(?![\]`])"
+    return re.sub(f"{block}|{code}", link, text, flags=re.M | re.S)
 
 
 # The other pages
@@ -319,9 +340,9 @@ def write_pages() -> None:
     sources |= {
         p.relative_to(PAGES): p for p in PAGES.rglob("*.md") if "```python" in p.read_text()
     }
-    version = source_hash()
+    key = source_hash()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        notebooks = pool.map(lambda path: execute(path, version), sources.values())
+        notebooks = pool.map(lambda path: execute(path, key), sources.values())
         for page, notebook in zip(sources, notebooks, strict=True):
             (DOCS / page).write_text(link_names(to_markdown(notebook, page)))
     for page in DOCS.glob("*.md"):  # those without neighbours need no menu of them
@@ -344,7 +365,7 @@ def main() -> None:
     from mkdocs.utils.yaml import yaml_load
 
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
-    sys.path.insert(0, str(HERE))  # for the extension `mathml`
+    sys.path[:0] = [str(ROOT), str(HERE)]  # this checkout's package; the extension `mathml`
     write_pages()
     with open(HERE / "mkdocs.yml", "rb") as file:
         nav = navigation(yaml_load(file))

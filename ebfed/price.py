@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def price_of_privacy(
     *,
     channels: Mapping[str, Callable[[float], Channel]] | None = None,
     n_runs: int = 20,
-    random_state: int = 0,
+    random_state: int | None = 0,
     verbose: int = 0,
 ) -> Any:
     """Fit the same groups again through private channels, and see how far their estimates move.
@@ -36,34 +37,42 @@ def price_of_privacy(
     itself for the population to be fitted. Where the population is lost in the noise, estimates may
     be worse than the groups' own means.
 
+    Of means, the private fits are told more than they would know: the noise variance of the fit
+    without privacy, which no such channel sends, and, where the fit had no `guess`, one that is
+    centred on its population. Where these are not known, privacy costs more than is shown here.
+
     The result is computed from all groups' data and is not private itself: make it where the data
     are, or from data like them.
 
     Parameters
     ----------
     fit : fitted GaussianEB or BernoulliEB, or a formula with one
-        Through an exact channel, without covariates. Where means have no `guess` of their
-        population, from which channels take their range, it is one within a standard deviation.
+        Through an exact channel, without covariates. Where means have no `guess`, from which
+        channels take their range, it is the mean of the fitted population, give or take a standard
+        deviation, and that deviation.
     epsilons : sequence of float
+        At least one.
     channels : mapping of name to callable, optional
         From epsilon to a channel. If None: `TwoBit`, `Piecewise`, and `Gaussian` with delta 1e-6.
     n_runs : int
-        Times that everything is drawn anew.
-    random_state : int
+        Times that everything is drawn anew; from two on there is a ``std_error``.
+    random_state : int or None
+        From 0; None: other draws in every call.
     verbose : int
         1 shows a progress bar.
 
     Returns
     -------
     DataFrame
-        A row for each channel and epsilon. ``error``: root mean square, over groups and runs, of
-        how far estimates lie from those without privacy; ``std_error``: of that, from the runs;
-        ``local_error``: how far the groups' own means lie from them.
+        A row for each channel and epsilon. ``error``: how far estimates lie from those without
+        privacy, as a root mean square over groups and runs; ``std_error``: of that, from the runs;
+        ``local_error``: how far the groups' own means lie from them, a root mean square too.
 
     Raises
     ------
     TypeError, ValueError
-        If the fit is of another kind, had covariates, or was private itself.
+        If the fit is of another kind, had covariates, or was private itself; if its means do not
+        vary, within groups or between them; if there is no epsilon or no channel.
 
     Examples
     --------
@@ -80,10 +89,20 @@ def price_of_privacy(
 
     estimator = getattr(fit, "estimator_", fit)
     _check(estimator)
-    if not isinstance(n_runs, int) or n_runs < 1:
+    if not _whole(n_runs, 1):
         raise ValueError(f"n_runs must be a whole number from 1; {n_runs!r} came.")
+    if random_state is None:
+        random_state = np.random.SeedSequence().generate_state(1).item()
+    if not _whole(random_state, 0):
+        raise ValueError(
+            f"random_state must be a whole number from 0, or None; {random_state!r} came."
+        )
     if channels is None:
         channels = {"TwoBit": TwoBit, "Piecewise": Piecewise, "Gaussian": _gaussian}
+    if np.ndim(epsilons) != 1 or not len(epsilons):
+        raise ValueError(f"epsilons must be a list of at least one number; {epsilons!r} came.")
+    if not channels:
+        raise ValueError(f"channels must name at least one; {channels!r} came.")
     told = estimator.summaries_.n > 0
     best, local = estimator.posterior().mean[told], estimator.summaries_.mean[told]
     cells = [(name, float(epsilon)) for name in channels for epsilon in epsilons]
@@ -108,6 +127,10 @@ def _gaussian(epsilon: float) -> Channel:
     return Gaussian(epsilon, DELTA)
 
 
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
 def _check(estimator: Any) -> None:
     if type(estimator) not in (GaussianEB, BernoulliEB):
         raise TypeError(
@@ -118,6 +141,14 @@ def _check(estimator: Any) -> None:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
     if estimator.population_names_:
         raise ValueError("fit must be without covariates: private channels take none.")
+    if isinstance(estimator, GaussianEB) and estimator.guess is None:
+        still = (estimator.prior_.variance_ <= 0) & (estimator.noise_variance_ <= 0)
+        if still.any():
+            name = estimator._response_names()[int(np.argmax(still))]
+            raise ValueError(
+                f"fit must be of rows that vary; {name!r} is the same in all, which leaves "
+                "channels no range to choose."
+            )
 
 
 def _again(estimator: Any, channel: Channel, seed: list[int]) -> NDArray:

@@ -43,6 +43,30 @@ def test_means_keep_their_noise():
     assert (price["error"] < price["local_error"])[["TwoBit", "Piecewise"]].all()
 
 
+def test_where_nothing_varies_there_is_no_range():
+    est = eb.GaussianEB().fit(np.ones(8), groups=np.arange(8) // 2)
+    with pytest.raises(ValueError, match="rows that vary; 'value' is the same in all"):
+        eb.price_of_privacy(est)
+
+
+def test_numbers_of_numpy_are_numbers():
+    settings = {"epsilons": np.array([2.0]), "channels": {"two": TwoBit}}
+    price = eb.price_of_privacy(RATES, n_runs=2, random_state=5, **settings)
+    same = eb.price_of_privacy(RATES, n_runs=np.int64(2), random_state=np.int32(5), **settings)
+    np.testing.assert_array_equal(price["error"], same["error"])
+
+
+def test_without_a_seed_draws_are_new():
+    first, second = (
+        eb.price_of_privacy(RATES, [2], channels={"two": TwoBit}, n_runs=1, random_state=None).iloc[
+            0
+        ]
+        for _ in range(2)
+    )
+    assert first["error"] != second["error"]
+    assert np.isnan(first["std_error"])
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="GaussianEB or BernoulliEB; LocalOnly came"):
         eb.price_of_privacy(eb.LocalOnly())
@@ -51,6 +75,14 @@ def test_bad_input():
         eb.price_of_privacy(private)
     with pytest.raises(ValueError, match="n_runs must be a whole number from 1; 0 came"):
         eb.price_of_privacy(RATES, n_runs=0)
+    for epsilons in ([], 2.0):
+        with pytest.raises(ValueError, match="epsilons must be a list of at least one number"):
+            eb.price_of_privacy(RATES, epsilons)
+    with pytest.raises(ValueError, match="channels must name at least one"):
+        eb.price_of_privacy(RATES, channels={})
+    for seed in (-1, 1.5, "today"):
+        with pytest.raises(ValueError, match="random_state must be a whole number from 0, or None"):
+            eb.price_of_privacy(RATES, random_state=seed)
     with_covariates = eb.BernoulliEB().fit(Y, groups=GROUPS, population=np.arange(1500.0) % 7)
     with pytest.raises(ValueError, match="without covariates"):
         eb.price_of_privacy(with_covariates)

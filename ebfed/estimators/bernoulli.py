@@ -13,6 +13,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.channels.base import Message
 from ebfed.clients import Clients, Summary
 from ebfed.engines import Engine
+from ebfed.estimators.effects import wald
 from ebfed.estimators.location import LocationEstimator
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import Beta, Discrete, Posterior, Prior
@@ -190,3 +191,20 @@ class BernoulliEB(LocationEstimator):
         means, concentration[told] = leave_one_out(sent[told], **raw)
         mean[told] = np.clip(means, 1e-9, 1 - 1e-9)
         return BetaPosterior(self._likelihood(summary), mean, concentration)
+
+    def _intervals(self, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+        """Intervals of a mean rate by way of its logit; terms of covariates are logits already.
+
+        A rate of 0 or 1 has no logit, and no interval.
+        """
+        if self.population_names_:
+            return super()._intervals(columns, level)
+        from scipy.special import expit, logit
+
+        rate = columns["estimate"]
+        with np.errstate(divide="ignore", invalid="ignore"):  # alpha and beta are no rates
+            errors = np.where(
+                (rate > 0) & (rate < 1), columns["std.error"] / (rate * (1 - rate)), np.nan
+            )
+            ends = wald(columns | {"estimate": logit(rate), "std.error": errors}, level)
+        return {name: expit(end) for name, end in ends.items()}

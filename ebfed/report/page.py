@@ -139,9 +139,9 @@ def _caution(estimator: Any) -> Iterator[str]:
     """Say that a page with the groups' own means keeps no promise that was made to them."""
     if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in estimator._ledger):
         yield (
-            "<p><strong>This page is not private.</strong> It shows what groups know of themselves, "
-            "their own means among it; the promise below is about what they sent while the "
-            "population was fitted. It is for their owners.</p>"
+            "<p><strong>This page is not private.</strong> It shows what groups know of "
+            "themselves, their own means among it; the promise below is about what they sent while "
+            "the population was fitted. It is for their owners.</p>"
         )
 
 
@@ -191,8 +191,8 @@ def _groups(estimator: Any, level: float) -> str:
     if len(table) > MOST_ROWS:
         many = f"<p>The first {MOST_ROWS:,} of {len(table):,} rows.</p>"
     return (
-        f"<p>Intervals hold for {level:.0%} of groups on average, if the population is right. Click "
-        f"on a title to sort.</p>{many}"
+        f"<p>Intervals hold for {level:.0%} of groups on average, if the population is right. "
+        f"Click on a title to sort.</p>{many}"
         "<div><input type='search' placeholder='Find a group' aria-label='Find a group'>"
         f"<div class='wide'>{_table(table.head(MOST_ROWS), 'groups')}</div></div>"
     )
@@ -206,7 +206,7 @@ def _ledger(estimator: Any) -> str:
     return f"<div class='wide'>{_table(pd.DataFrame(ledger.columns(estimator._ledger)), '')}</div>"
 
 
-def _sortable(value: float) -> str:
+def _sortable(value: Any) -> str:
     """What is missing sorts below everything."""
     return "-1e999" if np.isnan(value) else repr(float(value))
 

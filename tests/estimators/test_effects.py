@@ -157,11 +157,12 @@ def test_intervals_of_parameters_are_walds(fitted, level):
     found = fitted.tidy(conf_int=True, conf_level=level)
     spread = found["effect"] == "ran_pars"
     ends = found["estimate"] - reach * found["std.error"]
-    np.testing.assert_allclose(found["conf.low"][~spread], ends[~spread], rtol=1e-12)
     assert found.loc[spread, ["conf.low", "conf.high"]].isna().all(axis=None)
-    middle = (found["conf.low"] + found["conf.high"]) / 2
-    known = ~spread & found["std.error"].notna()
-    np.testing.assert_allclose(middle[known], found["estimate"][known], rtol=1e-10, atol=1e-12)
+    if not isinstance(fitted, eb.BernoulliEB):  # of rates they are on another scale, see below
+        np.testing.assert_allclose(found["conf.low"][~spread], ends[~spread], rtol=1e-12)
+        middle = (found["conf.low"] + found["conf.high"]) / 2
+        known = ~spread & found["std.error"].notna()
+        np.testing.assert_allclose(middle[known], found["estimate"][known], rtol=1e-10, atol=1e-12)
     fixed = found[found["effect"] == "fixed"].reset_index(drop=True)
     shown = fitted.confint(level)
     # a mixture has no mean of all: its frame is empty
@@ -182,6 +183,43 @@ def test_of_balanced_groups_the_interval_has_a_closed_form():
     reach = norm.ppf(0.95) * error
     ends = [means.mean() - reach, means.mean() + reach]
     np.testing.assert_allclose(found[["conf.low", "conf.high"]].astype(float), ends, rtol=1e-7)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_interval_of_a_mean_rate_is_that_of_its_logit(level):
+    """Groups that do not differ are one sample: a logistic regression on a constant alone.
+
+    Its coefficient has the variance ``1 / (n p (1 - p))``.
+    """
+    fit = eb.BernoulliEB().fit(eb.Summary.from_counts([29] * 5, [30] * 5))
+    p, n = 29 / 30, 150
+    reach = norm.ppf((1 + level) / 2) / np.sqrt(n * p * (1 - p))
+    ends = [1 / (1 + np.exp(-(np.log(p / (1 - p)) + sign * reach))) for sign in (-1, 1)]
+    for found in (fit.confint(level), fit.tidy("fixed", conf_int=True, conf_level=level)):
+        low, high = found[["conf.low", "conf.high"]].iloc[0]
+        np.testing.assert_allclose([low, high], ends, rtol=1e-6)
+        assert 0 < low < p < high < 1
+
+
+def test_a_rate_whose_error_is_not_known_has_no_interval():
+    counts = eb.Summary.from_counts([3, 5, 1, 6], [6] * 4)
+    discrete = eb.BernoulliEB(prior="npmle").fit(counts)
+    with pytest.warns(eb.priors.IdentificationWarning):
+        ones = eb.BernoulliEB().fit(eb.Summary.from_counts([6] * 4, [6] * 4))
+    assert ones.prior_.mean_.item() == 1
+    for fit in (discrete, ones):
+        assert fit.confint()[["conf.low", "conf.high"]].isna().all(axis=None)
+        assert fit.confint()["estimate"].notna().all()
+
+
+def test_with_covariates_terms_are_logits_and_intervals_theirs():
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=80)
+    counts = eb.Summary.from_counts(rng.binomial(10, 1 / (1 + np.exp(-1 - u))), np.full(80, 10))
+    found = eb.BernoulliEB().fit(counts, population=u).tidy("fixed", conf_int=True)
+    ends = found["estimate"] + norm.ppf(0.975) * found["std.error"]
+    np.testing.assert_allclose(found["conf.high"], ends, rtol=1e-12)
+    assert ends.max() > 1
 
 
 @pytest.mark.parametrize(

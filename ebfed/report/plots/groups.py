@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.clients import Summary
 from ebfed.report.plots.caterpillar import place_of
 
-__all__ = ["Groups", "check_rows", "even_steps", "read_groups"]
+__all__ = ["Groups", "check_location", "check_rows", "even_steps", "read_groups"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,8 @@ def read_groups(estimator: Any, column: int | str | None) -> Groups:
     ValueError
         If it is another fit, has no such column, or is a server's, to which groups told nothing.
     """
-    summary = getattr(estimator, "summaries_", None)
-    if summary is None or not hasattr(estimator, "prior_"):
-        raise ValueError(
-            f"{type(estimator).__name__} is no fit of means or rates of groups; GaussianEB, "
-            "BernoulliEB and MixtureEB are."
-        )
-    check_rows(estimator)
+    check_location(estimator)
+    summary = estimator.summaries_
     names = getattr(estimator, "feature_names_in_", None)
     numbered = [f"x{j}" for j in range(estimator.n_features_in_)]
     place = place_of(column, numbered if names is None else list(names))
@@ -63,6 +58,23 @@ def read_groups(estimator: Any, column: int | str | None) -> Groups:
     estimate = estimator.posterior().mean[told, place]
     covariates = estimator._memory["population"][told]
     return Groups(place, kept.ids, kept.n, kept.mean[:, place], estimate, kept, covariates)
+
+
+def check_location(estimator: Any) -> None:
+    """Refuse a fit that has no means or rates of groups.
+
+    Raises
+    ------
+    ValueError
+        If it is another fit, or a server's.
+    """
+    if not (hasattr(estimator, "summaries_") and hasattr(estimator, "prior_")):
+        kind = type(getattr(estimator, "estimator_", estimator)).__name__
+        raise ValueError(
+            f"{kind} is no fit of means or rates of groups; GaussianEB, BernoulliEB and MixtureEB "
+            "are. Of regressions, plot_coefficients and plot_caterpillar draw the groups."
+        )
+    check_rows(estimator)
 
 
 def check_rows(estimator: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ebfed.priors import Prior
 from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes
 from ebfed.report.plots.prior_curves import (
     atoms_of,
@@ -64,6 +65,10 @@ def plot_population(
     if not isinstance(populations, Mapping):
         populations = {"population": populations}
     priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
+    if strange := [each for each in priors.values() if not isinstance(each, Prior)]:
+        raise TypeError(
+            f"populations must be fitted priors, or fits of means or rates; {strange[0]!r} came."
+        )
     atoms = {name: atoms_of(prior, column) for name, prior in priors.items()}
     low, high = support or reach(list(priors.values()), column)
     pad = 0.03 * (high - low)

@@ -9,7 +9,7 @@ import numpy as np
 from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import GREY, open_axes
 from ebfed.report.plots.caterpillar import draw_intervals
-from ebfed.tabular import numeric_columns
+from ebfed.tabular import is_frame, numeric_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,8 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['A', 'B']
     """
+    if not is_frame(ranks):
+        raise TypeError(f"ranks must be the frame that ranks() returns; {ranks!r} came.")
     names = column_names(ranks)
     wanted = ["rank", "lower", "upper", *(["prob_top"] if "prob_top" in names else [])]
     numbers = numeric_columns(ranks, wanted, "ranks")

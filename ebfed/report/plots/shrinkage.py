@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ebfed.priors import Prior
 from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
-from ebfed.report.plots.groups import check_rows
+from ebfed.report.plots.groups import check_location
 from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     """
     from matplotlib.collections import LineCollection
 
-    check_rows(estimator)
+    check_location(estimator)
     ax = open_axes(ax)
     summary, prior = estimator.summaries_, estimator.prior_
     told = summary.n > 0

@@ -111,6 +111,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     RESULTS: ClassVar[tuple[str, ...]] = (
         "mean",
         "mean_covariance",
+        "identified",
         "covariance",
         "doubt",
         "noise_variance",
@@ -402,6 +403,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "log_likelihood": fit.log_likelihood,
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,
+            "identified": fit.identified,
             "covariance": fit.covariance,
             "doubt": fit.doubt,
             "noise_variance": fit.noise_variance,
@@ -428,6 +430,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             "log_likelihood": np.nan,
             "mean": found.mean,
             "mean_covariance": np.zeros((p, p)),
+            "identified": np.ones(p, bool),
             "covariance": found.variance * np.eye(p),
             "doubt": np.zeros((p, p)),
             "noise_variance": found.noise_variance,
@@ -464,6 +467,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self.criterion_, self.noise_variance_ = sent["criterion"], sent["noise_variance"]
         names = sent["covariates"]
         self.population_names_ = names.split("\n") if names else []
+        self._identified = sent["identified"]
         self._whole = sent["mean"], sent["mean_covariance"], sent["covariance"]
         # a full covariance is known as well as so many clients tell it
         told = sent["n_clients"] if self.covariance == "full" else None
@@ -622,7 +626,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         varying = self._varying(self._shape())
         products = [f"{terms[j]}:{name}" for j in varying for name in self.population_names_]
         mean, mean_covariance, _ = self._whole
-        rows = fixed_parameters([*terms, *products], mean, np.sqrt(np.diag(mean_covariance)))
+        errors = np.where(self._identified, np.sqrt(np.diag(mean_covariance)), np.nan)
+        rows = fixed_parameters([*terms, *products], mean, errors)
         rows += spread_parameters(
             group, terms, self.covariance_, varying, correlated=self.covariance == "full"
         )

@@ -65,6 +65,8 @@ class Fit:
     rank : int
         Of all clients' X together.
     converged : bool
+    identified : bool ndarray of shape (p,)
+        Whether rows tell this coefficient of the mean from the others.
     """
 
     mean: NDArray
@@ -77,6 +79,7 @@ class Fit:
     path: list[float]
     rank: int
     converged: bool
+    identified: NDArray
 
 
 def fit_mixed_model(
@@ -164,7 +167,7 @@ class _Problem:
         if intercept and not self.turns:
             self.map[0] += self.centre[varying] / self.own_units * self.units[0]
         flat = self.rows.reshape(width, -1)
-        self.basis = _basis((flat @ flat.T)[:-1, :-1])
+        self.basis, self.lost = _basis((flat @ flat.T)[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
@@ -348,6 +351,7 @@ class _Problem:
         mean = back @ (unit * profile.beta / units)
         mean[0] += self.centre[-1]
         half = profile.half / units @ back.T
+        lost = np.abs(back @ (self.lost / units[:, None])).max(axis=1, initial=0.0)
         own = np.zeros((self.p, len(self.varying)))
         own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
         if self.turns:
@@ -373,6 +377,7 @@ class _Problem:
             path=[value + offset for value in path],
             rank=self.rank,
             converged=self.converged,
+            identified=lost <= 1e-8 * lost.max(initial=0.0),
         )
 
     def doubt(self, profile: _Profile, noise: float) -> NDArray:
@@ -572,12 +577,12 @@ def descend(
     return x, path, not left
 
 
-def _basis(products: NDArray) -> NDArray:
-    """Directions of the coefficients that X tells, shape (p, rank)."""
+def _basis(products: NDArray) -> tuple[NDArray, NDArray]:
+    """Directions of the coefficients that X tells, shape (p, rank), and those that it does not."""
     size = np.sqrt(np.diag(products))
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(products / np.outer(size, size))
     told = values > 1e-11 * max(values.max(initial=0.0), 1e-300)
     if told.all():
-        return np.eye(len(products))
-    return vectors[:, told] / size[:, None]
+        return np.eye(len(products)), np.empty((len(products), 0))
+    return vectors[:, told] / size[:, None], vectors[:, ~told] / size[:, None]

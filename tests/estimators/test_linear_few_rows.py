@@ -41,3 +41,18 @@ def test_criterion_is_that_of_dense_matrices(rows, varying):
     for factor in (0.97, 1.03):
         near = restricted_criterion(design, Z, y, groups, spread, factor * est.noise_variance_)
         assert near > found
+
+
+def test_what_is_not_identified_has_no_error():
+    groups = np.repeat(np.arange(M), 4)
+    x, z = RNG.normal(size=(2, len(groups)))
+    y = x + RNG.normal(size=M)[groups] + RNG.normal(size=len(groups))
+    fit = eb.LinearEB(varying=["intercept"])
+    for columns, known in [
+        ([x, z], [True, True, True]),
+        ([x, 2 * x, z], [True, False, False, True]),
+        ([x, np.full_like(x, 3.0), z], [False, True, False, True]),
+        ([x, z, x + z + 1], [False] * 4),
+    ]:
+        table = fit.fit(np.column_stack(columns), y, groups=groups).tidy("fixed")
+        assert table["std.error"].notna().tolist() == known

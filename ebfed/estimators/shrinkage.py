@@ -362,6 +362,12 @@ def _coefficients(results: Any, terms: Any) -> tuple[Any, NDArray]:
             f"the regression has no estimate of {_shown(np.array(chosen, object)[lost])}: are they "
             "collinear with others? Leave them out of terms."
         )
+    errors, size = np.sqrt(np.maximum(np.diag(covariance), 0.0)), np.abs(values).max()
+    if size < LARGEST and np.any(errors < 1e-10 * size):
+        raise ValueError(
+            "standard errors of the regression are zero up to rounding, as those clustered by the "
+            "effects themselves are; fit it with another covariance."
+        )
     read = [_Coefficient.read(name) for name in chosen]
     if len({each and each.term for each in read}) == 1 and read[0] is not None:
         levels = [each.level for each in read if each is not None]

@@ -377,6 +377,7 @@ def test_terms_that_are_refused(terms, message):
         ([0.0, 1.0, 2.0], np.diag([1.0, 1.0, 1e308]), "diagonal must lie between"),
         ([0.0, 1.0, 1e308], np.eye(3), "must stay below"),
         ([0.0, 1.0, 2.0], np.ones((3, 3)), "not positive definite"),
+        ([0.0, 1.0, 2.0], np.diag([1.0, 1e-30, 1e-30]), "zero up to rounding"),
         ([0.0, 1.0, 2.0], np.eye(3) + np.triu(np.ones((3, 3)), 1) / 9, "not symmetric"),
     ],
 )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         QuPeD,
         posterior_from,
     )
-    from ebfed.formula import from_formula
+    from ebfed.formula import FormulaFit, from_formula
     from ebfed.price import price_of_privacy
 
 __version__ = "0.1.0"
@@ -76,6 +76,7 @@ _HOME = {
     "MixtureLinearEB": "ebfed.estimators",
     "OptOutMean": "ebfed.estimators",
     "posterior_from": "ebfed.estimators",
+    "FormulaFit": "ebfed.formula",
     "from_formula": "ebfed.formula",
     "compare": "ebfed.comparison",
     "price_of_privacy": "ebfed.price",
@@ -111,6 +112,7 @@ __all__ = [
     "FeO2",
     "FedAvg",
     "FedMutual",
+    "FormulaFit",
     "GaussianEB",
     "Guess",
     "IdentificationWarning",

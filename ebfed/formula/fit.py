@@ -51,18 +51,13 @@ def from_formula(
 ) -> FormulaFit:
     """Fit a model written as a formula.
 
-    ============================================  =================================================
-    formula                                       model
-    ============================================  =================================================
-    ``y ~ x + (1 + x | county)``                  `LinearEB` or `LogisticEB`; intercept and x differ
-                                                  between counties, and may be correlated
-    ``y ~ x + z + (1 + x || county)``             not correlated; z is alike in all counties
-    ``y ~ x + z | county``                        everything differs, as the estimator has it
-    ``y ~ 1 + (1 | county)``, ``rate | county``   `GaussianEB` or `BernoulliEB`
-    ``cbind(won, games) | county``                `BernoulliEB`: successes and trials;
-                                                  ``cbind(won, failures=lost)`` is what R's
-                                                  ``cbind(won, lost)`` means
-    ============================================  =================================================
+    - ``y ~ x + (1 + x | county)``: `LinearEB` or `LogisticEB`; intercept and x differ between
+      counties, and may be correlated.
+    - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
+    - ``y ~ x + z | county``: everything differs, as the estimator has it.
+    - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
+    - ``cbind(won, games) | county``: `BernoulliEB` of successes and trials;
+      ``cbind(won, failures=lost)`` is what R's ``cbind(won, lost)`` means.
 
     Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
     ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. Given a location model, ``y ~ u + (1 | county)``

@@ -3,31 +3,23 @@
 Functions take a fitted estimator and return plain columns; the estimator puts them in the user's
 kind of frame. Names of columns are those of broom.mixed, as far as it has one:
 
-=============  =====================================================================================
-column         meaning
-=============  =====================================================================================
-``effect``     ``fixed``: of all groups; ``ran_pars``: how groups differ; ``component``: of a part
-               of a mixture; ``ran_vals``, ``ran_coefs``: of single groups
-``group``      what the groups are called, ``Residual`` for the rows within them, or the component
-``level``      the group's label
-``term``       the coefficient; ``sd__x`` and ``cor__x.z`` for spreads and correlations of
-               coefficients, ``sd__Observation`` for that of rows
-``response``   the column that was estimated, of estimators that take several
-``estimate``, ``std.error``, ``statistic``, ``conf.low``, ``conf.high``
-               the value, its standard error (NaN where none is known), their ratio, and an interval
-``nobs``       number of rows
-``npar``       number of parameters
-``sigma``      standard deviation of rows within their group
-``logLik``, ``AIC``, ``BIC``
-               marginal log-likelihood, and criteria; of a fit by REML at its estimates, where lme4
-               has the restricted one, which does not compare fits with other terms
-``REMLcrit``   -2 restricted log-likelihood
-``df.residual``
-               rows less parameters
-``.fitted``, ``.resid``, ``.fixed``
-               of `augment`: what is predicted for a row, what it leaves over, and what would be
-               predicted if nothing were known of its group
-=============  =====================================================================================
+- ``effect``: ``fixed``, of all groups; ``ran_pars``, how groups differ; ``component``, of a part of
+  a mixture; ``ran_vals`` and ``ran_coefs``, of single groups
+- ``group``: what the groups are called, ``Residual`` for the rows within them, or the component
+- ``level``: the group's label
+- ``term``: the coefficient; ``sd__x`` and ``cor__x.z`` for spreads and correlations of
+  coefficients, ``sd__Observation`` for that of rows
+- ``response``: the column that was estimated, of estimators that take several
+- ``estimate``, ``std.error``, ``statistic``, ``conf.low``, ``conf.high``: the value, its standard
+  error (NaN where none is known), their ratio, and an interval
+- ``nobs``, ``npar``: numbers of rows and of parameters
+- ``sigma``: standard deviation of rows within their group
+- ``logLik``, ``AIC``, ``BIC``: marginal log-likelihood, and criteria; of a fit by REML at its
+  estimates, where lme4 has the restricted one, which does not compare fits with other terms
+- ``REMLcrit``: -2 restricted log-likelihood
+- ``df.residual``: rows less parameters
+- ``.fitted``, ``.resid``, ``.fixed``: of `augment`, what is predicted for a row, what it leaves
+  over, and what would be predicted if nothing were known of its group
 
 Not in broom.mixed: ``n_groups``, ``icc``, and of learners ``parameter``, ``rounds``, ``loss``,
 ``accuracy``, ``epsilon``.

@@ -3,15 +3,12 @@ r"""Privacy of four algorithms of private learning: what papers claim, and what 
 For each, a ``..._claimed_...`` function gives the paper's figure, for replication, and another
 describes what is really released, for `ebfed.privacy.accountant`. Figures side by side:
 
-================================================  =======  ===========================
-algorithm, with neighbours as named below         claimed  accounted
-================================================  =======  ===========================
-DP-AdaPeD, 10 local steps, one client replaced    3.23     5.98
-PPSGD, 10 of 500 clients in each of 2000 rounds   5.39     42.7 if drawn 40 times; 48.3
-FeO2, clipping bits 0 or 1 with noise 5; noise 1  3.60     3.85; 10.8
-A_NSGD, 4 owners of 20 records: as a whole        1        1.25
-A_NSGD so corrected, towards 3; 15; 63 others     1        2.15; 4.69; 10.6
-================================================  =======  ===========================
+- DP-AdaPeD, 10 local steps, one client replaced: claimed 3.23, accounted 5.98
+- PPSGD, 10 of 500 clients in each of 2000 rounds: claimed 5.39, accounted 48.3 (42.7 if drawn 40
+  times)
+- FeO2, clipping bits 0 or 1: claimed 3.60, accounted 3.85 with noise 5, 10.8 with noise 1
+- A_NSGD, 4 owners of 20 records: claimed 1, accounted 1.25 as a whole
+- A_NSGD so corrected, towards 3, 15 and 63 others: claimed 1, accounted 2.15, 4.69 and 10.6
 
 Unless stated, one client (or record) is added or removed, the choice kindest to the papers; their
 definitions exchange one for another. The first two accounts are exact, the others by Rényi

@@ -315,15 +315,12 @@ def _fit_formula(
     from ebfed.files import read_rows
     from ebfed.formula import from_formula, parse
 
-    parts = parse(formula)
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
-    binomial = model is Model.bernoulli or parts.counts
-    rows = read_rows(files, parts.group)
+    family: Any = "binomial" if model is Model.bernoulli else None
+    rows = read_rows(files, parse(formula).group)
     with _warnings_in_a_line():
-        return from_formula(
-            formula, rows, family="binomial" if binomial else "gaussian", **settings
-        )
+        return from_formula(formula, rows, family=family, **settings)
 
 
 @app.command(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed.priors import Posterior
 from ebfed.tabular import Style, frame
@@ -97,7 +97,9 @@ class GroupEffects:
     def _tidy_groups(self, effect: str, conf_int: bool, level: float) -> Any:
         own, style = effect == "ran_coefs", self._look()
         names, varies = self._coordinates()
-        posterior = self.posterior() if own else self._given_population()
+        posterior = self.posterior()
+        ids = posterior.ids
+        posterior = posterior if own else self._given_population()
         expected = 0.0 if own else self._expected_of_groups()
         varies = np.ones_like(varies) if own else varies
         n = len(posterior)
@@ -108,7 +110,7 @@ class GroupEffects:
         columns = {
             "effect": np.full(n * varies.sum(), effect),
             "group": np.full(n * varies.sum(), style.group),
-            "level": np.repeat(self.posterior().ids, varies.sum()),
+            "level": np.repeat(ids, varies.sum()),
             "term": np.tile(np.array(names, object)[varies], n),
         }
         columns |= {name: each[:, varies].ravel() for name, each in values.items()}
@@ -133,7 +135,7 @@ class GroupEffects:
         DataFrame of shape (n_groups, 1 + k)
             Labels, and a column for each of the k parameters that differ between groups.
         """
-        return self._wide(self.posterior().mean - self._expected_of_groups(), differing=True)
+        return self._wide(self.posterior(), self._expected_of_groups(), differing=True)
 
     def coef(self) -> Any:
         """Return each group's own parameters: what was expected of it, and how it differs.
@@ -142,14 +144,15 @@ class GroupEffects:
         -------
         DataFrame of shape (n_groups, 1 + d)
         """
-        return self._wide(self.posterior().mean, differing=False)
+        return self._wide(self.posterior(), 0.0, differing=False)
 
-    def _wide(self, values: NDArray, differing: bool) -> Any:
+    def _wide(self, posterior: Posterior, expected: ArrayLike, differing: bool) -> Any:
         names, varies = self._coordinates()
         chosen = np.flatnonzero(varies) if differing else np.arange(len(names))
+        values = posterior.mean - expected
         columns = {names[j]: values[:, j] for j in chosen}
         style = self._look().avoiding(columns)
-        return frame({style.group: self.posterior().ids} | columns, style)
+        return frame({style.group: posterior.ids} | columns, style)
 
     def confint(self, level: float = 0.95) -> Any:
         """Return intervals for the parameters of the population's mean.

@@ -1,8 +1,8 @@
 """Empirical Bayes on federated and private data.
 
 Many groups, little data in each, data that stays where it is: estimate every group as well as if
-the population were known. Public names are resolved when they are first used, so that importing
-the package loads nothing heavy.
+the population were known. Public names are those that the wings list; they are resolved when they
+are first used, so that importing the package loads nothing heavy.
 """
 
 from importlib import import_module
@@ -13,146 +13,66 @@ if TYPE_CHECKING:
         channels,
         datasets,
         engines,
+        learning,
         likelihoods,
+        location,
         models,
         priors,
         privacy,
+        regression,
+        report,
+        studies,
         testing,
         theory,
     )
-    from ebfed.clients import Clients, Summary
-    from ebfed.comparison import compare
-    from ebfed.estimators import (
-        PPSGD,
-        AdaMix,
-        AdaMixClassifier,
-        AdaPeD,
-        BernoulliEB,
-        Ditto,
-        DPAdaPeD,
-        DPFedAvg,
-        FedAvg,
-        FedMutual,
-        FeO2,
-        GaussianEB,
-        JointDPSGD,
-        LinearEB,
-        LocalOnly,
-        LogisticEB,
-        MixtureEB,
-        MixtureLinearEB,
-        OptOutMean,
-        PerFedAvg,
-        PFedMe,
-        QuPeD,
-        posterior_from,
-    )
-    from ebfed.formula import FormulaFit, from_formula
-    from ebfed.price import price_of_privacy
+    from ebfed.channels import Guess
+    from ebfed.evaluation import *
+    from ebfed.formula import *
+    from ebfed.learning import *
+    from ebfed.location import *
+    from ebfed.priors import IdentificationWarning
+    from ebfed.regression import *
+    from ebfed.tables import *
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "JointDPSGD": "ebfed.estimators",
-    "QuPeD": "ebfed.estimators",
-    "PerFedAvg": "ebfed.estimators",
-    "PPSGD": "ebfed.estimators",
-    "PFedMe": "ebfed.estimators",
-    "LocalOnly": "ebfed.estimators",
-    "FedMutual": "ebfed.estimators",
-    "FedAvg": "ebfed.estimators",
-    "FeO2": "ebfed.estimators",
-    "Ditto": "ebfed.estimators",
-    "DPFedAvg": "ebfed.estimators",
-    "DPAdaPeD": "ebfed.estimators",
-    "AdaPeD": "ebfed.estimators",
-    "AdaMix": "ebfed.estimators",
-    "AdaMixClassifier": "ebfed.estimators",
-    "BernoulliEB": "ebfed.estimators",
-    "GaussianEB": "ebfed.estimators",
-    "LinearEB": "ebfed.estimators",
-    "LogisticEB": "ebfed.estimators",
-    "MixtureEB": "ebfed.estimators",
-    "MixtureLinearEB": "ebfed.estimators",
-    "OptOutMean": "ebfed.estimators",
-    "posterior_from": "ebfed.estimators",
-    "FormulaFit": "ebfed.formula",
-    "from_formula": "ebfed.formula",
-    "compare": "ebfed.comparison",
-    "price_of_privacy": "ebfed.price",
-    "Clients": "ebfed.clients",
-    "Summary": "ebfed.clients",
-    "Guess": "ebfed.channels",
-    "IdentificationWarning": "ebfed.priors",
-}
+# Packages whose public names are names of ebfed too.
+_WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation")
+# Names of other packages that are used with all of them.
+_BORROWED = {"Guess": "channels", "IdentificationWarning": "priors"}
 _MODULES = (
     "channels",
     "datasets",
     "engines",
+    "learning",
     "likelihoods",
+    "location",
     "models",
     "priors",
     "privacy",
+    "regression",
     "report",
     "studies",
     "testing",
     "theory",
 )
 
-__all__ = [
-    "PPSGD",
-    "AdaMix",
-    "AdaMixClassifier",
-    "AdaPeD",
-    "BernoulliEB",
-    "Clients",
-    "DPAdaPeD",
-    "DPFedAvg",
-    "Ditto",
-    "FeO2",
-    "FedAvg",
-    "FedMutual",
-    "FormulaFit",
-    "GaussianEB",
-    "Guess",
-    "IdentificationWarning",
-    "JointDPSGD",
-    "LinearEB",
-    "LocalOnly",
-    "LogisticEB",
-    "MixtureEB",
-    "MixtureLinearEB",
-    "OptOutMean",
-    "PFedMe",
-    "PerFedAvg",
-    "QuPeD",
-    "Summary",
-    "channels",
-    "compare",
-    "datasets",
-    "engines",
-    "from_formula",
-    "likelihoods",
-    "models",
-    "posterior_from",
-    "price_of_privacy",
-    "priors",
-    "privacy",
-    "report",
-    "studies",
-    "testing",
-    "theory",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use (PEP 562)."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name == "__all__":
+        listed = [each for wing in _WINGS for each in import_module(f"ebfed.{wing}").__all__]
+        return sorted([*listed, *_BORROWED, *_MODULES])
     if name in _MODULES:
         return import_module(f"ebfed.{name}")
+    if name in _BORROWED:
+        return getattr(import_module(f"ebfed.{_BORROWED[name]}"), name)
+    if not name.startswith("_"):
+        for wing in map(import_module, (f"ebfed.{wing}" for wing in _WINGS)):
+            if name in wing.__all__:
+                return getattr(wing, name)
     raise AttributeError(f"module 'ebfed' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,5 +1,5 @@
 """Run the command line with ``python -m ebfed``."""
 
-from ebfed.cli import app
+from ebfed.cli.app import app
 
 app(prog_name="ebfed")

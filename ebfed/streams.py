@@ -59,7 +59,7 @@ class Stream:
     def __init__(self, key: NDArray[np.uint64], round_: int, first: int = 0) -> None:
         self.key = np.asarray(key, dtype=np.uint64)
         if self.key.shape != (2,):
-            raise ValueError(f"key must be two words, as make_key gives; {key!r} came.")
+            raise ValueError(f"key must be two words, as make_key gives; got {key!r}.")
         self.round_ = round_
         self.first = first
         self.calls = 0
@@ -219,7 +219,7 @@ def _kernel_input(values: ArrayLike) -> NDArray[np.float64]:
 def _stride(values: NDArray) -> int:
     if values.ndim not in (1, 2):
         raise ValueError(
-            f"An array of shape (n_clients,) or (n_clients, stride) is needed; {values.shape} came."
+            f"An array of shape (n_clients,) or (n_clients, stride) is needed; got {values.shape}."
         )
     return values.shape[1] if values.ndim == 2 else 1
 

@@ -24,16 +24,17 @@ from ebfed.channels import Channel
 from ebfed.channels.base import Message, Model
 from ebfed.channels.law import Law
 from ebfed.channels.report import Report
-from ebfed.clients import Clients, Summary
 from ebfed.engines import Cohort, Local
-from ebfed.estimators.base import Estimator
-from ebfed.estimators.learner import Learner
-from ebfed.estimators.location import LocationEstimator
-from ebfed.estimators.regression import RegressionEstimator
+from ebfed.engines.protocol import Estimator
+from ebfed.engines.rounds import converse
+from ebfed.learning.base import Learner
 from ebfed.likelihoods import Binomial, Joined, Likelihood, Reported
+from ebfed.location.base import LocationEstimator
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.privacy.calibration import PrivacyWarning
+from ebfed.regression.base import RegressionEstimator
 from ebfed.streams import Stream, make_key
+from ebfed.tables.clients import Clients, Summary
 
 __all__ = [
     "check_channel",
@@ -69,27 +70,27 @@ def check_likelihood(likelihood: Likelihood) -> None:
         assert low <= nodes[0] <= nodes[-1] <= high, "nodes must lie in the support"
     local = likelihood.local
     assert local.shape == (n, d), "local must have shape (n, d)"
-    told = np.isfinite(local).any(axis=1)
+    has_data = np.isfinite(local).any(axis=1)
     # a client may be asked about one coordinate only: any value will do for the others
-    inside = np.where(np.isfinite(local), local, _middle(local))[told]
+    inside = np.where(np.isfinite(local), local, _middle(local))[has_data]
     inside = np.clip(inside, *_inner(low, high))
     theta = inside[: min(5, len(inside))]
     values = likelihood.logpdf(theta)
     assert values.shape == (n, len(theta)), "logpdf must have shape (n, k)"
     assert not np.isnan(values).any(), "logpdf must never be NaN"
-    assert np.all(values[~told] == 0), "a client that says nothing has logpdf 0"
+    assert np.all(values[~has_data] == 0), "a client that says nothing has logpdf 0"
 
-    mine = np.array(
+    own_part = np.array(
         [likelihood.take(slice(i, i + 1)).logpdf(inside)[0] for i in range(len(inside))]
     )
-    if told.all():
-        best = np.diag(mine)
+    if has_data.all():
+        best = np.diag(own_part)
         np.testing.assert_allclose(likelihood.log_peak(), best, rtol=1e-6, atol=1e-6)
         # the best of nodes a quarter of a standard error apart misses at most an eighth, 1/128 in
         # the log-likelihood; one that rises for ever is cut four errors beyond the range
         coarse = isinstance(likelihood, Reported | Joined)
         slack = 0.03 if coarse else 1e-9 * (1 + np.abs(best[:, None]))
-        assert np.all(mine <= best[:, None] + slack), (
+        assert np.all(own_part <= best[:, None] + slack), (
             "a client's local estimate must maximise its likelihood"
         )
     parts = np.concatenate([block.logpdf(theta) for block in likelihood.split(3)])
@@ -99,7 +100,7 @@ def check_likelihood(likelihood: Likelihood) -> None:
 
     rows, counts = likelihood.compress()
     exact = likelihood.exact
-    free = told if exact is None else told & np.isnan(exact).all(axis=1)
+    free = has_data if exact is None else has_data & np.isnan(exact).all(axis=1)
     assert counts.sum() == free.sum(), "compress must count every client that says something"
     # merging may move a message by a hundredth of its standard error
     np.testing.assert_allclose(
@@ -315,8 +316,8 @@ def check_channel(
     _check_decode(channel, three, size)
     likelihood = channel.likelihood(channel.encode(summary, SEED), model)
     assert len(likelihood) == len(summary), "likelihood has one row per client"
-    told = np.isfinite(likelihood.local[:, 0])
-    np.testing.assert_array_equal(told, summary.n > 0, "clients with rows say something")
+    has_data = np.isfinite(likelihood.local[:, 0])
+    np.testing.assert_array_equal(has_data, summary.n > 0, "clients with rows say something")
     if not isinstance(channel, Report):
         return
     law, counts = channel._law(1), isinstance(model(_figures(summary)), Binomial)
@@ -578,7 +579,7 @@ class _Relay(Cohort):
         for own in rows:
             node = clone(estimator)
             self.nodes.append([node, *node.prepare(**own)])
-        self.facts = [_told(node.describe(*own)) for node, *own in self.nodes]
+        self.facts = [_noted(node.describe(*own)) for node, *own in self.nodes]
         self._key = key
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
@@ -588,24 +589,24 @@ class _Relay(Cohort):
             last = first + len(clients)
             stream = Stream(self._key, round_, first)
             memory = memory | {"turn": turn[first:last]}
-            message, each[2] = node.local(_told(sent), memory, clients, stream)
-            messages.append(_told(message))
+            message, each[2] = node.local(_noted(sent), memory, clients, stream)
+            messages.append(_noted(message))
             first = last
         return messages
 
 
-def _told(content: dict) -> dict:
+def _noted(content: dict) -> dict:
     return wire.unpack(wire.pack(content))
 
 
 def _federated(
     estimator: Estimator, X: NDArray, groups: NDArray, y: NDArray | None = None
-) -> list[Estimator]:
+) -> list[Any]:
     """Two nodes, each with a half of the groups, after a fit over the wire."""
     half = _first_half(groups)
     rows = [
-        {"X": X[mine], "y": None if y is None else y[mine], "groups": groups[mine]}
-        for mine in (half, ~half)
+        {"X": X[own_part], "y": None if y is None else y[own_part], "groups": groups[own_part]}
+        for own_part in (half, ~half)
     ]
     nodes, kept, _ = _meet(estimator, rows)
     again = clone(estimator).conclude(kept | {"log_likelihood": 0.0})
@@ -617,7 +618,7 @@ def _first_half(groups: NDArray) -> NDArray[np.bool_]:
     return groups <= np.median(np.unique(groups))
 
 
-def _meet(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list[Estimator], dict, dict]:
+def _meet(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list[Any], dict, dict]:
     """Let nodes with these rows fit over the wire.
 
     Returns the nodes, what the server would keep, and what it told last.
@@ -625,11 +626,11 @@ def _meet(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list[Estima
     key = make_key(estimator.random_state)
     relay = _Relay(estimator, rows, key)
     server = clone(estimator)
-    state = server.converse(relay, key)
-    sent = _told(server.broadcast(state))
+    state = converse(server, relay, key)
+    sent = _noted(server.broadcast(state))
     for node, clients, memory in relay.nodes:
         node.finish(sent, memory, clients)
-    return [node for node, *_ in relay.nodes], _told(server.keep(state)), sent
+    return [node for node, *_ in relay.nodes], _noted(server.keep(state)), sent
 
 
 def check_estimator_contract(
@@ -653,7 +654,7 @@ def check_estimator_contract(
 
     Examples
     --------
-    >>> from ebfed.estimators import GaussianEB
+    >>> from ebfed.location import GaussianEB
     >>> rng = np.random.default_rng(0)
     >>> check_estimator_contract(GaussianEB(), rng.normal(size=60), np.arange(60) % 20)
     """
@@ -686,10 +687,10 @@ def check_estimator_contract(
     rows = fitted.predict(X, groups=groups)
     assert len(rows) == len(X), "predict(X) has one entry per row"
     np.testing.assert_allclose(rows, estimates[np.unique(groups, return_inverse=True)[1]])
-    strange = groups.max() + 7
-    empty = fitted.posterior(groups=[strange])
+    unknown = groups.max() + 7
+    empty = fitted.posterior(groups=[unknown])
     np.testing.assert_allclose(empty.mean[0], fitted.prior_.mean_, rtol=1e-9, atol=1e-12)
-    assert np.isfinite(fitted.predict(X[:1], groups=[strange])).all(), "new groups are estimated"
+    assert np.isfinite(fitted.predict(X[:1], groups=[unknown])).all(), "new groups are estimated"
     assert np.isfinite(fitted.score(X, groups=groups)), "score must be finite"
 
     assert len(fitted.tidy()) >= 1
@@ -727,7 +728,7 @@ def check_regression_contract(
 
     Examples
     --------
-    >>> from ebfed.estimators import LinearEB
+    >>> from ebfed.regression import LinearEB
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(120, 2)), rng.normal(size=120)
     >>> check_regression_contract(LinearEB(), X, y, np.arange(120) % 20)
@@ -763,8 +764,8 @@ def check_regression_contract(
 
     rows = fitted.predict(X, groups=groups)
     assert rows.shape == (len(X),), "predict(X) has one entry per row"
-    strange = np.full(len(X), ids.max() + 7)
-    new, whole = fitted.predict(X, groups=strange), fitted.predict(X)
+    unknown = np.full(len(X), ids.max() + 7)
+    new, whole = fitted.predict(X, groups=unknown), fitted.predict(X)
     if new.dtype.kind == "f":
         new, whole = new.round(9), whole.round(9)
     assert np.mean(new == whole) > 0.99, "new groups get the population"
@@ -824,46 +825,46 @@ def check_learner_contract(
 
     Examples
     --------
-    >>> from ebfed.estimators import FedAvg
+    >>> from ebfed.learning import FedAvg
     >>> rng = np.random.default_rng(0)
     >>> X, groups = rng.normal(size=(60, 2)), np.arange(60) % 10
     >>> check_learner_contract(FedAvg(n_rounds=4, random_state=0), X, X[:, 0] > 0, groups)
     """
     X, y, groups = np.asarray(X, float), np.asarray(y), np.asarray(groups)
-    told = {} if consent is None else {"consent": np.asarray(consent)}
+    has_data = {} if consent is None else {"consent": np.asarray(consent)}
     ids, first = np.unique(groups, return_index=True)
-    fitted = clone(estimator).fit(X, y, groups=groups, **told)
+    fitted = clone(estimator).fit(X, y, groups=groups, **has_data)
     assert fitted.parameters_.shape[0] == len(ids), "parameters_ has one row per group"
     assert np.isfinite(fitted.parameters_).all(), "parameters_ must be finite"
     answers, history = _answers(fitted, X, groups), fitted.history_
     assert answers.shape[0] == len(X), "there is one answer per row"
 
     for engine in (Local(13), Local(5, threads=2)):
-        other = clone(estimator).set_params(engine=engine).fit(X, y, groups=groups, **told)
+        other = clone(estimator).set_params(engine=engine).fit(X, y, groups=groups, **has_data)
         _check_same(other, fitted, history, f"{engine!r} must not matter")
         np.testing.assert_array_equal(_answers(other, X, groups), answers)
-    again = clone(estimator).fit(X, y, groups=groups, **told)
+    again = clone(estimator).fit(X, y, groups=groups, **has_data)
     _check_same(again, fitted, history, "a seed must fix the result")
     names = np.array([f"g{g:09d}" for g in groups])
-    named = clone(estimator).fit(X, y, groups=names, **told)
+    named = clone(estimator).fit(X, y, groups=names, **has_data)
     _check_same(named, fitted, history, "names of groups must not matter")
     np.testing.assert_array_equal(_answers(named, X, names), answers)
 
-    _check_places(estimator, fitted, X, y, groups, told)
-    _check_table(estimator, fitted, X, y, groups, told, history)
-    _check_prefix(estimator, X, y, groups, told, history)
+    _check_places(estimator, fitted, X, y, groups, has_data)
+    _check_table(estimator, fitted, X, y, groups, has_data, history)
+    _check_prefix(estimator, X, y, groups, has_data, history)
 
-    strange, whole = _answers(fitted, X, np.full(len(X), ids.max() + 7)), _answers(fitted, X, None)
-    assert np.isfinite(strange).all(), "new groups get finite answers"
+    unknown, whole = _answers(fitted, X, np.full(len(X), ids.max() + 7)), _answers(fitted, X, None)
+    assert np.isfinite(unknown).all(), "new groups get finite answers"
     # products of matrices of other widths round otherwise
-    np.testing.assert_allclose(strange, whole, rtol=1e-12, err_msg="all of them the same")
+    np.testing.assert_allclose(unknown, whole, rtol=1e-12, err_msg="all of them the same")
     silent = np.array([ids.max() + 1, ids.max() + 2])
     nothing = np.zeros((0, X.shape[1])), y[:0]
     clients = Clients.from_rows(X, groups, y).merge(
         Clients(silent, np.zeros(3, np.int64), *nothing)
     )
     if consent is not None:
-        choices = dict(zip(ids.tolist(), told["consent"][first].tolist(), strict=True))
+        choices = dict(zip(ids.tolist(), has_data["consent"][first].tolist(), strict=True))
         told_of = {"consent": choices | dict.fromkeys(silent.tolist(), choices[ids[0]])}
     else:
         told_of = {}
@@ -906,20 +907,20 @@ def _check_same(one: Learner, other: Learner, history: Any, why: str) -> None:
 
 
 def _check_places(
-    estimator: Learner, fitted: Learner, X: NDArray, y: NDArray, groups: NDArray, told: dict
+    estimator: Learner, fitted: Learner, X: NDArray, y: NDArray, groups: NDArray, options: dict
 ) -> None:
     """Two nodes that send bytes find the same, and the server what is shared."""
     half = _first_half(groups)
     rows = [
-        {"X": X[mine], "y": y[mine], "groups": groups[mine]}
-        | {name: values[mine] for name, values in told.items()}
-        for mine in (half, ~half)
+        {"X": X[own_part], "y": y[own_part], "groups": groups[own_part]}
+        | {name: values[own_part] for name, values in options.items()}
+        for own_part in (half, ~half)
     ]
     nodes, kept, sent = _meet(estimator, rows)
-    for node, mine in zip(nodes, (half, ~half), strict=True):
+    for node, own_part in zip(nodes, (half, ~half), strict=True):
         np.testing.assert_array_equal(
-            _answers(node, X[mine], groups[mine]),
-            _answers(fitted, X[mine], groups[mine]),
+            _answers(node, X[own_part], groups[own_part]),
+            _answers(fitted, X[own_part], groups[own_part]),
             "places must not matter",
         )
         assert len(node.history_) == fitted.n_iter_, "a node has the history too"
@@ -945,7 +946,7 @@ def _check_table(
     X: NDArray,
     y: NDArray,
     groups: NDArray,
-    told: dict,
+    has_data: dict,
     history: Any,
 ) -> None:
     """A frame with columns of responses and groups says what arrays do."""
@@ -953,20 +954,20 @@ def _check_table(
 
     names = [f"x{j}" for j in range(X.shape[1])]
     table = pd.DataFrame(X, columns=names).assign(y=y, g=groups)
-    framed = clone(estimator).fit(table, "y", groups="g", **told)
+    framed = clone(estimator).fit(table, "y", groups="g", **has_data)
     _check_same(framed, fitted, history, "frames must not matter")
     np.testing.assert_array_equal(_answers(framed, table, None), _answers(fitted, X, groups))
     assert framed.score(table) == fitted.score(X, y, groups=groups), "nor for the score"
 
 
 def _check_prefix(
-    estimator: Learner, X: NDArray, y: NDArray, groups: NDArray, told: dict, history: Any
+    estimator: Learner, X: NDArray, y: NDArray, groups: NDArray, has_data: dict, history: Any
 ) -> None:
     """Fewer rounds are the first of more, where noise does not depend on how many there are."""
     if estimator.get_params().get("epsilon") is not None or estimator.n_rounds < 2:
         return
     few = estimator.n_rounds // 2
-    short = clone(estimator).set_params(n_rounds=few).fit(X, y, groups=groups, **told)
+    short = clone(estimator).set_params(n_rounds=few).fit(X, y, groups=groups, **has_data)
     shown, whole = short.history_, history.iloc[:few]
     # an account of fewer rounds may be the tighter one, and its figure is of its own last round
     shown, whole = (each.drop(columns="epsilon", errors="ignore") for each in (shown, whole))

@@ -76,11 +76,11 @@ def unpack(data: bytes) -> Any:
     --------
     >>> unpack(b"PK")
     Traceback (most recent call last):
-    ValueError: data must be bytes of ebfed.wire.pack; 2 bytes of something else came.
+    ValueError: data must be bytes of ebfed.wire.pack; got 2 bytes of something else.
     """
     if len(data) < PREFIX.size or not data.startswith(MAGIC):
         raise ValueError(
-            f"data must be bytes of ebfed.wire.pack; {len(data)} bytes of something else came."
+            f"data must be bytes of ebfed.wire.pack; got {len(data)} bytes of something else."
         )
     body = memoryview(data)[PREFIX.size :]
     size = PREFIX.unpack_from(data)[1]

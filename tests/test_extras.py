@@ -43,7 +43,7 @@ USES = {
     "assert Torch(lenet(), (1, 28, 28)).bind(784, 10).size == 44426\n",
     "data": "import ebfed, pooch",
     "parquet": ROWS + "rows.to_parquet('rows.parquet')\n"
-    "from ebfed.files import Path, summarise\n"
+    "from ebfed.tables.files import Path, summarise\n"
     "found, _ = summarise([Path('rows.parquet')], 'g', 'x')\n"
     "assert abs(ebfed.GaussianEB().fit(found.summary).predict() - expected).max() < 1e-9\n",
     "polars": ROWS

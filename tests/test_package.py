@@ -71,13 +71,17 @@ def test_every_folder_lists_what_it_exports():
     for folder in (
         "channels",
         "engines",
-        "estimators",
+        "evaluation",
         "formula",
         "kernels",
+        "learning",
         "likelihoods",
+        "location",
         "models",
         "priors",
+        "regression",
         "report",
+        "tables",
     ):
         module = __import__(f"ebfed.{folder}", fromlist=["__all__"])
         for name in module.__all__:

@@ -38,7 +38,7 @@ COMMANDS = [block for kind, block in BLOCKS if kind == "console" and block.start
 
 @pytest.mark.parametrize("block", COMMANDS)
 def test_console_blocks_print_what_stands_below_them(block, tmp_path, monkeypatch):
-    from ebfed.cli import app
+    from ebfed.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     command, _, expected = block.partition("\n")

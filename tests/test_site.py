@@ -64,7 +64,7 @@ def test_every_public_name_is_on_an_api_page(build):
 
 def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
     block = "```python\n`GaussianEB`\n```"
-    linked = "[`GaussianEB(x)`][ebfed.estimators.GaussianEB]"
+    linked = "[`GaussianEB(x)`][ebfed.location.GaussianEB]"
     assert build.link_names(f"`GaussianEB(x)`\n\n{block}\n") == f"{linked}\n\n{block}\n"
     longer = "````python\n```\n`GaussianEB`\n```\n`GaussianEB`\n````"
     assert build.link_names(f"{longer}\n") == f"{longer}\n"

@@ -230,7 +230,7 @@ def test_what_is_no_seed(seed):
 
 
 def test_bad_keys_and_shapes():
-    with pytest.raises(ValueError, match="key must be two words, as make_key gives; 5 came"):
+    with pytest.raises(ValueError, match="key must be two words, as make_key gives; got 5"):
         Stream(5, 0)
     for shape in ((), (2, 2, 2)):
         with pytest.raises(ValueError, match=r"shape \(n_clients,\) or .* is needed; \("):

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.base import Channel, Message, Model
 from ebfed.channels.report import box
-from ebfed.clients import LARGEST, Summary
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
+from ebfed.tables.clients import LARGEST, Summary
 
 __all__ = ["AddNoise"]
 
@@ -48,7 +48,7 @@ class AddNoise(Channel):
         means = self._clip(summary.mean)
         if isinstance(rng, str):
             if rng != "secure":
-                raise ValueError(f"rng must be a seed, a Stream or 'secure'; {rng!r} came.")
+                raise ValueError(f"rng must be a seed, a Stream or 'secure'; got {rng!r}.")
             noise = np.vectorize(lambda u: secure.gaussian(u, self._scale()), otypes=[float])
             return {"n": summary.n, "mean": noise(means) if means.size else means}
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
@@ -84,7 +84,7 @@ class AddNoise(Channel):
     def _scale(self) -> float:
         sd = math.nan if self.sd is None else float(self.sd)
         if not 0 <= sd <= LARGEST:
-            raise ValueError(f"sd must be a number from 0 to {LARGEST:g}; {self.sd!r} came.")
+            raise ValueError(f"sd must be a number from 0 to {LARGEST:g}; got {self.sd!r}.")
         return sd
 
     def _clip(self, means: NDArray) -> NDArray:

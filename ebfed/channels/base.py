@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from ebfed.clients import Summary
 from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
+from ebfed.tables.clients import Summary
 
 __all__ = ["Channel", "Message", "Model"]
 

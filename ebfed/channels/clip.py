@@ -11,9 +11,9 @@ from sklearn.base import clone
 
 from ebfed.channels.law import Law
 from ebfed.channels.report import Box, Report, box
-from ebfed.clients import LARGEST, SMALLEST
 from ebfed.privacy.calibration import check_positive
 from ebfed.streams import Stream
+from ebfed.tables.clients import LARGEST, SMALLEST
 
 __all__ = ["Clip"]
 
@@ -52,7 +52,7 @@ class Clip(Report):
     def __or__(self, channel: Report) -> Report:
         """Return a copy of that channel on this range."""
         if not isinstance(channel, Report):
-            raise TypeError(f"Clip(...) | channel needs a channel with a range; {channel!r} came.")
+            raise TypeError(f"Clip(...) | channel needs a channel with a range; got {channel!r}.")
         if channel.range is not None:
             raise ValueError(f"the channel has a range already: {channel!r}.")
         if self.radius is not None and not channel.clips_norms:
@@ -72,7 +72,7 @@ class Clip(Report):
         radius = check_positive("radius", self.radius)
         if not SMALLEST <= radius <= LARGEST:
             raise ValueError(
-                f"radius must lie between {SMALLEST:g} and {LARGEST:g}; {self.radius!r} came."
+                f"radius must lie between {SMALLEST:g} and {LARGEST:g}; got {self.radius!r}."
             )
         try:
             centre = np.broadcast_to(np.asarray(self.centre, float), n_features)
@@ -81,7 +81,7 @@ class Clip(Report):
         if not np.isfinite(centre).all():
             raise ValueError(
                 f"centre must be a finite number or one per column ({n_features}); "
-                f"{self.centre!r} came."
+                f"got {self.centre!r}."
             )
         return Box(centre, np.full(n_features, radius), ball=True)
 

@@ -66,7 +66,7 @@ class Guess:
         if not (np.isfinite(ends).all() and ends[0] <= ends[1] and ends[2] > 0):
             raise ValueError(
                 "guess must be Guess(mean=(low, high), spread=positive), each a number or one per "
-                f"column; {self!r} came."
+                f"column; got {self!r}."
             )
         return ends[0], ends[1], ends[2]
 
@@ -113,7 +113,7 @@ def settle(
     """
     tuned = isinstance(channel.range, str)
     if tuned and channel.range != "private":
-        raise ValueError(f"range must be (low, high), Clip or 'private'; {channel.range!r} came.")
+        raise ValueError(f"range must be (low, high), Clip or 'private'; got {channel.range!r}.")
     auto = isinstance(channel, TwoBit) and channel.split == "auto"
     if getattr(channel, "levels", 2) is None:
         counts_are_levels(_typical(model, n_features, size).support == (0.0, 1.0))
@@ -187,8 +187,8 @@ def fisher_information(
     reports, weights = law.outcomes(size)
     many = one.take(np.zeros(len(reports), np.int64))
     where = channel._box(1)
-    told = np.ones((len(reports), 1), bool)
-    said = many.through(law, reports[:, None], told, where.centre, where.half)
+    has_data = np.ones((len(reports), 1), bool)
+    said = many.through(law, reports[:, None], has_data, where.centre, where.half)
 
     def density(mean: float, variance: float) -> NDArray:
         return np.exp(said.marginal(np.array([mean]), np.array([variance])))

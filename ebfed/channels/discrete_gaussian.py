@@ -65,7 +65,7 @@ class DiscreteGaussian(Report):
         epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
         levels = check_count("levels", self.levels)
         if levels < 2:
-            raise ValueError(f"levels must be at least 2; {levels} came.")
+            raise ValueError(f"levels must be at least 2; got {levels}.")
         return IntegerNoise(levels, _sigma(epsilon, delta, levels - 1, n_features))
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels.base import Channel, Message, Model
-from ebfed.clients import Summary
 from ebfed.likelihoods import Likelihood
+from ebfed.tables.clients import Summary
 
 __all__ = ["Exact"]
 

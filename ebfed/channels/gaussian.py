@@ -78,7 +78,7 @@ class Gaussian(Report):
         if self.calibration == "exact":
             return Noise(gaussian_sigma(epsilon, delta, 2 * self._norm(n_features)))
         if self.calibration != "paper":
-            raise ValueError(f"calibration must be 'exact' or 'paper'; {self.calibration!r} came.")
+            raise ValueError(f"calibration must be 'exact' or 'paper'; got {self.calibration!r}.")
         with warnings.catch_warnings():  # said once for a fit, by `guarantee`
             warnings.simplefilter("ignore", PrivacyWarning)
             return Noise(paper_sigma(epsilon, delta, 1.0))

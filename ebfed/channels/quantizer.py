@@ -62,7 +62,7 @@ class Quantizer(Report):
     def _law(self, n_features: int) -> Law:
         bits = check_count("bits", self.bits)
         if bits > 24:
-            raise ValueError(f"bits must be at most 24; {bits} came. Exact() sends every digit.")
+            raise ValueError(f"bits must be at most 24; got {bits}. Exact() sends every digit.")
         return Rounding(2**bits)
 
 

@@ -58,7 +58,7 @@ class RandomizedResponse(PureReport):
 def check_levels(levels: int | None) -> int | None:
     """Return `levels`, None or at least 2."""
     if levels is not None and check_count("levels", levels) < 2:
-        raise ValueError(f"levels must be at least 2; {levels} came.")
+        raise ValueError(f"levels must be at least 2; got {levels}.")
     return levels
 
 

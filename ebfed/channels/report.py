@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ebfed.channels.base import Channel, Message, Model
 from ebfed.channels.law import Law
-from ebfed.clients import LARGEST, SMALLEST, Summary
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
+from ebfed.tables.clients import LARGEST, SMALLEST, Summary
 
 __all__ = ["Box", "Report"]
 
@@ -99,7 +99,7 @@ class Report(Channel):
         law, where = self._law(d), self._box(d)
         if isinstance(rng, str):
             if rng != "secure":
-                raise ValueError(f"rng must be a seed, a Stream or 'secure'; {rng!r} came.")
+                raise ValueError(f"rng must be a seed, a Stream or 'secure'; got {rng!r}.")
             return {"n": summary.n} | self._secure(law, _units(where, summary.mean), summary.n)
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
         message, calls = {"n": summary.n}, stream.calls
@@ -171,13 +171,13 @@ class Report(Channel):
         d = report.shape[1] if asked is None else asked.shape[1]
         where = self._box(d)
         if asked is None:
-            told = np.ones(report.shape[:2], bool)
+            has_data = np.ones(report.shape[:2], bool)
         else:
-            told, report = asked, np.repeat(report, d, axis=1)
-        nothing = np.zeros(told.shape)
+            has_data, report = asked, np.repeat(report, d, axis=1)
+        nothing = np.zeros(has_data.shape)
         exact = model({"n": message["n"], "mean": nothing, "scatter": nothing})
         centre, half = np.broadcast_to(where.centre, d), np.broadcast_to(where.half, d)
-        return exact.through(self._law(d), report, told, centre, half)
+        return exact.through(self._law(d), report, has_data, centre, half)
 
     @property
     def bits(self) -> float:
@@ -203,7 +203,7 @@ def _units(where: Box, means: NDArray) -> NDArray:
     with np.errstate(invalid="ignore"):  # infinities of both signs
         total = u.sum()
     if not np.isfinite(total) and not np.isfinite(u).all():
-        raise ValueError("local means must be finite; NaN or infinity came.")
+        raise ValueError("local means must be finite; got NaN or infinity.")
     return where.clip(u)
 
 
@@ -218,16 +218,14 @@ def box(range: Any, n_features: int) -> Box:
     what = "range must be (low, high) with low < high, each a number or one per column"
     pair = isinstance(range, Sequence | np.ndarray) and not isinstance(range, str)
     if not pair or getattr(range, "ndim", 1) == 0 or len(range) != 2:
-        raise TypeError(f"{what}; {range!r} came.")
+        raise TypeError(f"{what}; got {range!r}.")
     try:
         low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} ({n_features}); {range!r} came.") from None
+        raise ValueError(f"{what} ({n_features}); got {range!r}.") from None
     if not (np.isfinite([low, high]).all() and np.all(low < high)):
-        raise ValueError(f"{what}; {range!r} came.")
+        raise ValueError(f"{what}; got {range!r}.")
     half = high / 2 - low / 2
     if np.any(half > LARGEST) or np.any(half < SMALLEST):
-        raise ValueError(
-            f"range must be between {SMALLEST:g} and {LARGEST:g} wide; {range!r} came."
-        )
+        raise ValueError(f"range must be between {SMALLEST:g} and {LARGEST:g} wide; got {range!r}.")
     return Box(low / 2 + high / 2, half)

@@ -84,7 +84,7 @@ class TwoBit(PureReport):
         split = 0.5 if self.split == "auto" else self.split
         for name, value in (("split", split), ("location", self.location)):
             if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value <= 1):
-                raise ValueError(f"{name} must be above 0 and at most 1; {value!r} came.")
+                raise ValueError(f"{name} must be above 0 and at most 1; got {value!r}.")
         if split == 1:
             raise ValueError("split must be below 1: somebody must be asked for the spread.")
         try:
@@ -92,7 +92,7 @@ class TwoBit(PureReport):
         except (TypeError, ValueError):
             low = high = math.nan
         if not 0 <= low <= high <= 1:
-            raise ValueError(f"spread must be (low, high) within [0, 1]; {self.spread!r} came.")
+            raise ValueError(f"spread must be (low, high) within [0, 1]; got {self.spread!r}.")
         return TwoQuestions(self._epsilon(), float(split), float(self.location), (low, high))
 
 

@@ -64,7 +64,7 @@ def _check_count(count: Any) -> None:
     """One bit of a 64-bit integer is left for its sign."""
     if count > 63:
         raise ValueError(
-            f"levels must be at most 63; {count} came. Clients with more rows need levels=…, to "
+            f"levels must be at most 63; got {count}. Clients with more rows need levels=…, to "
             "which their proportions are rounded."
         )
 

@@ -84,7 +84,7 @@ class AdditiveRegression:
             or np.any((chosen < 0) | (chosen >= n_clients))
         ):
             raise ValueError(
-                f"clients must be numbers of clients, from 0 to {n_clients - 1}; {clients!r} came."
+                f"clients must be numbers of clients, from 0 to {n_clients - 1}; got {clients!r}."
             )
         groups = chosen[number_rows(len(chosen), n_rows)]
         rng = np.random.default_rng(random_state)
@@ -130,7 +130,7 @@ class AdditiveRegression:
         if coef.shape not in (self.shared.shape, self.theta.shape):
             raise ValueError(
                 f"coef must have the shape {self.shared.shape}, or {self.theta.shape} with a row "
-                f"for each client; {coef.shape} came."
+                f"for each client; got {coef.shape}."
             )
         return float(((coef - self.theta) ** 2 @ self.variances).mean())
 
@@ -205,17 +205,17 @@ def make_additive_regression(
     >>> rounds = (truth.draw(10, random_state=rng) for _ in range(100))  # 500 rows at a time
     """
     if not is_integer(n_clients) or n_clients < 1:
-        raise ValueError(f"n_clients must be a positive integer; {n_clients!r} came.")
+        raise ValueError(f"n_clients must be a positive integer; got {n_clients!r}.")
     if not is_integer(n_features) or n_features < 1:
-        raise ValueError(f"n_features must be a positive integer; {n_features!r} came.")
+        raise ValueError(f"n_features must be a positive integer; got {n_features!r}.")
     if not is_integer(n_personal) or not 0 <= n_personal <= n_features:
         raise ValueError(
             f"n_personal must be an integer from 0 to {n_features}, the number of features; "
-            f"{n_personal!r} came."
+            f"got {n_personal!r}."
         )
     for name, deviation in {"noise": noise, "spread": spread, "scale": scale}.items():
         if not 0 <= deviation < np.inf:
-            raise ValueError(f"{name} must be finite and not negative; {deviation!r} came.")
+            raise ValueError(f"{name} must be finite and not negative; got {deviation!r}.")
     rng = np.random.default_rng(random_state)
     shared = scale * rng.standard_normal(n_features)
     theta = np.tile(shared, (n_clients, 1))

@@ -86,7 +86,7 @@ def partition_classes(
         if classes_per_client > len(labels):
             raise ValueError(
                 f"classes_per_client must be at most the {len(labels)} classes of y; "
-                f"{classes_per_client} came."
+                f"got {classes_per_client}."
             )
         held = _draw_classes(n_clients, classes_per_client, len(labels), rng)
     else:
@@ -98,7 +98,7 @@ def partition_classes(
         if rows_per_client != "equal":
             raise ValueError(
                 f'rows_per_client must be a number of rows, "equal" or None; '
-                f"{rows_per_client!r} came."
+                f"got {rows_per_client!r}."
             )
         counts = _deal_equally(held, sizes, rng)
     else:
@@ -169,7 +169,7 @@ def partition_single_class(
     _check_at_least(1, n_clients=n_clients)
     if n_clients < len(labels):
         raise ValueError(
-            f"n_clients must be at least the {len(labels)} classes of y; {n_clients} came."
+            f"n_clients must be at least the {len(labels)} classes of y; got {n_clients}."
         )
     rng = np.random.default_rng(random_state)
     holders = _apportion(sizes, n_clients)
@@ -180,7 +180,7 @@ def partition_single_class(
         if (fewest := counts.min()) < rows_per_client - 1:
             raise ValueError(
                 f"rows_per_client must be at most {fewest + 1} for {n_clients} clients with one "
-                f"class each and {len(codes)} rows; {rows_per_client} came."
+                f"class each and {len(codes)} rows; got {rows_per_client}."
             )
         counts = np.minimum(counts, rows_per_client)
     return _hand_out(codes, sizes, held, counts, rng), labels[held]
@@ -246,7 +246,7 @@ def partition_dirichlet(
     _check_at_least(0, min_rows=min_rows)
     if not 0 < concentration < np.inf:
         raise ValueError(
-            f"concentration must be a finite number above 0, such as 0.5; {concentration!r} came."
+            f"concentration must be a finite number above 0, such as 0.5; got {concentration!r}."
         )
     if n_clients * min_rows > len(codes):
         raise ValueError(
@@ -320,11 +320,11 @@ def choose_opted_out(
     classes = np.asarray(client_classes)
     if classes.ndim not in (1, 2) or not len(classes):
         raise ValueError(
-            f"client_classes must have a row for each client; an array of shape {classes.shape} "
-            f"came."
+            f"client_classes must have a row for each client; got an array of "
+            f"shape {classes.shape}."
         )
     if not 0 <= share <= 1:
-        raise ValueError(f"share must be in [0, 1], such as 0.05; {share!r} came.")
+        raise ValueError(f"share must be in [0, 1], such as 0.05; got {share!r}.")
     n_clients = len(classes)
     n_opted_out = round(share * n_clients)
     candidates = np.arange(n_clients)
@@ -348,7 +348,7 @@ def _read_labels(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], NDArray
     """Give the classes in order, the number of each row's class, and the rows of each class."""
     y = np.asarray(y)
     if y.ndim != 1 or not len(y):
-        raise ValueError(f"y must be a label for each row; an array of shape {y.shape} came.")
+        raise ValueError(f"y must be a label for each row; got an array of shape {y.shape}.")
     labels, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
     return labels, codes, sizes
 
@@ -361,7 +361,7 @@ def _read_classes(
     if given.shape != (n_clients, classes_per_client):
         raise ValueError(
             f"classes must have the shape {(n_clients, classes_per_client)}, the classes of each "
-            f"client; {given.shape} came."
+            f"client; got {given.shape}."
         )
     if not np.isin(given, labels).all():
         unknown = np.setdiff1d(given, labels)[0]
@@ -378,7 +378,7 @@ def _read_shares(shares: ArrayLike, n_clients: int, n_classes: int) -> NDArray[n
     if given.shape != (n_clients, n_classes):
         raise ValueError(
             f"shares must have the shape {(n_clients, n_classes)}, a column for each class; "
-            f"{given.shape} came."
+            f"got {given.shape}."
         )
     if not np.all(given >= 0) or not np.allclose(given.sum(axis=0), 1):
         raise ValueError("shares must be 0 or more and add up to 1 in each column.")
@@ -389,7 +389,7 @@ def _check_at_least(least: int, **numbers: object) -> None:
     """Check integers by their names."""
     for name, number in numbers.items():
         if not is_integer(number) or number < least:  # type: ignore[operator]
-            raise ValueError(f"{name} must be an integer, {least} or more; {number!r} came.")
+            raise ValueError(f"{name} must be an integer, {least} or more; got {number!r}.")
 
 
 # --- who holds which class -----------------------------------------------------------------------

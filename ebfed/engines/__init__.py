@@ -3,5 +3,7 @@
 from ebfed.engines.base import Blocks, Cohort, Engine, join
 from ebfed.engines.dask import Dask
 from ebfed.engines.local import Local
+from ebfed.engines.protocol import Estimator
+from ebfed.engines.rounds import converse
 
-__all__ = ["Blocks", "Cohort", "Dask", "Engine", "Local", "join"]
+__all__ = ["Blocks", "Cohort", "Dask", "Engine", "Estimator", "Local", "converse", "join"]

@@ -29,10 +29,10 @@ class Dask(Engine):
     def __init__(self, client: Any, n_blocks: int | None = None):
         if not hasattr(client, "gather"):
             raise TypeError(
-                f'client must be a distributed.Client (pip install "ebfed[dask]"); {client!r} came.'
+                f'client must be a distributed.Client (pip install "ebfed[dask]"); got {client!r}.'
             )
         if n_blocks is not None and n_blocks < 1:
-            raise ValueError(f"n_blocks must be at least 1; {n_blocks!r} came.")
+            raise ValueError(f"n_blocks must be at least 1; got {n_blocks!r}.")
         self.client = client
         self._wanted = n_blocks
 

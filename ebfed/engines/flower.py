@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from ebfed import wire
 from ebfed.engines.base import Cohort
+from ebfed.engines.rounds import converse
 from ebfed.streams import Stream, make_key
 
 __all__ = ["FlowerCohort", "Node", "client_app", "load_fit", "serve", "server_app"]
@@ -174,7 +175,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     fitted = clone(estimator)
     try:
         cohort.call_roll()
-        state = fitted.converse(cohort)
+        state = converse(fitted, cohort)
         fitted.conclude(state)
         saved = fitted.keep(state)
         if hasattr(fitted, "log_likelihood_"):
@@ -422,7 +423,7 @@ def _check_invitation(
     elif not isinstance(nodes, int | str) and 0 < len(set(nodes)) == len(nodes):
         invited = len(nodes)
     else:
-        raise ValueError(f"nodes must be a number of nodes or their names; {nodes!r} came.")
+        raise ValueError(f"nodes must be a number of nodes or their names; got {nodes!r}.")
     if isinstance(quorum, float) and 0 < quorum <= 1:
         needed = math.ceil(round(quorum * invited, 9))  # .55 * 100 is more than 55
     elif isinstance(quorum, int) and not isinstance(quorum, bool) and 1 <= quorum <= invited:
@@ -430,10 +431,10 @@ def _check_invitation(
     else:
         raise ValueError(
             f"quorum must be a number of nodes from 1 to {invited}, or a share from 0.0 to 1.0; "
-            f"{quorum!r} came."
+            f"got {quorum!r}."
         )
     if not 0 < deadline < math.inf:
-        raise ValueError(f"deadline must be a number of seconds; {deadline!r} came.")
+        raise ValueError(f"deadline must be a number of seconds; got {deadline!r}.")
     return invited, needed
 
 
@@ -483,7 +484,7 @@ class Node:
 
         if self._directory is None:
             raise ValueError(
-                "directory must be given to client_app, or in the node-config; None came."
+                "directory must be given to client_app, or in the node-config; got None."
             )
         folder = self._directory / f"run-{int(run)}"
         estimator = clone(self._estimator)
@@ -509,7 +510,7 @@ class Node:
         sent, turn = request["sent"], request["turn"]
         round_ = sent["round"]
         if type(round_) is not int or not 0 <= round_ < 2**31:
-            raise ValueError(f"a round is a number from 0 on; {type(round_).__name__} came.")
+            raise ValueError(f"a round is a number from 0 on; got {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
         kept = folder / f"round-{round_}.ebfed"
@@ -615,7 +616,7 @@ def _pack(content: dict) -> Any:
 def _unpack(message: Any) -> dict:
     content = wire.unpack(message.content[ACTION]["packed"])
     if not isinstance(content, dict):
-        raise ValueError(f"a message must hold a dict; a {type(content).__name__} came.")
+        raise ValueError(f"a message must hold a dict; got a {type(content).__name__}.")
     return content
 
 

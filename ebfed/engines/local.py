@@ -31,7 +31,7 @@ class Local(Engine):
     def __init__(self, n_blocks: int | None = None, *, threads: int = 1):
         for name, value in (("n_blocks", n_blocks), ("threads", threads)):
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1; {value!r} came.")
+                raise ValueError(f"{name} must be at least 1; got {value!r}.")
         self.n_blocks = threads if n_blocks is None else n_blocks
         self.threads = threads
 

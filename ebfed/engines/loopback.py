@@ -92,7 +92,7 @@ class Federation:
             raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
         for name in nodes:
             if not re.fullmatch(r"[\w.-]+", name) or name == "superlink":
-                raise ValueError(f"names of nodes are letters, digits, ., _ and -; {name!r} came.")
+                raise ValueError(f"names of nodes are letters, digits, ., _ and -; got {name!r}.")
         for folder in ("logs", "flower"):
             (self.directory / folder).mkdir(parents=True, exist_ok=True)
         port, *ports = _free_ports(1 + len(nodes))
@@ -280,9 +280,7 @@ def _words(config: Mapping[str, Any]) -> str:
     """Write settings as Flower reads them: a string is all between two quotes, with no escapes."""
     for key, value in config.items():
         if isinstance(value, str) and re.search(r'["\\\n]', value):
-            raise ValueError(
-                f"{key} must hold no quotes, backslashes or line ends; {value!r} came."
-            )
+            raise ValueError(f"{key} must hold no quotes, backslashes or line ends; got {value!r}.")
     return " ".join(
         f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
     )

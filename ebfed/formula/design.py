@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.pushdown import column_names
-from ebfed.tabular import levels_of, matrix_of, values_of
+from ebfed.tables.frames import levels_of, matrix_of, values_of
+from ebfed.tables.lazy import column_names
 
 __all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of"]
 
@@ -135,11 +135,11 @@ class Design:
 
     def _numbers(self, matrix: Any, names: Sequence[str]) -> NDArray[np.float64]:
         values = matrix_of(getattr(matrix, "__wrapped__", matrix))
-        strange = ~np.isfinite(values)
-        if strange.any():
-            row, j = np.argwhere(strange)[0]
+        unknown = ~np.isfinite(values)
+        if unknown.any():
+            row, j = np.argwhere(unknown)[0]
             raise ValueError(
-                f"term {names[j]!r} is not finite in {int(strange[:, j].sum())} rows, the first "
+                f"term {names[j]!r} is not finite in {int(unknown[:, j].sum())} rows, the first "
                 f"{int(row)}."
             )
         return values[:, [name != CONSTANT for name in names]]
@@ -265,8 +265,8 @@ def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
         near = get_close_matches(name, there, 1)
         hint = HINTS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
         return f"{name!r} is neither a column of data nor known here{'; ' + hint if hint else ''}"
-    if strange := re.search(r"not seen in original dataset\): (\{.*?\})", text):
-        return f"the rows of the fit had no {strange[1].strip('{}')}"
+    if unseen := re.search(r"not seen in original dataset\): (\{.*?\})", text):
+        return f"the rows of the fit had no {unseen[1].strip('{}')}"
     return text
 
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from ebfed.clients import Summary, number_labels
-from ebfed.estimators import BernoulliEB, GaussianEB, LinearEB, LogisticEB
-from ebfed.estimators.base import Estimator
-from ebfed.estimators.location import LocationEstimator
-from ebfed.estimators.population import read_population
-from ebfed.estimators.regression import INTERCEPT
+from ebfed.engines import Estimator
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import Model, parse
+from ebfed.location import BernoulliEB, GaussianEB
+from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
-from ebfed.pushdown import Summarised, column_names
-from ebfed.tabular import (
+from ebfed.regression import LinearEB, LogisticEB
+from ebfed.regression.base import INTERCEPT
+from ebfed.tables.clients import Summary, number_labels
+from ebfed.tables.covariates import read_covariates
+from ebfed.tables.frames import (
     Style,
     beside,
     column_of,
@@ -34,6 +34,7 @@ from ebfed.tabular import (
     read_labels,
     take,
 )
+from ebfed.tables.lazy import Summarised, column_names
 
 __all__ = ["FormulaFit", "from_formula"]
 
@@ -41,7 +42,7 @@ __all__ = ["FormulaFit", "from_formula"]
 def from_formula(
     formula: str,
     data: Any,
-    estimator: Estimator | None = None,
+    estimator: Any = None,
     *,
     family: Literal["gaussian", "binomial"] | None = None,
     consent: str | None = None,
@@ -110,7 +111,7 @@ def from_formula(
     rows = _Rows.of(model, data, consent, missing)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family not in (None, "gaussian", "binomial"):
-        raise ValueError(f"family must be 'gaussian' or 'binomial'; {family!r} came.")
+        raise ValueError(f"family must be 'gaussian' or 'binomial'; got {family!r}.")
     if estimator is None:
         estimator = _choose(model, design, family)
     elif family is not None:
@@ -184,14 +185,14 @@ class _Rows:
         import pandas as pd
 
         if missing not in ("raise", "drop"):
-            raise ValueError(f"missing must be 'raise' or 'drop'; {missing!r} came.")
+            raise ValueError(f"missing must be 'raise' or 'drop'; got {missing!r}.")
         names = list(data.columns) if isinstance(data, pd.DataFrame) else []
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
         if not is_frame(data):
             raise TypeError(
                 "data must be a frame in memory, of pandas, polars or Arrow; "
-                f"{type(data).__name__} came."
+                f"got {type(data).__name__}."
             )
         keys = {"the group": model.group} | ({} if consent is None else {"consent": consent})
         for what, name in keys.items():
@@ -264,7 +265,7 @@ def _check_location(
     if varying is not None and varying != [CONSTANT]:
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
-            f"({model.varying} | {model.group}) came."
+            f"got ({model.varying} | {model.group})."
         )
     if not design.constant:
         raise ValueError(f"covariates come with a constant; {model.fixed!r} takes it out.")
@@ -350,7 +351,7 @@ class FormulaFit:
         ids, codes = number_labels(labels)
         options: dict[str, Any] = {}
         if self.design_.names:
-            options["population"] = self._covariates(columns, labels, ids)
+            options["covariates"] = self._covariates(columns, labels, ids)
         if model.counts:
             won, trials = (np.bincount(codes, weights=each) for each in self._counts(rows.data))
             counted = Summary.from_counts(won, trials, ids)
@@ -366,7 +367,7 @@ class FormulaFit:
         if response.dtype.kind in "OUSmM" and not labels:
             raise ValueError(
                 f"response {self._model.response!r} must be numbers for "
-                f"{type(self.estimator_).__name__}; {str(response[0])!r} came. A label of two is "
+                f"{type(self.estimator_).__name__}; got {str(response[0])!r}. A label of two is "
                 "modelled by family='binomial', or made 0 and 1."
             )
         return response
@@ -386,7 +387,7 @@ class FormulaFit:
         """Covariates of groups, from those of their rows."""
         names = self.design_.names
         try:
-            found, _ = read_population(names, self._table(columns, Style()), labels, ids)
+            found, _ = read_covariates(names, self._table(columns, Style()), labels, ids)
         except ValueError as error:
             raise ValueError(f"in {self.formula!r}: {error}") from None
         group = self._model.group
@@ -457,8 +458,8 @@ class FormulaFit:
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
         labels = read_labels(self._labels(data))
         ids, codes = number_labels(labels)
-        population = self._covariates(columns, labels, ids) if self.design_.names else None
-        return self.estimator_.posterior(groups=ids, population=population).mean, codes
+        covariates = self._covariates(columns, labels, ids) if self.design_.names else None
+        return self.estimator_.posterior(groups=ids, covariates=covariates).mean, codes
 
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""

@@ -79,7 +79,7 @@ def parse(formula: str) -> Model:
     if not isinstance(formula, str):
         raise TypeError(
             f"formula, the first argument, must be a string like {FORMS}; "
-            f"{type(formula).__name__} came."
+            f"got {type(formula).__name__}."
         )
     text = " ".join(formula.split())
     left, *right = _split(text, "~")
@@ -88,7 +88,7 @@ def parse(formula: str) -> Model:
     if not right:
         response, *groups = _split_bars(text)
         if len(groups) != 1:
-            raise ValueError(f"formula must be like {FORMS}; {text!r} came.")
+            raise ValueError(f"formula must be like {FORMS}; got {text!r}.")
         return _model(text, response, "1", _column(groups[0]))
     fixed, *groups = _split_bars(right[0])
     if groups and not fixed:

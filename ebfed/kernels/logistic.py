@@ -164,8 +164,8 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
                 for h in range(j + 1):
                     spread[j, h] += more * away[k, j] * away[k, h]
         for j in range(d):
-            told = (1 - V[j, j]) ** 2
-            share[j] = told / (told + FAINT * FAINT)
+            has_data = (1 - V[j, j]) ** 2
+            share[j] = has_data / (has_data + FAINT * FAINT)
         for j in range(d):
             for h in range(j + 1):
                 more = spread[j, h] - shift[j] * shift[h]

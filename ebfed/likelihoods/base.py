@@ -73,7 +73,7 @@ class Likelihood(ABC):
         """
 
     def through(
-        self, law: Any, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+        self, law: Any, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> Likelihood:
         """Likelihood of reports on these clients' local means; see `Reported`."""
         raise TypeError(f"{type(self).__name__} clients cannot report through a channel.")

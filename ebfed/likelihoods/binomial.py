@@ -95,14 +95,14 @@ class Binomial(Likelihood):
 
     def compress(self) -> tuple[Binomial, NDArray]:
         """Table of the distinct (successes, trials)."""
-        told = self.take(self.trials > 0)
-        if not len(told):
-            return told, np.empty(0)
-        codes, first = number_integers(told.trials)
-        for successes in told.successes.T:
+        has_data = self.take(self.trials > 0)
+        if not len(has_data):
+            return has_data, np.empty(0)
+        codes, first = number_integers(has_data.trials)
+        for successes in has_data.successes.T:
             key = codes * (successes.max() + 1) + successes
             codes, first = number_integers(key)
-        rows = told.take(first)
+        rows = has_data.take(first)
         order = np.lexsort((*rows.successes.T, rows.trials))  # whatever the order of clients
         return rows.take(order), np.bincount(codes)[order].astype(float)
 
@@ -117,13 +117,13 @@ class Binomial(Likelihood):
         return total
 
     def through(
-        self, law: Law, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedCounts:
         """Likelihood of reports about these clients' proportions; see `Reported`."""
         from ebfed.likelihoods.reported import ReportedCounts
 
-        told = told & (self.trials > 0)[:, None]
-        return ReportedCounts(law, reports, told, self.trials, centre, half)
+        has_data = has_data & (self.trials > 0)[:, None]
+        return ReportedCounts(law, reports, has_data, self.trials, centre, half)
 
     def column(self, j: int) -> Self:
         """One coordinate."""

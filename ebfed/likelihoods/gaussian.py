@@ -80,12 +80,12 @@ class Gaussian(Likelihood):
         total = np.zeros((len(self), len(theta)))
         variances = np.broadcast_to(self.variances, self.values.shape)
         for value, variance, at in zip(self.values.T, variances.T, theta.T, strict=True):
-            told = np.isfinite(variance) & (variance > 0)
-            variance = np.where(told, variance, 1.0)[:, None]
+            has_data = np.isfinite(variance) & (variance > 0)
+            variance = np.where(has_data, variance, 1.0)[:, None]
             term = (value[:, None] - at) ** 2
             term /= -2 * variance
             term -= 0.5 * np.log(2 * np.pi * variance)
-            total += np.where(told[:, None], term, 0.0)
+            total += np.where(has_data[:, None], term, 0.0)
         return total
 
     @property
@@ -99,10 +99,10 @@ class Gaussian(Likelihood):
     def log_peak(self) -> NDArray:
         """Log-density of the values at themselves."""
         variances = np.broadcast_to(self.variances, self.values.shape)
-        told = np.isfinite(variances) & (variances > 0)
-        return np.where(told, -0.5 * np.log(2 * np.pi * np.where(told, variances, 1)), 0).sum(
-            axis=1
-        )
+        has_data = np.isfinite(variances) & (variances > 0)
+        return np.where(
+            has_data, -0.5 * np.log(2 * np.pi * np.where(has_data, variances, 1)), 0
+        ).sum(axis=1)
 
     @property
     def local(self) -> NDArray:
@@ -114,10 +114,10 @@ class Gaussian(Likelihood):
 
         Stretches without values are left out, so that an outlier does not thin the grid.
         """
-        told = np.isfinite(self.variances[:, 0])
-        if not told.any():
+        has_data = np.isfinite(self.variances[:, 0])
+        if not has_data.any():
             return np.linspace(-1.0, 1.0, k)
-        values, errors = np.sort(self.values[told, 0]), np.sqrt(self.variances[told, 0])
+        values, errors = np.sort(self.values[has_data, 0]), np.sqrt(self.variances[has_data, 0])
         reach = 4 * np.median(errors) or max(values[-1] - values[0], 1.0)
         cuts = np.flatnonzero(np.diff(values) > 4 * reach)
         low = values[np.append(0, cuts + 1)] - reach
@@ -127,7 +127,7 @@ class Gaussian(Likelihood):
         shares = np.ceil(k * (high - low) / length).astype(int) + 2
         even = np.concatenate([np.linspace(*ends) for ends in zip(low, high, shares, strict=True)])
         # values known more sharply than the grid are nodes themselves
-        sharp = self.values[told, 0][np.sqrt(self.variances[told, 0]) < 2 * length / k]
+        sharp = self.values[has_data, 0][np.sqrt(self.variances[has_data, 0]) < 2 * length / k]
         if len(sharp) > 1000:
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         return np.union1d(even, sharp)
@@ -144,9 +144,9 @@ class Gaussian(Likelihood):
         Merging moves a value by less than 1/100 of its standard error and a variance by less than
         1 %, both without bias over the messages merged.
         """
-        told = (np.isfinite(self.variances) & (self.variances > 0)).all(axis=1)
-        values = self.values[told]
-        variances = np.broadcast_to(self.variances[told], values.shape)
+        has_data = (np.isfinite(self.variances) & (self.variances > 0)).all(axis=1)
+        values = self.values[has_data]
+        variances = np.broadcast_to(self.variances[has_data], values.shape)
         d = self.n_features
         if len(values) <= 20_000 or d > 1:
             rows, counts = np.unique(np.hstack([values, variances]), axis=0, return_counts=True)
@@ -164,8 +164,8 @@ class Gaussian(Likelihood):
         """As `compress`, merging only messages that are equal."""
         if self.n_features > 1:
             return self.compress()
-        told = np.isfinite(self.variances[:, 0]) & (self.variances[:, 0] > 0)
-        rows = self if told.all() else self.take(told)
+        has_data = np.isfinite(self.variances[:, 0]) & (self.variances[:, 0] > 0)
+        rows = self if has_data.all() else self.take(has_data)
         bits = [
             number_integers(np.ascontiguousarray(each[:, 0]).view(np.int64))[0]
             for each in (rows.values, rows.variances)
@@ -209,7 +209,7 @@ class Gaussian(Likelihood):
         return -0.5 * np.where(np.isinf(total), 0.0, terms).sum(axis=1)
 
     def through(
-        self, law: Law, reports: NDArray, told: NDArray, centre: NDArray, half: NDArray
+        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedMeans:
         """Likelihood of reports about these clients' local means; see `Reported`.
 
@@ -222,10 +222,10 @@ class Gaussian(Likelihood):
 
         self._check_scale()
         variances = np.broadcast_to(self.variances, self.values.shape)
-        told = told & np.isfinite(variances)
+        has_data = has_data & np.isfinite(variances)
         sizes = np.zeros(len(self), np.int64)
-        variances = np.where(told, variances, 1.0)
-        return ReportedMeans(law, reports, told, sizes, centre, half, variances)
+        variances = np.where(has_data, variances, 1.0)
+        return ReportedMeans(law, reports, has_data, sizes, centre, half, variances)
 
     def blurred(self, variance: NDArray) -> Gaussian:
         """Likelihood of the values plus Gaussian noise of a known variance.

@@ -71,7 +71,7 @@ class Reported(Likelihood):
 
     law: Law
     reports: NDArray
-    told: NDArray
+    has_data: NDArray
     sizes: NDArray
     centre: NDArray
     half: NDArray
@@ -79,11 +79,11 @@ class Reported(Likelihood):
     @property
     def n_features(self) -> int:
         """Dimension d of theta."""
-        return self.told.shape[1]
+        return self.has_data.shape[1]
 
     def __len__(self) -> int:
         """Count the clients."""
-        return len(self.told)
+        return len(self.has_data)
 
     @abstractmethod
     def _density(self, theta: NDArray, j: int) -> NDArray:
@@ -95,19 +95,19 @@ class Reported(Likelihood):
         for j, at in enumerate(theta.T):
             with np.errstate(divide="ignore"):
                 term = np.log(self._density(at, j))
-            total += np.where(self.told[:, [j]], term, 0.0)
+            total += np.where(self.has_data[:, [j]], term, 0.0)
         return total
 
     @cached_property
     def _peaks(self) -> tuple[NDArray, NDArray]:
         """Place and height of each client's highest likelihood among the nodes, (n, d) each."""
-        place, height = np.full(self.told.shape, np.nan), np.zeros(self.told.shape)
+        place, height = np.full(self.has_data.shape, np.nan), np.zeros(self.has_data.shape)
         for j in range(self.n_features):
             column = self.column(j)
             nodes = column.nodes(400)
             values = column.logpdf(nodes[:, None])
             best = np.argmax(values, axis=1)
-            place[:, j] = np.where(self.told[:, j], nodes[best], np.nan)
+            place[:, j] = np.where(self.has_data[:, j], nodes[best], np.nan)
             height[:, j] = values[np.arange(len(self)), best]
         return place, height
 
@@ -122,17 +122,17 @@ class Reported(Likelihood):
 
     def compress(self) -> tuple[Self, NDArray]:
         """Merge clients that said the same; where many reported numbers, very nearly the same."""
-        rows = self.take(np.flatnonzero(self.told.any(axis=1)))
+        rows = self.take(np.flatnonzero(self.has_data.any(axis=1)))
         if not len(rows):
             return rows, np.empty(0)
         if len(rows) > MOST_ROWS:
             rows = replace(rows, reports=rows._rounded())
         flat = rows.reports.reshape(len(rows), -1)
         codes, first = number_integers(rows.sizes)
-        for column in (*rows.told.T, *flat.T, *rows._background().T):
+        for column in (*rows.has_data.T, *flat.T, *rows._background().T):
             number, _ = number_integers(_words(column))
             codes, first = number_integers(codes * (number.max() + 1) + number)
-        keys = (*rows._background()[first].T, *flat[first].T, *rows.told[first].T)
+        keys = (*rows._background()[first].T, *flat[first].T, *rows.has_data[first].T)
         order = np.lexsort((*keys, rows.sizes[first]))  # whatever the order of clients
         return rows.take(first[order]), np.bincount(codes)[order].astype(float)
 
@@ -150,7 +150,7 @@ class Reported(Likelihood):
         return replace(
             self,
             reports=self.reports[:, kept],
-            told=self.told[:, kept],
+            has_data=self.has_data[:, kept],
             centre=self.centre[kept],
             half=self.half[kept],
         )
@@ -158,7 +158,10 @@ class Reported(Likelihood):
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return replace(
-            self, reports=self.reports[index], told=self.told[index], sizes=self.sizes[index]
+            self,
+            reports=self.reports[index],
+            has_data=self.has_data[index],
+            sizes=self.sizes[index],
         )
 
 
@@ -201,7 +204,7 @@ class ReportedMeans(Reported):
 
     def nodes(self, k: int) -> NDArray:
         """Cover the range, and four errors of the local means beyond: past that all is clipped."""
-        errors = np.sqrt(self.variances[self.told[:, 0], 0])
+        errors = np.sqrt(self.variances[self.has_data[:, 0], 0])
         reach = 4 * np.median(errors) if len(errors) else 0.0
         low, high = self.centre[0] - self.half[0] - reach, self.centre[0] + self.half[0] + reach
         fine = np.quantile(errors, 0.05) if len(errors) else 0.0
@@ -240,7 +243,7 @@ class ReportedCounts(Reported):
             masses = partial(beta_binomial_masses, mean=moments[0], variance=moments[1])
             density = self._mixed(masses, j)
             with np.errstate(divide="ignore"):
-                total += np.where(self.told[:, j], np.log(density[:, 0]), 0.0)
+                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
         return total
 
     def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:

@@ -66,7 +66,7 @@ class Torch(Model):
         torch = _import_torch()
         if not isinstance(self.module, torch.nn.Module):
             raise ValueError(
-                f"module must be a torch.nn.Module, such as lenet(); {self.module!r} came."
+                f"module must be a torch.nn.Module, such as lenet(); got {self.module!r}."
             )
         trained = _trained(self.module)
         if not trained:
@@ -119,7 +119,7 @@ class Torch(Model):
             layout = tuple(self.input_shape)
         except TypeError as error:
             raise ValueError(
-                f"input_shape must be a tuple, such as (1, 28, 28); {self.input_shape!r} came."
+                f"input_shape must be a tuple, such as (1, 28, 28); got {self.input_shape!r}."
             ) from error
         if math.prod(check_count("input_shape", size) for size in layout) != n_features:
             raise ValueError(
@@ -150,8 +150,8 @@ class Torch(Model):
         if shape != (3, n_outputs):
             what = "one for each class" if self.classifies else "the number that is predicted"
             raise ValueError(
-                f"module must turn 3 rows into outputs of shape {(3, n_outputs)}, {what}; outputs "
-                f"of shape {shape} came."
+                f"module must turn 3 rows into outputs of shape {(3, n_outputs)}, {what}; got "
+                f"outputs of shape {shape}."
             )
         if random:
             raise ValueError(

@@ -150,17 +150,17 @@ class Prior(BaseEstimator, ABC):
             )
         self.path_ = np.array(path[1:])
 
-    def _say(self, sentence: str, unidentified: bool = False) -> None:
+    def _add_note(self, sentence: str, unidentified: bool = False) -> None:
         """Note a sentence for the reader; warn where the data could not tell something."""
         if sentence not in self.notes_:
             self.notes_.append(sentence)
             if unidentified:
                 warnings.warn(sentence, IdentificationWarning, stacklevel=6)
 
-    def _say_if_open(self) -> None:
+    def _note_if_open(self) -> None:
         """Note a variance that messages leave more doubtful than it is large."""
         if np.any(np.sqrt(self.variance_variance_) > np.maximum(self.variance_, 1e-300)):
-            self._say(
+            self._add_note(
                 "The messages leave the spread of the population nearly open: its standard error "
                 "exceeds it. More clients, more epsilon or a better range would tell it."
             )
@@ -175,18 +175,18 @@ class Prior(BaseEstimator, ABC):
             return Joined(tuple(map(self._settled, likelihood.parts)))
         if not isinstance(likelihood, Gaussian):
             return likelihood
-        told = np.isfinite(likelihood.variances).all(axis=1)
-        values = likelihood.values[told]
+        has_data = np.isfinite(likelihood.variances).all(axis=1)
+        values = likelihood.values[has_data]
         floor = 1e-6 * values.var(axis=0) if len(values) else np.ones(likelihood.n_features)
         floor = np.where(floor > 0, floor, 1.0)
         if likelihood.scatter is not None:
             noise = self.noise_variance_ = likelihood.noise_variance
             if likelihood.degrees == 0:
-                self._say(UNKNOWN_NOISE, True)
+                self._add_note(UNKNOWN_NOISE, True)
             return likelihood.scaled(np.where(noise > 0, noise, floor))
-        if likelihood.variances[told].any():
+        if likelihood.variances[has_data].any():
             return likelihood
-        return Gaussian(likelihood.values, np.where(told[:, None], floor, np.inf))
+        return Gaussian(likelihood.values, np.where(has_data[:, None], floor, np.inf))
 
     @abstractmethod
     def _start(self, rows: Likelihood, counts: NDArray) -> None:

@@ -139,14 +139,14 @@ class Beta(WithCovariates, Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         if self.method not in FITS:
-            raise ValueError(f"method must be 'ml', 'moments' or 'paper'; {self.method!r} came.")
+            raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
         if (self.alpha is None) != (self.beta is None):
             raise ValueError("give both alpha and beta, or neither.")
         d = likelihood.n_features
         if self.alpha is not None and self.beta is not None:
             if not (self.alpha > 0 and self.beta > 0 and np.isfinite(self.alpha + self.beta)):
                 raise ValueError(
-                    f"alpha and beta must be positive; {self.alpha!r} and {self.beta!r} came."
+                    f"alpha and beta must be positive; got {self.alpha!r} and {self.beta!r}."
                 )
             total = self.alpha + self.beta
             self._set(np.full(d, self.alpha / total), np.full(d, 1 / total))
@@ -164,12 +164,12 @@ class Beta(WithCovariates, Prior):
             raise ValueError("with covariates, method must be 'ml', and alpha and beta None.")
         if not isinstance(likelihood, Binomial):
             raise TypeError("covariates are for counts as they are, not for reports of rates.")
-        told = likelihood.trials > 0
+        has_data = likelihood.trials > 0
         beta_binomial.check_size(likelihood)
-        design = Design.of(covariates, told)
-        counts = likelihood.take(told)
+        design = Design.of(covariates, has_data)
+        counts = likelihood.take(has_data)
         fits = [
-            beta_regression.maximise(z, counts.trials, design.matrix[told])
+            beta_regression.maximise(z, counts.trials, design.matrix[has_data])
             for z in counts.successes.T
         ]
         self._learn_coefficients(design, fits, np.ones(len(fits)))
@@ -185,19 +185,19 @@ class Beta(WithCovariates, Prior):
         if growth.any():
             self.variance_variance_ = 2 * spread**2 / (growth**2).sum(axis=0)
         if any(fit.separated for fit in fits):
-            self._say(
+            self._add_note(
                 "Covariates separate successes from failures: some coefficients would grow without "
                 "bound, and are stopped at odds of 1e13.",
                 True,
             )
         elif counts.trials.max() == 1:
-            self._say(
+            self._add_note(
                 "No group has two rows: the spread of the population is not identified and taken "
                 "to be zero, so every estimate is that of a logistic regression.",
                 True,
             )
         elif np.isinf(self.alpha_).any():
-            self._say(
+            self._add_note(
                 "Estimated overdispersion is zero: groups differ no more than covariates and "
                 "binomial noise explain, and every estimate is that of a logistic regression."
             )
@@ -222,7 +222,7 @@ class Beta(WithCovariates, Prior):
         """Maximise the exact marginal likelihood of reports over mean and spread."""
         if self.method != "ml":
             raise ValueError(
-                f"method must be 'ml' where a channel randomises reports; {self.method!r} came."
+                f"method must be 'ml' where a channel randomises reports; got {self.method!r}."
             )
         d = likelihood.n_features
         tables = [likelihood.column(j).compress() for j in range(d)]
@@ -239,9 +239,9 @@ class Beta(WithCovariates, Prior):
             self.second_moment_[j] = second
             self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
         if not all(len(rows) for rows, _ in tables):
-            self._say("No client has data: the population is unknown, taken as uniform.", True)
+            self._add_note("No client has data: the population is unknown, taken as uniform.", True)
         else:
-            self._say_if_open()
+            self._note_if_open()
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -263,7 +263,7 @@ class Beta(WithCovariates, Prior):
     def _fit_counts(self, columns: list[Binomial]) -> None:
         tables = [column.compress() for column in columns]
         if not len(tables[0][0]):
-            self._say("No client has data: the population is unknown, taken as uniform.", True)
+            self._add_note("No client has data: the population is unknown, taken as uniform.", True)
             self._set(np.full(len(tables), 0.5), np.full(len(tables), 0.5))
             return
         fit = FITS[self.method]
@@ -311,21 +311,21 @@ class Beta(WithCovariates, Prior):
     def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
         """Say in a sentence what the data could not tell."""
         if counts.sum() == 1:
-            self._say(ONE_GROUP, True)
+            self._add_note(ONE_GROUP, True)
         elif rows.trials.max() == 1:
-            self._say(
+            self._add_note(
                 "No group has two rows: the spread of the population is not identified and taken "
                 "to be zero, so every estimate is the pooled rate.",
                 True,
             )
         elif self.mean_[j] in (0.0, 1.0):
-            self._say(
+            self._add_note(
                 f"Every outcome is {self.mean_[j]:.0f}: the spread of the population is not "
                 "identified and taken to be zero.",
                 True,
             )
         elif np.isinf(self.alpha_[j]):
-            self._say(
+            self._add_note(
                 "Estimated overdispersion is zero: groups differ no more than binomial noise "
                 "explains, and every estimate is the pooled rate."
             )

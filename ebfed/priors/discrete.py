@@ -133,14 +133,14 @@ class Discrete(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         rows, counts = self._settled(likelihood).compress()
         self.duality_gap_: float | None = None
-        self._say(
+        self._add_note(
             "Intervals of a discrete population hold only its atoms and take it as known; where "
             "the true population is continuous they are too short."
         )
         if isinstance(self.atoms, str):
             if self.atoms not in ("npmle", "bic"):
                 raise ValueError(
-                    f"atoms must be 'npmle', 'bic', a number or an array; {self.atoms!r} came."
+                    f"atoms must be 'npmle', 'bic', a number or an array; got {self.atoms!r}."
                 )
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
@@ -154,14 +154,14 @@ class Discrete(Prior):
         elif placed:
             self._known_atoms(rows, counts)
         elif not len(rows):
-            self._say("No client has data: the population is unknown.", True)
+            self._add_note("No client has data: the population is unknown.", True)
             self._set(np.full((1, likelihood.n_features), self._middle(likelihood)), np.ones(1), 0)
         elif npmle:
             self._npmle(*self._settled(likelihood).distinct())
         else:
             self._em(rows, counts)
         if counts.sum() == 1 and not placed:
-            self._say(ONE_GROUP, True)
+            self._add_note(ONE_GROUP, True)
 
     @staticmethod
     def _middle(likelihood: Likelihood) -> float:
@@ -183,14 +183,14 @@ class Discrete(Prior):
         atoms = atoms[:, None] if atoms.ndim == 1 else atoms
         if atoms.ndim != 2 or atoms.shape[1] != rows.n_features or not np.isfinite(atoms).all():
             raise ValueError(
-                f"atoms must be finite, of shape (k, {rows.n_features}); {self.atoms!r} came."
+                f"atoms must be finite, of shape (k, {rows.n_features}); got {self.atoms!r}."
             )
         if self.weights is not None:
             weights = np.asarray(self.weights, float)
             if weights.shape != (len(atoms),) or not (weights >= 0).all() or not weights.any():
                 raise ValueError(
                     f"weights must be {len(atoms)} nonnegative numbers, not all zero; "
-                    f"{self.weights!r} came."
+                    f"got {self.weights!r}."
                 )
             self._explains(rows, atoms[weights > 0])
             self._set(atoms, weights, free=0)
@@ -253,10 +253,8 @@ class Discrete(Prior):
         k = self.max_atoms if isinstance(self.atoms, str) else self.atoms
         if not isinstance(k, int | np.integer) or k < 1:
             if isinstance(self.atoms, str):
-                raise ValueError(f"max_atoms must be a number >= 1; {k!r} came.")
-            raise ValueError(
-                f"atoms must be 'npmle', 'bic', a number >= 1 or an array; {k!r} came."
-            )
+                raise ValueError(f"max_atoms must be a number >= 1; got {k!r}.")
+            raise ValueError(f"atoms must be 'npmle', 'bic', a number >= 1 or an array; got {k!r}.")
         k = min(int(k), n_distinct)
         return range(1 if isinstance(self.atoms, str) else k, k + 1)
 
@@ -276,10 +274,10 @@ class Discrete(Prior):
 
 def _seen(likelihood: Likelihood) -> NDArray | None:
     """Parameters of the clients that said something, where all gave them away; else None."""
-    exact, told = likelihood.exact, np.isfinite(likelihood.local).all(axis=1)
-    if exact is None or not told.any() or np.isnan(exact[told]).any():
+    exact, has_data = likelihood.exact, np.isfinite(likelihood.local).all(axis=1)
+    if exact is None or not has_data.any() or np.isnan(exact[has_data]).any():
         return None
-    return exact[told]
+    return exact[has_data]
 
 
 def _likeliest(

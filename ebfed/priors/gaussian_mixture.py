@@ -120,18 +120,18 @@ class GaussianMixture(Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         if self.covariance not in ("spherical", "diag"):
-            raise ValueError(f"covariance must be 'spherical' or 'diag'; {self.covariance!r} came.")
+            raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
         settled = self._settled(likelihood)
         settled = join(settled.parts) if isinstance(settled, Joined) else settled
         rows, counts = settled.compress()
         assert isinstance(rows, Gaussian)
-        self._say(
+        self._add_note(
             "Intervals take the fitted mixture as known; where a component has few clients, or its "
             "spread is small against their noise, they are too short."
         )
         d = likelihood.n_features
         if not len(rows):
-            self._say("No client has data: the population is unknown.", True)
+            self._add_note("No client has data: the population is unknown.", True)
             self.path_, self.bic_ = np.zeros(1), np.zeros(1)
             self._set(_Mixture(np.ones(1), np.zeros((1, d)), np.zeros((1, d))), free=0)
             return
@@ -178,7 +178,7 @@ class GaussianMixture(Prior):
         name, k = ("max_k", self.max_k) if self.k == "bic" else ("k", self.k)
         if not isinstance(k, int | np.integer) or k < 1:
             also = "'bic' or " if name == "k" else ""
-            raise ValueError(f"{name} must be {also}a number >= 1; {k!r} came.")
+            raise ValueError(f"{name} must be {also}a number >= 1; got {k!r}.")
         k = min(int(k), n_distinct)
         return range(1 if self.k == "bic" else k, k + 1)
 
@@ -300,9 +300,9 @@ def _log_joint(values: NDArray, noise: NDArray, level: NDArray, mixture: _Mixtur
         logs = np.log(mixture.weights)
     for column, log, mean, variance in zip(joint.T, logs, *mixture[1:], strict=True):
         total = noise + variance
-        told = np.isfinite(total)
-        height = log - 0.5 * np.log(np.where(told, 2 * np.pi * total, 1.0)).sum(axis=1)
-        precision = np.where(told, 1 / total, 0.0)
+        has_data = np.isfinite(total)
+        height = log - 0.5 * np.log(np.where(has_data, 2 * np.pi * total, 1.0)).sum(axis=1)
+        precision = np.where(has_data, 1 / total, 0.0)
         # logs and quotients of levels only: clients have few different sizes
         precision = precision[level] if len(noise) > 1 else np.broadcast_to(precision, values.shape)
         away = values - mean

@@ -168,8 +168,8 @@ class Normal(WithCovariates, Prior):
         if covariates is None:
             tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
         else:
-            told = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
-            design = Design.of(covariates, np.all(told, axis=0))
+            has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
+            design = Design.of(covariates, np.all(has_data, axis=0))
             tables = [RegressionTable.beside(likelihood, j, noisy[j], design) for j in range(d)]
         if self.mean is not None:
             for table, mean in zip(tables, np.broadcast_to(self.mean, d), strict=True):
@@ -229,33 +229,33 @@ class Normal(WithCovariates, Prior):
         self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
         if not all(len(rows) for rows, _ in tables):
-            self._say("No client has data: the population is unknown.", True)
+            self._add_note("No client has data: the population is unknown.", True)
         elif self.variance is None:
-            self._say_if_open()
+            self._note_if_open()
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
-            raise ValueError(f"covariance must be 'diag' or 'spherical'; {self.covariance!r} came.")
+            raise ValueError(f"covariance must be 'diag' or 'spherical'; got {self.covariance!r}.")
         if self.method not in ("reml", "ml", "moments"):
-            raise ValueError(f"method must be 'reml', 'ml' or 'moments'; {self.method!r} came.")
+            raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
         for name in ("mean", "variance"):
             value = getattr(self, name)
             if value is not None and not np.isfinite(value).all():
-                raise ValueError(f"{name} must be finite; {value!r} came.")
+                raise ValueError(f"{name} must be finite; got {value!r}.")
         if self.variance is not None and np.min(self.variance) < 0:
-            raise ValueError(f"variance must not be negative; {self.variance!r} came.")
+            raise ValueError(f"variance must not be negative; got {self.variance!r}.")
 
     def _explain(self, likelihood: Gaussian, tables: list[Table]) -> None:
         """Say in a sentence what the data could not tell."""
         m = min(table.size for table in tables)
         if m == 0:
-            self._say("No client has data: the population is unknown.", True)
+            self._add_note("No client has data: the population is unknown.", True)
         elif m == 1 and self.variance is None:
-            self._say(ONE_GROUP, True)
+            self._add_note(ONE_GROUP, True)
         elif likelihood.scatter is not None and likelihood.degrees == 0:
-            self._say(UNKNOWN_NOISE, True)
+            self._add_note(UNKNOWN_NOISE, True)
         elif self.variance is None and np.any(self.variance_ == 0):
-            self._say(
+            self._add_note(
                 "Estimated variance between groups is zero: groups differ no more than their noise "
                 "explains, and every estimate is the population mean."
             )
@@ -267,12 +267,12 @@ class Normal(WithCovariates, Prior):
         moments = []
         deviations = likelihood.values - centre
         for j, (deviation, variance) in enumerate(zip(deviations.T, variances.T, strict=True)):
-            told = np.isfinite(variance) & (variance > 0)
-            if told.sum() < 2:
+            has_data = np.isfinite(variance) & (variance > 0)
+            if has_data.sum() < 2:
                 moments.append((self.variance_[j], 3.0))
                 continue
-            if not told.all():
-                deviation, variance = deviation[told], variance[told]
+            if not has_data.all():
+                deviation, variance = deviation[has_data], variance[has_data]
             unit = variance.max()  # keeps fourth powers within range
             second, kurtosis = robust.gaussian_moments(
                 deviation / np.sqrt(unit), variance / unit, margin=1.0

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Likelihood
-from ebfed.tabular import Style, frame
+from ebfed.tables.frames import Style, frame
 
 __all__ = ["DiscretePosterior", "NormalMarginals", "Posterior", "mean_errors"]
 
@@ -68,7 +68,7 @@ class Posterior(ABC):
             If `q` is outside [0, 1].
         """
         if not 0 <= q <= 1:
-            raise ValueError(f"q must lie between 0 and 1; {q!r} came.")
+            raise ValueError(f"q must lie between 0 and 1; got {q!r}.")
         return self._quantile(q)
 
     @abstractmethod
@@ -128,9 +128,9 @@ class Posterior(ABC):
             posterior that does not shrink linearly.
         """
         if not isinstance(level, Real) or not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if kind not in ("eb", "robust"):
-            raise ValueError(f"kind must be 'eb' or 'robust'; {kind!r} came.")
+            raise ValueError(f"kind must be 'eb' or 'robust'; got {kind!r}.")
         # between atoms, a mean may lie beyond every quantile
         lower = np.minimum(self.quantile((1 - level) / 2), self.mean)
         upper = np.maximum(self.quantile((1 + level) / 2), self.mean)
@@ -260,11 +260,11 @@ class Posterior(ABC):
         n, d = self.mean.shape
         j = self._place_of(column)
         if not isinstance(level, Real) or not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; {level!r} came.")
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if not isinstance(n_draws, Integral) or n_draws < 1:
-            raise ValueError(f"n_draws must be a positive whole number; {n_draws!r} came.")
+            raise ValueError(f"n_draws must be a positive whole number; got {n_draws!r}.")
         if top is not None and (not isinstance(top, Integral) or not 1 <= top <= n):
-            raise ValueError(f"top must be a whole number from 1 to {n}; {top!r} came.")
+            raise ValueError(f"top must be a whole number from 1 to {n}; got {top!r}.")
         rng = np.random.default_rng(random_state)
         total, among = np.zeros(n), np.zeros(n)
         # the quantiles are the least of the smallest and of the largest ranks: the rest is not kept
@@ -306,7 +306,7 @@ class Posterior(ABC):
             return names.index(str(column))
         if not isinstance(column, Integral) or not 0 <= column < d:
             shown = ", ".join(map(repr, names))
-            raise ValueError(f"column must be below {d} or one of {shown}; {column!r} came.")
+            raise ValueError(f"column must be below {d} or one of {shown}; got {column!r}.")
         return int(column)
 
     def __repr__(self) -> str:

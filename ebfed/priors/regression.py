@@ -81,11 +81,11 @@ class Design:
     scale: NDArray
 
     @classmethod
-    def of(cls, covariates: NDArray, told: NDArray) -> Self:
+    def of(cls, covariates: NDArray, has_data: NDArray) -> Self:
         """Centre and scale by the clients that say something, a mask of shape (n,)."""
-        check_covariates(covariates[told])
-        centre = covariates[told].mean(axis=0)
-        scale = (covariates[told] - centre).std(axis=0)
+        check_covariates(covariates[has_data])
+        centre = covariates[has_data].mean(axis=0)
+        scale = (covariates[has_data] - centre).std(axis=0)
         ones = np.ones((len(covariates), 1))
         return cls(np.hstack([ones, (covariates - centre) / scale]), centre, scale)
 
@@ -128,7 +128,7 @@ class WithCovariates:
             raise ValueError("the population was fitted without covariates.")
         shape = np.shape(covariates)
         if len(shape) != 2 or shape[1] != len(self.slopes_):
-            raise ValueError(f"covariates must have shape (n, {len(self.slopes_)}); {shape} came.")
+            raise ValueError(f"covariates must have shape (n, {len(self.slopes_)}); got {shape}.")
         away = np.asarray(covariates, float) - self.covariates_mean_
         rows = np.hstack([np.ones((len(away), 1)), away])
         variance = np.einsum("ni,dij,nj->nd", rows, self.coefficients_covariance_, rows)
@@ -208,9 +208,9 @@ class RegressionTable(Table):
     @classmethod
     def beside(cls, likelihood: Gaussian, column: int, noisy: bool, design: Design) -> Self:
         """Rotate the messages of one column and their rows of the design."""
-        told, variances, values, scatter, degrees = informative(likelihood, column, noisy)
+        has_data, variances, values, scatter, degrees = informative(likelihood, column, noisy)
         shift = float(values.mean())
-        rows = np.column_stack([design.matrix[told], values - shift])
+        rows = np.column_stack([design.matrix[has_data], values - shift])
         codes, first = number_integers(np.ascontiguousarray(variances).view(np.int64))
         sizes = np.bincount(codes)
         if len(first) < len(rows):

@@ -93,10 +93,10 @@ class ScaleMixture(Symmetric):
         try:
             scales = np.unique(np.asarray(self.scales, float))
         except (TypeError, ValueError):
-            raise TypeError(f"scales must be numbers; {self.scales!r} came.") from None
+            raise TypeError(f"scales must be numbers; got {self.scales!r}.") from None
         if not len(scales) or not ((scales >= 0) & (scales < np.inf)).all():
             raise ValueError(
-                f"scales must be finite numbers, none of them negative; {self.scales!r} came."
+                f"scales must be finite numbers, none of them negative; got {self.scales!r}."
             )
         return scales
 

@@ -43,22 +43,25 @@ class Symmetric(Prior):
 
     def _fit(self, likelihood: Likelihood) -> None:
         if self.mode is not None and not isinstance(self.mode, Real):
-            raise TypeError(f"mode must be a number; {self.mode!r} came.")
+            raise TypeError(f"mode must be a number; got {self.mode!r}.")
         if self.mode is not None and not np.isfinite(self.mode):
-            raise ValueError(f"mode must be finite; {self.mode!r} came.")
+            raise ValueError(f"mode must be finite; got {self.mode!r}.")
         rows = self._settled(likelihood)
         if isinstance(rows, Gaussian):
-            told = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
-            rows, counts = (rows if told.all() else rows.take(told)), np.ones(told.sum())
+            has_data = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
+            rows, counts = (
+                (rows if has_data.all() else rows.take(has_data)),
+                np.ones(has_data.sum()),
+            )
         else:
             rows, counts = rows.compress()
         if len(rows):
             self._fit_parts(rows, counts)
             if counts.sum() == 1 and self.n_parameters_:
                 known = "Only one group has data: the population is fitted to that one estimate."
-                self._say(ONE_GROUP if self.mode is None else known, True)
+                self._add_note(ONE_GROUP if self.mode is None else known, True)
         else:
-            self._say("No client has data: the population is unknown.", True)
+            self._add_note("No client has data: the population is unknown.", True)
             self._set(self.mode or 0.0, np.ones(1), np.zeros(1), 0)
 
     @abstractmethod
@@ -72,7 +75,7 @@ class Symmetric(Prior):
         self.variance_ = self.slab.square * np.array([self.weights_ @ self.scales_**2])
         self.n_parameters_ = free
         if not self.variance_[0] > 0:
-            self._say(
+            self._add_note(
                 "The population is a point: clients differ no more than their noise explains, and "
                 "every estimate is the mode."
             )
@@ -101,11 +104,11 @@ class Symmetric(Prior):
 
     def _components(self, likelihood: Gaussian) -> Components:
         x, s2 = likelihood.values[:, 0], likelihood.variances[:, 0]
-        told, exact = np.isfinite(s2), s2 == 0
+        has_data, exact = np.isfinite(s2), s2 == 0
         # without a message (a very poor one) the posterior is the population
         poor = 1e18 * (self.scales_[-1] ** 2 or 1.0)
-        s2 = np.where(told, np.where(exact, 1.0, s2), poor)
-        u = np.where(told & ~exact, x - self.mode_, 0.0)
+        s2 = np.where(has_data, np.where(exact, 1.0, s2), poor)
+        u = np.where(has_data & ~exact, x - self.mode_, 0.0)
         logs = log_ratios(self.slab, u, s2, self.scales_)
         logs += np.log(self.weights_)[:, None]
         logs -= logs.max(axis=0)
@@ -133,11 +136,11 @@ class Symmetric(Prior):
             return super().log_marginal(likelihood)
         u, s2 = likelihood.values[:, 0] - self.mode_, likelihood.variances[:, 0]
         exact = s2 == 0
-        told = np.isfinite(s2) & ~exact
+        has_data = np.isfinite(s2) & ~exact
         out = np.zeros(len(u))
-        logs = log_ratios(self.slab, u[told], s2[told], self.scales_)
-        out[told] = logsumexp(logs, axis=0, b=self.weights_[:, None])
-        out[told] -= 0.5 * (np.log(2 * np.pi * s2[told]) + u[told] ** 2 / s2[told])
+        logs = log_ratios(self.slab, u[has_data], s2[has_data], self.scales_)
+        out[has_data] = logsumexp(logs, axis=0, b=self.weights_[:, None])
+        out[has_data] -= 0.5 * (np.log(2 * np.pi * s2[has_data]) + u[has_data] ** 2 / s2[has_data])
         out[exact] = self.logpdf(likelihood.values[exact])
         return out
 

@@ -69,14 +69,14 @@ def informative(
     variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
     values = likelihood.values[:, column]
     scatter = None if likelihood.scatter is None else float(likelihood.scatter[column])
-    told = np.isfinite(variances)
-    if variances[told].any():
-        told &= variances > 0
-    if not told.all():
-        variances, values = variances[told], values[told]
+    has_data = np.isfinite(variances)
+    if variances[has_data].any():
+        has_data &= variances > 0
+    if not has_data.all():
+        variances, values = variances[has_data], values[has_data]
     if not noisy:
         variances, scatter = np.zeros_like(variances), None
-    return told, variances, values, scatter, likelihood.degrees if noisy else 0
+    return has_data, variances, values, scatter, likelihood.degrees if noisy else 0
 
 
 @dataclass

@@ -273,7 +273,7 @@ def _account(event: Event, relation: Relation, method: Method, interval: float) 
     """Return the dp-accounting accountant that has seen the event."""
     for name, value, known in (("relation", relation, Relation), ("method", method, Method)):
         if value not in get_args(known):
-            raise ValueError(f"{name} must be one of {get_args(known)}; {value!r} came.")
+            raise ValueError(f"{name} must be one of {get_args(known)}; got {value!r}.")
     check_positive("interval", interval)
     accountant = _fresh(relation, method, interval)
     if not accountant.supports(event):

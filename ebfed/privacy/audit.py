@@ -163,7 +163,7 @@ def audit(
     epsilon, delta = _promise(channel, summary, claim)
     error = _check_error(error)
     if check_count("simulations", simulations) < FEWEST:
-        raise ValueError(f"simulations must be at least {FEWEST:,}; {simulations} came.")
+        raise ValueError(f"simulations must be at least {FEWEST:,}; got {simulations}.")
     # what a law is learned from, what an event is chosen from, what is counted
     edges = (0, simulations // 8, simulations // 4, int(simulations))
     learn, choose, count = (slice(*ends) for ends in pairwise(edges))
@@ -287,7 +287,7 @@ def bound_from_scores(
     if scores.shape[2] < FEWEST or np.isnan(scores).any():
         raise ValueError(
             f"scores of at least {FEWEST:,} simulations are needed, none of them NaN; "
-            f"{scores.shape[2]:,} came."
+            f"got {scores.shape[2]:,}."
         )
     choose, total = scores.shape[2] // 4, scores.shape[2] - scores.shape[2] // 4
     best, chosen = -math.inf, (scores[:, 0], math.inf, False)
@@ -503,7 +503,7 @@ def _promise(channel: Any, summary: Any, claim: tuple[float, float] | None) -> t
     """Return the epsilon and delta to audit, after checking that there is something to audit."""
     for method in ("encode", "guarantee"):
         if isinstance(channel, type) or not callable(getattr(channel, method, None)):
-            raise TypeError(f"a channel has methods encode and guarantee; {channel!r} came.")
+            raise TypeError(f"a channel has methods encode and guarantee; got {channel!r}.")
     if len(summary) < 2 or np.ptp(summary.n) > 0:
         raise ValueError("an audit needs at least two clients, all with equally many rows.")
     epsilon, delta = channel.guarantee(summary.n_features) if claim is None else claim
@@ -518,11 +518,11 @@ def _name(channel: Any) -> str:
 
 def _check_delta(delta: Any) -> float:
     if not (isinstance(delta, (int, float)) and 0 <= delta < 1):
-        raise ValueError(f"delta must be at least 0 and below 1; {delta!r} came.")
+        raise ValueError(f"delta must be at least 0 and below 1; got {delta!r}.")
     return float(delta)
 
 
 def _check_error(error: Any) -> float:
     if not (isinstance(error, (int, float)) and 1e-12 <= error < 1):
-        raise ValueError(f"error must be at least 1e-12 and below 1; {error!r} came.")
+        raise ValueError(f"error must be at least 1e-12 and below 1; got {error!r}.")
     return float(error)

@@ -66,7 +66,7 @@ def check_positive(name: str, value: Any) -> float:
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number above 0, such as 1.0; {value!r} came.")
+        raise ValueError(f"{name} must be a finite number above 0, such as 1.0; got {value!r}.")
     return float(value)
 
 
@@ -115,7 +115,7 @@ def check_delta(delta: Any) -> float:
     """
     number = isinstance(delta, Real) and not isinstance(delta, bool)
     if not (number and 0 < delta < 1):
-        raise ValueError(f"delta must lie between 0 and 1, such as 1e-6; {delta!r} came.")
+        raise ValueError(f"delta must lie between 0 and 1, such as 1e-6; got {delta!r}.")
     return float(delta)
 
 
@@ -142,7 +142,7 @@ def check_count(name: str, value: Any) -> int:
     15
     """
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number, at least 1; {value!r} came.")
+        raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}.")
     return int(value)
 
 

@@ -133,7 +133,7 @@ def joint_multiplier(multipliers: Iterable[float]) -> float:
     """
     parts = [check_positive("multipliers", multiplier) for multiplier in multipliers]
     if not parts:
-        raise ValueError("multipliers must hold at least one noise multiplier; none came.")
+        raise ValueError("multipliers must hold at least one noise multiplier; got none.")
     return 1 / math.hypot(*(1 / part for part in parts))
 
 
@@ -208,7 +208,7 @@ def poisson(rate: float, event: Event) -> Event:
     import dp_accounting as dpa
 
     if check_positive("rate", rate) > 1:
-        raise ValueError(f"rate must be a probability above 0, at most 1; {rate!r} came.")
+        raise ValueError(f"rate must be a probability above 0, at most 1; got {rate!r}.")
     return dpa.PoissonSampledDpEvent(float(rate), event)
 
 
@@ -241,7 +241,7 @@ def fixed_size(total: int, sample: int, event: Event) -> Event:
 
     total, sample = check_count("total", total), check_count("sample", sample)
     if sample > total:
-        raise ValueError(f"sample must be at most total, {total}; {sample} came.")
+        raise ValueError(f"sample must be at most total, {total}; got {sample}.")
     return dpa.SampledWithoutReplacementDpEvent(total, sample, event)
 
 

@@ -129,7 +129,7 @@ class WinsorizedMean:
         for name in ("share", "failure"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0 < value < 1):
-                raise ValueError(f"{name} must lie between 0 and 1, such as 0.5; {value!r} came.")
+                raise ValueError(f"{name} must lie between 0 and 1, such as 0.5; got {value!r}.")
 
     @classmethod
     def from_budget(
@@ -243,11 +243,11 @@ class WinsorizedMean:
         if x.ndim != 2 or 0 in x.shape:
             raise ValueError(
                 "vectors must have shape (r, d) with at least one vector and one coordinate; "
-                f"{x.shape} came."
+                f"got {x.shape}."
             )
         count, size = x.shape
         if not isinstance(rng, np.random.Generator):
-            raise TypeError(f"rng must be a numpy.random.Generator; {rng!r} came.")
+            raise TypeError(f"rng must be a numpy.random.Generator; got {rng!r}.")
         signs = rng.choice([-1.0, 1.0], _power_of_two(size))
         average = _clipped_average(
             rotate(_shortened(x, self.bound), signs),

@@ -75,7 +75,7 @@ class Sheet:
 
     title: str
     facts: list[tuple[str, str]] = field(default_factory=list)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    with_data: list[tuple[str, str]] = field(default_factory=list)
     titles: Sequence[str] = ()
     rows: list[Sequence[str]] = field(default_factory=list)
     widths: Sequence[int] = ()
@@ -90,15 +90,15 @@ class Sheet:
         lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH]
         for (name, value), (other, number) in zip(self.facts[::2], self.facts[1::2], strict=True):
             lines.append(f"{name + ':':<{LABEL}}{value:<24}{other + ':':<20}{number:>18}")
-        for name, text in self.told:
+        for name, text in self.with_data:
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL
             )
         if self.rows:
             rule = "-" * WIDTH
             lines += [rule, self._row(self.titles), rule, *map(self._row, self.rows), rule]
-        elif self.told:
-            lines.insert(-len(self.told), "-" * WIDTH)
+        elif self.with_data:
+            lines.insert(-len(self.with_data), "-" * WIDTH)
         for remark in self.remarks:
             lines += textwrap.wrap(remark, WIDTH, subsequent_indent="  ")
         for note in self.notes:
@@ -117,7 +117,7 @@ class Sheet:
         escape = html.escape
         facts = "".join(
             f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
-            for name, text in [*self.facts, *self.told]
+            for name, text in [*self.facts, *self.with_data]
         )
         head = "".join(f"<th>{escape(title)}</th>" for title in self.titles)
         rows = "".join(
@@ -143,7 +143,7 @@ def summary_table(estimator: Any) -> Text:
         ("Fitted by", _method(estimator)),
         *_sizes(facts, estimator.summaries_.n),
     ]
-    sheet.told = [*_formula(estimator), *_channels(estimator)]
+    sheet.with_data = [*_formula(estimator), *_channels(estimator)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
     for effect, group, term, column, estimate, error, _ in _rows(tidy(estimator)):
@@ -174,10 +174,10 @@ def regression_table(estimator: Any) -> Text:
         ("Rounds", f"{estimator.n_iter_:,}"),
         *_sizes(facts, estimator._sizes()),
     ]
-    told = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
-    sheet.told = [
+    with_data = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
+    sheet.with_data = [
         *_formula(estimator),
-        ("Channel", told),
+        ("Channel", with_data),
         ("Privacy", NO_PROMISE),
         *_converged(estimator),
     ]
@@ -232,7 +232,7 @@ def _told_by_own_rows(estimator: Any) -> list[str]:
 def learner_table(estimator: Any) -> Text:
     """Describe a fitted learner: data, model, what it reached, what left the clients."""
     facts = {name: values[0] for name, values in glance_learner(estimator).items()}
-    sheet = Sheet(type(estimator).__name__, told=_formula(estimator))
+    sheet = Sheet(type(estimator).__name__, with_data=_formula(estimator))
     sheet.facts = [
         ("Model", repr(estimator._model())[:22]),
         ("Groups", f"{facts['n_groups']:,}"),
@@ -245,14 +245,14 @@ def learner_table(estimator: Any) -> Text:
         share = "accuracy" in facts
         shown = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
         when = "mean over clients, of the first batch of their last round"
-        sheet.told.append(("Accuracy" if share else "Loss", f"{shown}, {when}"))
+        sheet.with_data.append(("Accuracy" if share else "Loss", f"{shown}, {when}"))
     for row in estimator._ledger:
-        sheet.told.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
+        sheet.with_data.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
         promise = "nothing is promised"
         if np.isfinite(row["epsilon"]):
             also = f", delta = {row['delta']:.3g}" if row["delta"] else ""
             promise = f"epsilon = {row['epsilon']:.4g}{also}: {row['relation']}"
-        sheet.told.append(("Privacy", promise))
+        sheet.with_data.append(("Privacy", promise))
     return sheet.show()
 
 
@@ -271,19 +271,19 @@ def _formula(estimator: Any) -> list[tuple[str, str]]:
 
 def _channels(estimator: Any) -> list[tuple[str, str]]:
     """Say what left the clients, and under what promise."""
-    told = []
+    with_data = []
     single = len(estimator._channels()) == 1
     for name, channel in estimator._shown_channels().items():
         shown = " ".join(repr(channel).split())
-        told.append(("Channel", shown if single else f"{name}: {shown}"))
+        with_data.append(("Channel", shown if single else f"{name}: {shown}"))
         epsilon, delta = estimator._promise(name)
         promise = NO_PROMISE
         if np.isfinite(epsilon):
             also = f", delta = {delta:.3g}" if delta else ""
             whom = "each client" if single else "each of these clients"
             promise = f"epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
-        told.append(("Privacy", promise))
-    return told
+        with_data.append(("Privacy", promise))
+    return with_data
 
 
 def _short(name: str, width: int) -> str:

@@ -63,7 +63,7 @@ def tidy(estimator: Any) -> dict[str, NDArray]:
         one slab.
     """
     prior, group = estimator.prior_, estimator._style_.group
-    names = getattr(estimator, "population_names_", [])
+    names = getattr(estimator, "covariate_names_", [])
     noise = getattr(estimator, "noise_variance_", None)
     errors = np.sqrt(getattr(prior, "mean_variance_", np.full(len(prior.mean_), np.nan)))
     first = "intercept" if names else "mean"
@@ -235,8 +235,8 @@ def glance_learner(estimator: Any) -> dict[str, NDArray]:
         "rounds": estimator.n_iter_,
     }
     for name in ("loss", "accuracy"):
-        told = [row[name] for row in rows if name in row and np.isfinite(row[name])]
+        with_data = [row[name] for row in rows if name in row and np.isfinite(row[name])]
         if any(name in row for row in rows):
-            columns[name] = told[-1] if told else np.nan
+            columns[name] = with_data[-1] if with_data else np.nan
     columns["epsilon"] = max(row["epsilon"] for row in estimator._ledger)
     return _one_row(columns)

@@ -25,18 +25,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients
-from ebfed.engines import Blocks, Local
-from ebfed.estimators import AdaMix, MixtureLinearEB
-from ebfed.estimators.component_posterior import ComponentPosterior
-from ebfed.estimators.evidence import Population, rotate, weigh
-from ebfed.estimators.parameter_rounds import least_squares
-from ebfed.factors import Factors
+from ebfed.engines import Blocks, Local, converse
+from ebfed.regression import AdaMix, MixtureLinearEB
+from ebfed.regression.numerics.evidence import Population, rotate, weigh
+from ebfed.regression.parameter_rounds import least_squares
+from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.streams import make_key
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
 
 __all__ = ["AdaMixStudy", "run", "simulate"]
 
@@ -122,8 +122,8 @@ class AdaMixStudy(SimulatedStudy):
         best = self.table[self.table["method"].isin([MIXTURE, BAYES])]
         best = best.pivot_table(index="n", columns="method", values="mse")
         share = (best[MIXTURE] / best[BAYES] - 1).map("{:.1%}".format)
-        told = ", ".join(f"{each} (n = {n})" for n, each in share.items())
-        yield f"AdaMix lies above the Bayes risk by {told}."
+        has_data = ", ".join(f"{each} (n = {n})" for n, each in share.items())
+        yield f"AdaMix lies above the Bayes risk by {has_data}."
 
     def passes(self) -> dict[int, float]:
         """Step at which gradient descent first passes the printed figure, by interpolation."""
@@ -298,7 +298,7 @@ def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
     block, memory = learner.prepare(clients)
     key = make_key(seed)
     cohort = _Watched(Local(), learner, learner, block, memory, key)
-    learner.converse(cohort, key)
+    converse(learner, cohort, key)
     return cohort.seen
 
 

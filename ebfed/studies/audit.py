@@ -32,11 +32,11 @@ import pandas as pd
 
 from ebfed import channels
 from ebfed.channels import Channel, Clip, Gaussian
-from ebfed.clients import Summary
 from ebfed.privacy.audit import audit
 from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
 from ebfed.studies.training_audit import audit_training, trials
+from ebfed.tables.clients import Summary
 
 __all__ = ["PrivacyAudit", "extremes", "run"]
 

@@ -42,13 +42,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.clients import Summary
 from ebfed.datasets import load_county_outcomes
-from ebfed.estimators import BernoulliEB
 from ebfed.likelihoods import Binomial
+from ebfed.location import BernoulliEB
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.report import new_axes, plot_by_fold, plot_population, plot_shrinkage
 from ebfed.report.summary import Text
+from ebfed.tables.clients import Summary
 
 __all__ = ["CountyStudy", "expected_risks", "run"]
 
@@ -324,13 +324,13 @@ def _fit_states(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, A
     n = int(summary.n[0])
     parts = []
     for state in np.unique(states):
-        mine = states == state
+        own = states == state
         with warnings.catch_warnings():  # one county, or all alike: the spread is not identified
             warnings.simplefilter("ignore", IdentificationWarning)
-            fit = BernoulliEB().fit(summary.take(mine))
-        estimate[mine] = fit.predict()
+            fit = BernoulliEB().fit(summary.take(own))
+        estimate[own] = fit.predict()
         mean, variance = fit.prior_.mean_[0], fit.prior_.variance_[0]
-        parts.append((mine.sum(), *expected_risks(fit.prior_, n), mean, variance + mean**2))
+        parts.append((own.sum(), *expected_risks(fit.prior_, n), mean, variance + mean**2))
     size, *columns = np.array(parts).T
     local, bayes, mean, square = (size @ column / size.sum() for column in columns)
     return estimate, _implied(local, bayes, n) | {"mean": mean, "sd": np.sqrt(square - mean**2)}

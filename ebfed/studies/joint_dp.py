@@ -32,10 +32,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits, partition_classes
-from ebfed.estimators.fed_avg import FedAvg
-from ebfed.estimators.joint_dp import JointDPSGD
-from ebfed.estimators.learner import Learner
-from ebfed.estimators.local_only import LocalOnly
+from ebfed.learning.base import Learner
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.joint_dp import JointDPSGD
+from ebfed.learning.local_only import LocalOnly
 from ebfed.models import MLP, Linear
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
@@ -502,8 +502,8 @@ def _users(groups: NDArray, per_user: int) -> NDArray[np.int64]:
 def _published(row: Any) -> float:
     """Return what Table 1 of the paper says of a row of the table."""
     standard = row.per_user == 1 and row.personal not in OTHERS
-    told = PUBLISHED.get((row.data, row.n)) if standard else None
-    return np.nan if told is None else told[METHODS.index(row.method)]
+    has_data = PUBLISHED.get((row.data, row.n)) if standard else None
+    return np.nan if has_data is None else has_data[METHODS.index(row.method)]
 
 
 def _standard(part: pd.DataFrame) -> pd.DataFrame:

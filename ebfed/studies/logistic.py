@@ -24,15 +24,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients
-from ebfed.estimators import LogisticEB
-from ebfed.estimators.logistic_posterior import WhiteRows
-from ebfed.estimators.normal_population import NormalPopulation
 from ebfed.priors import IdentificationWarning
+from ebfed.regression import LogisticEB
+from ebfed.regression.numerics.normal_population import NormalPopulation
+from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.summary import Text
 from ebfed.streams import Stream, make_key
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Clients
 
 __all__ = ["LogisticStudy", "run", "simulate"]
 

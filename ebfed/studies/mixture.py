@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from ebfed import theory
 from ebfed.channels import Clip
-from ebfed.clients import Summary
-from ebfed.estimators import MixtureEB
 from ebfed.likelihoods import Gaussian
+from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Summary
 
 __all__ = ["MixtureStudy", "run", "simulate"]
 

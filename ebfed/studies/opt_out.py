@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.estimators import OptOutMean
+from ebfed.location import OptOutMean
 from ebfed.report import new_axes, plot_formulas
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
@@ -447,10 +447,10 @@ def _fall(before: NDArray, after: NDArray) -> dict[str, float]:
 
 def _incentives(gains: pd.DataFrame) -> pd.DataFrame:
     """Curves of the incentive; with Bayes only at equal privacy, where it is lost."""
-    told = (gains["panel"] != BAYES) | (gains["method"] == OUT_SUM)
-    told &= gains["figure"] == "incentive"
+    has_data = (gains["panel"] != BAYES) | (gains["method"] == OUT_SUM)
+    has_data &= gains["figure"] == "incentive"
     words = gains["method"].str.removeprefix("opts out, ")
-    return gains.assign(method=gains["panel"] + ", " + words, panel="", best=False)[told]
+    return gains.assign(method=gains["panel"] + ", " + words, panel="", best=False)[has_data]
 
 
 def _title(figure: str, panel: str) -> str:

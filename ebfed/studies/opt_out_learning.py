@@ -38,7 +38,7 @@ from ebfed.datasets import (
     partition_classes,
     partition_single_class,
 )
-from ebfed.estimators import Ditto, FeO2
+from ebfed.learning import Ditto, FeO2
 from ebfed.models import MLP
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, VERMILLION
@@ -219,10 +219,10 @@ class OptOutLearningStudy(SimulatedStudy):
         silent = self.table["ratio"].eq(0).map({True: ", r = 0", False: ""})
         for method, rows in self.table.groupby(self.table["method"] + silent, sort=False):
             cells = [rows[name].max() for name in ("epsilon_private", "epsilon_open")]
-            told = [
+            has_data = [
                 "-" if np.isnan(x) else "no limit" if np.isinf(x) else f"{x:.3f}" for x in cells
             ]
-            yield f"{method:<26}" + "".join(f"{x:>14}" for x in told)
+            yield f"{method:<26}" + "".join(f"{x:>14}" for x in has_data)
 
     def _notes(self) -> Iterator[str]:
         images = self.table["images"].iloc[0]
@@ -335,8 +335,8 @@ def run(
     baselines = runs[runs["ratio"].isna()].assign(setting=SKEWED)
     everything = pd.concat([runs, baselines], ignore_index=True)
     table = places.merge(average(everything, KEYS, MEASURES), on=KEYS, validate="one_to_one")
-    told = everything.groupby(KEYS, sort=False, dropna=False)
-    epsilons = told[["epsilon_private", "epsilon_open"]].first().reset_index()
+    has_data = everything.groupby(KEYS, sort=False, dropna=False)
+    epsilons = has_data[["epsilon_private", "epsilon_open"]].first().reset_index()
     table = table.merge(epsilons, on=KEYS, validate="one_to_one")
     published = pd.DataFrame([_published(row) for row in table.itertuples()])
     return OptOutLearningStudy(pd.concat([table, published], axis=1), runs, reps, seed)
@@ -455,8 +455,8 @@ def _by_choice(right: NDArray, groups: NDArray, opened: NDArray) -> dict[str, fl
 def _published(row: Any) -> dict[str, float]:
     """Return what the paper says of a row of the table."""
     curve = row.method if np.isnan(row.ratio) else row.ratio
-    told = PUBLISHED[row.setting, curve, row.penalty] if row.images == "MNIST" else (NAN,) * 5
-    server, shared_private, shared_open, private, opened = told
+    has_data = PUBLISHED[row.setting, curve, row.penalty] if row.images == "MNIST" else (NAN,) * 5
+    server, shared_private, shared_open, private, opened = has_data
     values = (
         *(server, shared_private, shared_open, shared_open - shared_private),
         *(private, opened, opened - private),

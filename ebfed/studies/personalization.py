@@ -30,19 +30,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients
 from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits, partition_classes
-from ebfed.estimators.adaped import AdaPeD
-from ebfed.estimators.ditto import Ditto
-from ebfed.estimators.dp_adaped import DPAdaPeD
-from ebfed.estimators.dp_fed_avg import DPFedAvg
-from ebfed.estimators.fed_avg import FedAvg
-from ebfed.estimators.fed_mutual import FedMutual
-from ebfed.estimators.local_only import LocalOnly
-from ebfed.estimators.local_training import LocalTraining
-from ebfed.estimators.per_fed_avg import PerFedAvg
-from ebfed.estimators.pfedme import PFedMe
-from ebfed.estimators.quped import QuPeD
+from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.ditto import Ditto
+from ebfed.learning.dp_adaped import DPAdaPeD
+from ebfed.learning.dp_fed_avg import DPFedAvg
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_mutual import FedMutual
+from ebfed.learning.local_only import LocalOnly
+from ebfed.learning.local_training import LocalTraining
+from ebfed.learning.per_fed_avg import PerFedAvg
+from ebfed.learning.pfedme import PFedMe
+from ebfed.learning.quped import QuPeD
 from ebfed.models import MLP, Model, Torch
 from ebfed.models.torch import lenet
 from ebfed.privacy import accountant
@@ -50,6 +49,7 @@ from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import adaped_claimed_epsilon, adaped_event
 
 __all__ = ["Federation", "PersonalizationStudy", "deal_images", "price", "run"]
@@ -410,8 +410,8 @@ def deal_images(
     of_tests, _ = partition_classes(
         images.target_test, m, CLASSES, classes=classes, random_state=rng
     )
-    told = of_tests >= 0
-    tests = images.data_test[told], images.target_test[told], of_tests[told]
+    has_data = of_tests >= 0
+    tests = images.data_test[has_data], images.target_test[has_data], of_tests[has_data]
     return Federation(images.data, images.target, groups, *tests)
 
 

@@ -33,20 +33,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients
 from ebfed.datasets import (
     fetch_mnist,
     load_digits,
     make_additive_regression,
     partition_classes,
 )
-from ebfed.estimators.ppsgd import PPSGD
+from ebfed.learning.ppsgd import PPSGD
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
 
 __all__ = ["PPSGDStudy", "crossover", "name_of", "run"]

@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 
 from ebfed import theory
 from ebfed.channels import Channel, Exact, Gaussian, Guess, Hybrid, OneBit
-from ebfed.clients import Summary
-from ebfed.estimators import GaussianEB
+from ebfed.location import GaussianEB
 from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, print_errors, replicate, wrap
+from ebfed.tables.clients import Summary
 
 __all__ = ["LOCAL", "OPEN", "SETTINGS", "PrivateMeansStudy", "estimate", "run", "simulate"]
 

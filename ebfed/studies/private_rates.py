@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels import OneBit, TwoBit, UnaryEncoding
-from ebfed.clients import Summary
 from ebfed.datasets import make_bernoulli_groups
-from ebfed.estimators import BernoulliEB
+from ebfed.location import BernoulliEB
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Summary
 
 __all__ = ["POPULATIONS", "Population", "PrivateRatesStudy", "oracle", "run"]
 

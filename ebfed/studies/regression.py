@@ -23,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.clients import Clients
-from ebfed.estimators import CoefficientPosterior, LinearEB
-from ebfed.factors import Factors
+from ebfed.regression import LinearEB
+from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.report.summary import Text
 from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
 
 __all__ = ["RegressionStudy", "run"]
 

@@ -130,9 +130,9 @@ def replicate(
     from tqdm import tqdm
 
     if reps < 2:
-        raise ValueError(f"reps must be at least 2; {reps} came.")
+        raise ValueError(f"reps must be at least 2; got {reps}.")
     if seed < 0:
-        raise ValueError(f"seed must not be negative; {seed} came.")
+        raise ValueError(f"seed must not be negative; got {seed}.")
     places = [(cell, run) for run in range(reps) for cell in cells]
     results: Iterable[list[dict[str, Any]]] = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_once)(task, (seed, run), cell, keep, label) for cell, run in places
@@ -165,12 +165,12 @@ def _once(
     path = folder / f"{label}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
-    told = json.dumps(task(seed=seed, **cell), default=float)
+    has_data = json.dumps(task(seed=seed, **cell), default=float)
     folder.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(told, encoding="utf-8")
+    new.write_text(has_data, encoding="utf-8")
     os.replace(new, path)
-    return json.loads(told)
+    return json.loads(has_data)
 
 
 def average(runs: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:

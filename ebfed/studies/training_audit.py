@@ -45,13 +45,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ebfed.clients import Clients
-from ebfed.estimators import PPSGD, DPAdaPeD, DPFedAvg, FeO2
-from ebfed.estimators.private_learner import PrivateLearner
+from ebfed.learning import PPSGD, DPAdaPeD, DPFedAvg, FeO2
+from ebfed.learning.privacy import PrivateLearner
 from ebfed.models import Linear
 from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
 from ebfed.privacy.calibration import check_count
 from ebfed.streams import Stream, make_key
+from ebfed.tables.clients import Clients
 
 __all__ = ["Canary", "audit_training", "trials"]
 
@@ -114,11 +114,11 @@ def audit_training(
     (True, True)
     """
     if not isinstance(learner, PrivateLearner):
-        raise TypeError(f"learner must be a PrivateLearner, such as DPFedAvg(); {learner!r} came.")
+        raise TypeError(f"learner must be a PrivateLearner, such as DPFedAvg(); got {learner!r}.")
     if canary not in get_args(Canary):
-        raise ValueError(f"canary must be one of {get_args(Canary)}; {canary!r} came.")
+        raise ValueError(f"canary must be one of {get_args(Canary)}; got {canary!r}.")
     if check_count("simulations", simulations) < FEWEST:
-        raise ValueError(f"simulations must be at least {FEWEST:,}; {simulations} came.")
+        raise ValueError(f"simulations must be at least {FEWEST:,}; got {simulations}.")
     learner = clone(learner).set_params(model=Linear(fit_intercept=False), random_state=None)
     draw = np.random.default_rng(rng)
     attack = _on_messages if learner.trust == "none" else _on_parameters
@@ -313,8 +313,8 @@ def _rehearse(federation: _Federation) -> tuple[list[_Moves], PrivateLearner]:
 
 def _advance(learner: PrivateLearner, state: dict, messages: dict, turn: NDArray) -> dict:
     """Update the server with the messages of those whose turn it is."""
-    heard = {name: values[turn == 0] for name, values in messages.items()}
-    return learner.update(state | {"turn": turn}, heard)
+    received = {name: values[turn == 0] for name, values in messages.items()}
+    return learner.update(state | {"turn": turn}, received)
 
 
 def _moved(before: dict, after: dict) -> dict[str, NDArray]:
@@ -381,8 +381,8 @@ class _View:
                 seen = np.array([run[t][name] for run, _, _ in runs])
                 rest = seen - move.none[name] - known[:, t] @ move.each[name][1:]
                 x[:, t, k] = rest @ unit[t]
-        told = [[row.get("clients", math.nan) for row in history] for _, _, history in runs]
-        count = np.array(told) - turns[:, :, 1:].sum(axis=2)
+        has_data = [[row.get("clients", math.nan) for row in history] for _, _, history in runs]
+        count = np.array(has_data) - turns[:, :, 1:].sum(axis=2)
         return cls(x, turns[:, :, 0], count)
 
     def spread(self, signal: NDArray, first: int) -> NDArray[np.float64]:

@@ -66,7 +66,7 @@ Sampling: TypeAlias = Literal["poisson", "fixed_size"]
 def _sampled(total: int, sample: int, sampling: Sampling, event: Event) -> Event:
     """Describe an event on `sample` of `total` clients, in expectation or exactly; or on all."""
     if sampling not in get_args(Sampling):
-        raise ValueError(f"sampling must be one of {get_args(Sampling)}; {sampling!r} came.")
+        raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {sampling!r}.")
     drawn = events.fixed_size(total, sample, event)  # checks the counts
     if sample == total:
         return event
@@ -323,7 +323,7 @@ def ppsgd_joint_epsilon(
     delta, rounds = check_delta(delta), check_count("rounds", rounds)
     events.fixed_size(n_clients, participants, events.gaussian(multiplier))  # checks the counts
     if relation not in get_args(Relation):
-        raise ValueError(f"relation must be one of {get_args(Relation)}; {relation!r} came.")
+        raise ValueError(f"relation must be one of {get_args(Relation)}; got {relation!r}.")
     sensitivity = 2.0 if relation == "replace_one" else 1.0
     rate, rare = participants / n_clients, 1e-6 * delta
     if times is None:
@@ -333,7 +333,7 @@ def ppsgd_joint_epsilon(
         # as if what is left out, a millionth of delta at either end, were given away
         lost = 1 - binom.pmf(0, rounds, rate) - chances.sum()
     elif check_count("times", times) > rounds:
-        raise ValueError(f"times must be at most rounds, {rounds}; {times} came.")
+        raise ValueError(f"times must be at most rounds, {rounds}; got {times}.")
     else:
         counts, chances, lost = np.array([times]), np.ones(1), 0.0
 

@@ -20,7 +20,7 @@ GROUP_BY = "SELECT g, count(*), avg(x), var_samp(x) FROM '{}' GROUP BY g"
 PEAK = "\nimport resource; print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 FILE = """
 import sys
-from ebfed.cli import app
+from ebfed.cli.app import app
 sys.argv = ["ebfed", "fit", "{}", "--group", "g", "--value", "x"]
 app(standalone_mode=False)
 """

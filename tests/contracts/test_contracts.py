@@ -8,7 +8,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import ebfed as eb
-from ebfed import channels, estimators, likelihoods, models, priors
+from ebfed import channels, learning, likelihoods, location, models, priors, regression
+from ebfed.location.base import LocationEstimator
+from ebfed.regression.base import RegressionEstimator
 from ebfed.testing import (
     check_channel,
     check_estimator_contract,
@@ -192,45 +194,45 @@ LOUD = {"noise_multiplier": 4.0}
 JOINT = {"n_rounds": 4, "sample_rate": 0.5, "learning_rate": 0.5, "random_state": 0} | LOUD
 LEARNERS = {
     "AdaPeD": [
-        estimators.AdaPeD(**SOME),
-        estimators.AdaPeD(**SOME, unsampled=True),
-        estimators.AdaPeD(shared_model=models.MLP(3), **SOME),
-        estimators.AdaPeD(models.Linear(), **SOME),
+        learning.AdaPeD(**SOME),
+        learning.AdaPeD(**SOME, unsampled=True),
+        learning.AdaPeD(shared_model=models.MLP(3), **SOME),
+        learning.AdaPeD(models.Linear(), **SOME),
     ],
     "DPAdaPeD": [
-        estimators.DPAdaPeD(**SOME, **LOUD, unsampled=True),
-        estimators.DPAdaPeD(**SOME, **LOUD, trust="none"),
+        learning.DPAdaPeD(**SOME, **LOUD, unsampled=True),
+        learning.DPAdaPeD(**SOME, **LOUD, trust="none"),
     ],
     "DPFedAvg": [
-        estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5),
-        estimators.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=4.0, fine_tune=3),
-        estimators.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
+        learning.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5),
+        learning.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=4.0, fine_tune=3),
+        learning.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
     ],
-    "Ditto": [estimators.Ditto(**SOME), estimators.Ditto(**SOME, own_learning_rate=0.2)],
+    "Ditto": [learning.Ditto(**SOME), learning.Ditto(**SOME, own_learning_rate=0.2)],
     "FeO2": [
-        estimators.FeO2(**SOME, **LOUD, ratio=0.5, clip_quantile=0.5),
-        estimators.FeO2(**SOME, **LOUD, ratio=0.5, trust="none"),
-        estimators.FeO2(**SOME, noise_multiplier=0.0, ratio=0.0),
+        learning.FeO2(**SOME, **LOUD, ratio=0.5, clip_quantile=0.5),
+        learning.FeO2(**SOME, **LOUD, ratio=0.5, trust="none"),
+        learning.FeO2(**SOME, noise_multiplier=0.0, ratio=0.0),
     ],
     "FedAvg": [
-        estimators.FedAvg(**SOME),
-        estimators.FedAvg(**SOME, shuffle=False, fine_tune=3, decay=0.9),
-        estimators.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
-        estimators.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
+        learning.FedAvg(**SOME),
+        learning.FedAvg(**SOME, shuffle=False, fine_tune=3, decay=0.9),
+        learning.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
+        learning.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
     ],
-    "FedMutual": [estimators.FedMutual(**SOME)],
+    "FedMutual": [learning.FedMutual(**SOME)],
     "JointDPSGD": [
-        estimators.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
-        estimators.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
+        learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
+        learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
     ],
-    "LocalOnly": [estimators.LocalOnly(**SOME)],
-    "PFedMe": [estimators.PFedMe(**SOME)],
+    "LocalOnly": [learning.LocalOnly(**SOME)],
+    "PFedMe": [learning.PFedMe(**SOME)],
     "PPSGD": [
-        estimators.PPSGD(models.Linear(), **STEP, **LOUD),
-        estimators.PPSGD(**STEP, **LOUD, trust="none", objective="rows"),
+        learning.PPSGD(models.Linear(), **STEP, **LOUD),
+        learning.PPSGD(**STEP, **LOUD, trust="none", objective="rows"),
     ],
-    "PerFedAvg": [estimators.PerFedAvg(**SOME)],
-    "QuPeD": [estimators.QuPeD(**SOME)],
+    "PerFedAvg": [learning.PerFedAvg(**SOME)],
+    "QuPeD": [learning.QuPeD(**SOME)],
 }
 
 
@@ -240,19 +242,19 @@ def test_every_registered_class_is_tried():
     )
     assert {cls.__name__ for cls in registered(priors, priors.Prior)} == set(PRIORS)
     assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
-    assert {cls.__name__ for cls in registered(estimators, estimators.Learner)} == set(LEARNERS)
-    assert {cls.__name__ for cls in registered(estimators, estimators.Estimator)} == set(
-        LEARNERS
-    ) | {
-        "AdaMix",
-        "AdaMixClassifier",
+    assert {cls.__name__ for cls in registered(learning, learning.Learner)} == set(LEARNERS)
+    assert {cls.__name__ for cls in registered(location, LocationEstimator)} == {
         "BernoulliEB",
         "GaussianEB",
+        "MixtureEB",
+        "OptOutMean",
+    }
+    assert {cls.__name__ for cls in registered(regression, RegressionEstimator)} == {
+        "AdaMix",
+        "AdaMixClassifier",
         "LinearEB",
         "LogisticEB",
-        "MixtureEB",
         "MixtureLinearEB",
-        "OptOutMean",
     }
 
 
@@ -532,7 +534,7 @@ NAMES = np.array(["low", "middle", "top"])[np.digitize(NUMBERS, [-1, 1])]
 def test_learner(learner):
     y = NUMBERS if learner._numeric else NAMES
     consent = None
-    if isinstance(learner, estimators.FeO2):
+    if isinstance(learner, learning.FeO2):
         consent = np.where(UNEQUAL % 2 == 0, "private", "open")
     check_learner_contract(learner, FEATURES, y, UNEQUAL, consent)
 
@@ -574,24 +576,24 @@ SILENT = {"noise_multiplier": 0.0}
 @pytest.mark.parametrize(
     ("learner", "failing"),
     [
-        (estimators.FedAvg(**FEW), {}),
-        (estimators.FedAvg(models.Linear(), **FEW), {}),
-        (estimators.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
-        (estimators.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
-        (estimators.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
-        (estimators.Ditto(**FEW), {}),
-        (estimators.PFedMe(**FEW), {}),
-        (estimators.PerFedAvg(**FEW), {}),
-        (estimators.QuPeD(**FEW), {}),
-        (estimators.FedMutual(**FEW), {}),
-        (estimators.AdaPeD(**FEW), {}),
-        (estimators.DPAdaPeD(**FEW, **SILENT), {}),
-        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none", learning_rate=2.0), {}),
-        (estimators.DPFedAvg(**FEW, noise_multiplier=1.0), {}),
-        (estimators.FeO2(**FEW, **SILENT), {}),
-        (estimators.JointDPSGD(**FEW, **SILENT), {}),
-        (estimators.PPSGD(**FEW, **SILENT), {}),
-        (estimators.PPSGD(models.Linear(), **FEW, **SILENT), NEARLY_ALONE),
+        (learning.FedAvg(**FEW), {}),
+        (learning.FedAvg(models.Linear(), **FEW), {}),
+        (learning.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
+        (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
+        (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
+        (learning.Ditto(**FEW), {}),
+        (learning.PFedMe(**FEW), {}),
+        (learning.PerFedAvg(**FEW), {}),
+        (learning.QuPeD(**FEW), {}),
+        (learning.FedMutual(**FEW), {}),
+        (learning.AdaPeD(**FEW), {}),
+        (learning.DPAdaPeD(**FEW, **SILENT), {}),
+        (learning.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none", learning_rate=2.0), {}),
+        (learning.DPFedAvg(**FEW, noise_multiplier=1.0), {}),
+        (learning.FeO2(**FEW, **SILENT), {}),
+        (learning.JointDPSGD(**FEW, **SILENT), {}),
+        (learning.PPSGD(**FEW, **SILENT), {}),
+        (learning.PPSGD(models.Linear(), **FEW, **SILENT), NEARLY_ALONE),
     ],
     ids=repr,
 )

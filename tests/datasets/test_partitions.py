@@ -136,11 +136,11 @@ def test_who_holds_a_class_is_random():
     ("arguments", "message"),
     [
         (([], 3, 1), "y must be a label for each row"),
-        (([[0, 1]], 3, 1), r"an array of shape \(1, 2\) came"),
-        (([0, 1], 0, 1), "n_clients must be an integer, 1 or more; 0 came"),
-        (([0, 1], 2.0, 1), "n_clients must be an integer, 1 or more; 2.0 came"),
+        (([[0, 1]], 3, 1), r"got an array of shape \(1, 2\)"),
+        (([0, 1], 0, 1), "n_clients must be an integer, 1 or more; got 0"),
+        (([0, 1], 2.0, 1), "n_clients must be an integer, 1 or more; got 2.0"),
         (([0, 1], 2, 0), "classes_per_client must be an integer, 1 or more"),
-        (([0, 1], 2, 3), "classes_per_client must be at most the 2 classes of y; 3 came"),
+        (([0, 1], 2, 3), "classes_per_client must be at most the 2 classes of y; got 3"),
     ],
 )
 def test_bad_numbers_are_refused(arguments, message):
@@ -151,7 +151,7 @@ def test_bad_numbers_are_refused(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows_per_client": "all"}, "a number of rows, \"equal\" or None; 'all' came"),
+        ({"rows_per_client": "all"}, "a number of rows, \"equal\" or None; got 'all'"),
         ({"rows_per_client": -1}, "rows_per_client must be an integer, 0 or more"),
         ({"rows_per_client": 2.5}, "rows_per_client must be an integer, 0 or more"),
         ({"rows_per_client": 9}, r"Class \d has 4 rows, and rows_per_client=9 for 2 clients takes"),
@@ -201,7 +201,7 @@ def test_too_few_rows_for_single_class_clients_are_refused():
         partition_single_class(y, 2, rows_per_client=50)
     groups, _ = partition_single_class(y, 2, rows_per_client=11)
     assert sorted(np.bincount(groups[groups >= 0])) == [10, 11]
-    with pytest.raises(ValueError, match="n_clients must be at least the 2 classes of y; 1 came"):
+    with pytest.raises(ValueError, match="n_clients must be at least the 2 classes of y; got 1"):
         partition_single_class(y, 1)
     with pytest.raises(ValueError, match="rows_per_client must be an integer, 1 or more"):
         partition_single_class(y, 2, rows_per_client=0)
@@ -257,7 +257,7 @@ def test_dirichlet_test_rows_are_dealt_like_training_rows():
         ({"concentration": 0}, "concentration must be a finite number above 0, such as 0.5; 0"),
         ({"concentration": np.inf}, "concentration must be a finite number above 0"),
         ({"concentration": np.nan}, "concentration must be a finite number above 0"),
-        ({"min_rows": -1}, "min_rows must be an integer, 0 or more; -1 came"),
+        ({"min_rows": -1}, "min_rows must be an integer, 0 or more; got -1"),
         ({"min_rows": 4}, "min_rows=4 for 3 clients are more than the 10 rows of y"),
         ({"shares": [[1, 0]]}, r"shares must have the shape \(3, 2\)"),
         ({"shares": [[0.5, 1]] * 3}, "shares must be 0 or more and add up to 1"),
@@ -325,8 +325,8 @@ def test_every_client_opts_out_alike():
     ("arguments", "message"),
     [
         (([], 0.5), "client_classes must have a row for each client"),
-        ((np.zeros((2, 2, 2)), 0.5), r"an array of shape \(2, 2, 2\) came"),
-        (([0, 1], 1.5), r"share must be in \[0, 1\], such as 0.05; 1.5 came"),
+        ((np.zeros((2, 2, 2)), 0.5), r"got an array of shape \(2, 2, 2\)"),
+        (([0, 1], 1.5), r"share must be in \[0, 1\], such as 0.05; got 1.5"),
         (([0, 1], np.nan), r"share must be in \[0, 1\]"),
         (([0, 1], -0.1), r"share must be in \[0, 1\]"),
     ],

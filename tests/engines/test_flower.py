@@ -124,7 +124,7 @@ def test_fit_can_be_loaded(nodes, tmp_path):
         loaded.predict(X[:8], groups=GROUPS[:8]), fitted.predict(X[:8], groups=GROUPS[:8])
     )
     kept = unpack((tmp_path / "fit.ebfed").read_bytes())
-    assert not {"heard", "key"} & kept.keys()
+    assert not {"messages", "key"} & kept.keys()
 
 
 def silent(message):

@@ -7,9 +7,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from ebfed import channels
-from ebfed.clients import Summary
 from ebfed.likelihoods import Gaussian, Joined
 from ebfed.priors import Discrete, GaussianMixture
+from ebfed.tables.clients import Summary
 
 
 def clusters(seed, d=1, m=500, spread=0.3, separation=4.0):

@@ -140,8 +140,8 @@ def test_noise_multiplier_at_its_ends():
 @pytest.mark.parametrize(
     ("event", "relation", "method", "message"),
     [
-        (events.gaussian(1.0), "swap", "pld", "relation must be one of .*'swap' came"),
-        (events.gaussian(1.0), "replace_one", "gdp", "method must be one of .*'gdp' came"),
+        (events.gaussian(1.0), "swap", "pld", "relation must be one of .*got 'swap'"),
+        (events.gaussian(1.0), "replace_one", "gdp", "method must be one of .*got 'gdp'"),
         (
             TRAINING,
             "replace_one",

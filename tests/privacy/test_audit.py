@@ -253,13 +253,13 @@ def test_reports_that_are_infinite_or_all_alike():
 
 def test_bad_arguments():
     channel, two = channels.OneBit(1, range=(0, 1)), extremes().take([1, 3])
-    with pytest.raises(TypeError, match="methods encode and guarantee; 'OneBit' came"):
+    with pytest.raises(TypeError, match="methods encode and guarantee; got 'OneBit'"):
         audit("OneBit", two)
-    with pytest.raises(TypeError, match="came"):
+    with pytest.raises(TypeError, match="got"):
         audit(channels.OneBit, two)
     with pytest.raises(ValueError, match=r"Exact\(\) promises nothing"):
         audit(channels.Exact(), two)
-    with pytest.raises(ValueError, match="at least 1,000; 999 came"):
+    with pytest.raises(ValueError, match="at least 1,000; got 999"):
         audit(channel, two, simulations=999)
     with pytest.raises(ValueError, match="whole number"):
         audit(channel, two, simulations=1e5)

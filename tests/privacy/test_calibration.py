@@ -168,7 +168,7 @@ def test_bad_counts(bad):
 
 
 def test_delta_one_is_no_promise():
-    with pytest.raises(ValueError, match=r"delta must lie between 0 and 1.*; 1 came"):
+    with pytest.raises(ValueError, match=r"delta must lie between 0 and 1.*; got 1"):
         gaussian_sigma(1.0, 1)
 
 

@@ -60,7 +60,7 @@ def test_bits_need_noise_above_half_the_total():
     ("call", "message"),
     [
         (lambda: events.joint_multiplier([]), "at least one noise multiplier"),
-        (lambda: events.joint_multiplier([1.0, 0.0]), "multipliers must be .* 0.0 came"),
+        (lambda: events.joint_multiplier([1.0, 0.0]), "multipliers must be .* got 0.0"),
         (lambda: events.split_multiplier(-1.0, [1.0]), "total must be"),
         (lambda: events.split_multiplier(1.0, [float("nan")]), "others must be"),
     ],

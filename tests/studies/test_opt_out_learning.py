@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ebfed.datasets import fetch_mnist, load_digits
-from ebfed.estimators import Ditto, FeO2
+from ebfed.learning import Ditto, FeO2
 from ebfed.studies import opt_out_learning as ol
 
 DIGITS = ol.FEDERATIONS["digits"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ebfed.cli import app
+from ebfed.cli.app import app
 from ebfed.studies import STUDIES, bits
 from ebfed.studies.simulation import average, replicate
 

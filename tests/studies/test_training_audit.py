@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ebfed.estimators import DPAdaPeD, DPFedAvg, FedAvg, FeO2
+from ebfed.learning import DPAdaPeD, DPFedAvg, FedAvg, FeO2
 from ebfed.privacy import events
 from ebfed.privacy.audit import bound_from_scores
 from ebfed.studies.audit import run
@@ -204,7 +204,7 @@ def test_bad_arguments():
         audit_training(FedAvg())
     with pytest.raises(ValueError, match="canary must be one of"):
         audit_training(learner, canary="near")
-    with pytest.raises(ValueError, match="simulations must be at least 1,000; 999 came"):
+    with pytest.raises(ValueError, match="simulations must be at least 1,000; got 999"):
         audit_training(learner, simulations=999)
     with pytest.raises(ValueError, match="others must be"):
         audit_training(learner, others=0)

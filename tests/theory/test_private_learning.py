@@ -225,17 +225,17 @@ def test_the_nsgd_claim_is_false_by_an_exact_account_too():
         ),
         (
             lambda: theory.adaped_event([1.0], rounds=1, local_steps=1, **ALL, sampling="all"),
-            "sampling must be one of .*'all' came",
+            "sampling must be one of .*got 'all'",
         ),
         (
             lambda: theory.ppsgd_joint_epsilon(1.0, 1e-4, **SETTING, relation="swap"),
-            "relation must be one of .*'swap' came",
+            "relation must be one of .*got 'swap'",
         ),
         (
             lambda: theory.ppsgd_joint_epsilon(
                 1.0, 1e-4, **SETTING, relation="replace_one", times=2001
             ),
-            "times must be at most rounds, 2000; 2001 came",
+            "times must be at most rounds, 2000; got 2001",
         ),
         (lambda: theory.feo2_event(1.0, 0.0, rate=0.05, rounds=5), "bit_noise must be"),
         (

@@ -33,7 +33,7 @@ DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
 NEEDED = ("ebfed/**/*.py", "data/*", "tests/reference/*")  # by executed pages
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 TITLES = {"report": "Report and plots", "price": "Price of privacy", "formula": "Formulas"}
-ESTIMATORS = ("location", "regression", "learners")  # pages of `ebfed.estimators`
+ESTIMATORS = ("location", "regression", "learning")  # the three wings
 
 # Executed pages
 
@@ -165,21 +165,8 @@ def members(module: ModuleType) -> Iterator[tuple[str, Any]]:
 def topics() -> dict[str, tuple[str, list[tuple[str, Any]]]]:
     """Every API page: its title, and the public names on it."""
     import ebfed
-    from ebfed import estimators
-    from ebfed.estimators import Learner
-    from ebfed.estimators.regression import RegressionEstimator
 
-    pages: dict[str, tuple[str, list]] = {
-        "location": ("Location", []),
-        "regression": ("Regression", []),
-        "learners": ("Learners", []),
-        "clients": ("Clients", []),
-    }
-    for path, member in members(estimators):
-        bases = inspect.getmro(member) if inspect.isclass(member) else ()
-        kind = "learners" if Learner in bases else "location"
-        kind = "regression" if RegressionEstimator in bases else kind
-        pages[kind][1].append((path, member))
+    pages: dict[str, tuple[str, list]] = {name: (name.capitalize(), []) for name in ESTIMATORS}
     for name in ebfed.__all__:
         member = getattr(ebfed, name)
         if inspect.ismodule(member):
@@ -229,10 +216,12 @@ def bases(classes: Iterable[Any]) -> list[type]:
 
 def shown(member: Any) -> dict[str, str]:
     """Choose members: what all learners have, and what engines ask, is told once, at the base."""
-    from ebfed.estimators import Estimator, Learner
+    from ebfed.engines import Estimator
+    from ebfed.learning import Learner
 
     filters = ["!^_"]
-    if inspect.isclass(member) and issubclass(member, Estimator) and member is not Estimator:
+    asked = inspect.isclass(member) and hasattr(member, "describe") and member is not Estimator
+    if asked:
         filters += [f"!^{name}$" for name in vars(Estimator) if not name.startswith("_")]
     derived = inspect.isclass(member) and issubclass(member, Learner) and member is not Learner
     return {"filters": json.dumps(filters), "inherited_members": json.dumps(not derived)}

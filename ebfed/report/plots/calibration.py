@@ -67,19 +67,19 @@ def plot_calibration(
     ['95% of simulations (pointwise)', 'median of simulations', 'groups']
     """
     if n_populations < 20:
-        raise ValueError(f"n_populations must be at least 20; {n_populations!r} came.")
-    told = read_groups(estimator, column)
+        raise ValueError(f"n_populations must be at least 20; got {n_populations!r}.")
+    with_data = read_groups(estimator, column)
     rng = np.random.default_rng(random_state)
     ax = open_axes(ax)
-    if isinstance(estimator._likelihood(told.summary), Binomial) and few_rates(told):
-        _draw_shares(ax, estimator, told, rng, n_populations)
+    if isinstance(estimator._likelihood(with_data.summary), Binomial) and few_rates(with_data):
+        _draw_shares(ax, estimator, with_data, rng, n_populations)
         return ax
-    ranks = even_steps(len(told.n), MOST_POINTS)
+    ranks = even_steps(len(with_data.n), MOST_POINTS)
     simulated = np.stack(
-        [np.sort(_simulate(estimator, told, rng))[ranks] for _ in range(n_populations)]
+        [np.sort(_simulate(estimator, with_data, rng))[ranks] for _ in range(n_populations)]
     )
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.sort(told.local)[ranks]
+    seen = np.sort(with_data.local)[ranks]
     ax.fill_between(middle, low, high, color=GREY, alpha=0.3, lw=0, label=BAND)
     ends = [middle.min(), middle.max()]
     ax.plot(ends, ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
@@ -92,19 +92,19 @@ def plot_calibration(
 
 
 def _draw_shares(
-    ax: Axes, estimator: Any, told: Groups, rng: np.random.Generator, n_populations: int
+    ax: Axes, estimator: Any, with_data: Groups, rng: np.random.Generator, n_populations: int
 ) -> None:
     """Draw the share of groups at each of a few rates, with a band for each."""
-    n = int(told.n[0])
-    rates, edges = np.arange(n + 1) / n, rate_edges(told)
+    n = int(with_data.n[0])
+    rates, edges = np.arange(n + 1) / n, rate_edges(with_data)
     simulated = np.stack(
         [
-            np.histogram(_simulate(estimator, told, rng), edges)[0] / len(told.n)
+            np.histogram(_simulate(estimator, with_data, rng), edges)[0] / len(with_data.n)
             for _ in range(n_populations)
         ]
     )
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.histogram(told.local, edges)[0] / len(told.n)
+    seen = np.histogram(with_data.local, edges)[0] / len(with_data.n)
     ax.bar(rates, high - low, 0.6 / n, bottom=low, color=GREY, alpha=0.4, label=BAND)
     ax.hlines(middle, rates - 0.3 / n, rates + 0.3 / n, color=BLACK, lw=1, ls="--", label=MEDIAN)
     ax.plot(rates, seen, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
@@ -113,22 +113,22 @@ def _draw_shares(
     ax.legend(frameon=False, fontsize="small")
 
 
-def _simulate(estimator: Any, told: Groups, rng: np.random.Generator) -> NDArray:
+def _simulate(estimator: Any, with_data: Groups, rng: np.random.Generator) -> NDArray:
     """Local estimates of groups with as many rows, whose parameters come from the population."""
-    theta = _draw(estimator.prior_, told, rng)
-    if isinstance(estimator._likelihood(told.summary), Binomial):
-        return rng.binomial(told.n, theta) / told.n
-    return rng.normal(theta, np.sqrt(estimator.noise_variance_[told.column] / told.n))
+    theta = _draw(estimator.prior_, with_data, rng)
+    if isinstance(estimator._likelihood(with_data.summary), Binomial):
+        return rng.binomial(with_data.n, theta) / with_data.n
+    return rng.normal(theta, np.sqrt(estimator.noise_variance_[with_data.column] / with_data.n))
 
 
-def _draw(prior: Prior, told: Groups, rng: np.random.Generator) -> NDArray:
-    if not told.covariates.size:
-        return prior.sample(len(told.n), rng)[:, told.column]
-    there = prior.at(told.covariates)
+def _draw(prior: Prior, with_data: Groups, rng: np.random.Generator) -> NDArray:
+    if not with_data.covariates.size:
+        return prior.sample(len(with_data.n), rng)[:, with_data.column]
+    there = prior.at(with_data.covariates)
     if isinstance(prior, Normal):
-        away = prior.sample(len(told.n), rng) - prior.mean_
-        return (there.mean_ + away)[:, told.column]
+        away = prior.sample(len(with_data.n), rng) - prior.mean_
+        return (there.mean_ + away)[:, with_data.column]
     # the other one that takes covariates is the beta; without spread it is a point
     spread = np.isfinite(there.alpha_)
     alpha, beta = (np.where(spread, x, 1.0) for x in (there.alpha_, there.beta_))
-    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, told.column]
+    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, with_data.column]

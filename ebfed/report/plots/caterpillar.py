@@ -76,7 +76,7 @@ def plot_caterpillar(
     order = np.argsort(mean, kind="stable")
     if top is not None:
         if top < 1:
-            raise ValueError(f"top must be a number of groups, at least 1; {top!r} came.")
+            raise ValueError(f"top must be a number of groups, at least 1; got {top!r}.")
         order = order[-top:]
 
     ax = open_axes(ax)
@@ -117,7 +117,7 @@ def place_of(column: int | str | None, names: tuple[str, ...] | list[str]) -> in
     if whole and -len(names) <= column < len(names):  # type: ignore[operator]
         return int(column) % len(names)  # type: ignore[arg-type]
     shown = ", ".join(map(repr, names))
-    raise ValueError(f"column must be one of {shown}, or its place; {column!r} came.")
+    raise ValueError(f"column must be one of {shown}, or its place; got {column!r}.")
 
 
 def draw_intervals(
@@ -151,7 +151,7 @@ def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
         return [str(label) for label in posterior.ids]
     given = [str(label) for label in np.asarray(labels).ravel()]
     if len(given) != n:
-        raise ValueError(f"labels must name {n} groups; {len(given)} came.")
+        raise ValueError(f"labels must name {n} groups; got {len(given)}.")
     return given
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import Clients
-from ebfed.factors import Factors
 from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import BLUE, open_axes
-from ebfed.tabular import numeric_columns
+from ebfed.tables.frames import numeric_columns
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,13 +67,13 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
         known = [*HEIGHTS, *DEPTHS, "loss", *MOVES]
         column = next((name for name in known if name in names), names[0] if names else None)
     if column not in names:
-        raise ValueError(f"column must be one of {', '.join(map(repr, names))}; {column!r} came.")
+        raise ValueError(f"column must be one of {', '.join(map(repr, names))}; got {column!r}.")
     at, values = numeric_columns(history, [first, column], "the history").T
-    told = np.isfinite(values)
-    if not told.any():
+    with_data = np.isfinite(values)
+    if not with_data.any():
         raise ValueError(f"the history has no finite number in {column!r}.")
     ax = open_axes(ax)
-    at, values = at[told], values[told]
+    at, values = at[with_data], values[with_data]
     if column in HEIGHTS + DEPTHS:
         place = np.argmax(values) if column in HEIGHTS else np.argmin(values)
         best, label = values[place], f"{column} from its best"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import open_axes
 from ebfed.report.plots.states import MISSING, colour_scale, draw_scale, plot_states
-from ebfed.tabular import is_frame, numeric_columns, read_labels
+from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,11 +99,11 @@ def plot_counties(
             if not is_frame(values) or "state" not in column_names(values):
                 raise
             return plot_states(values, column=column, cmap=cmap, centre=centre, label=label, ax=ax)
-    strange = sorted(set(codes) - shapes.counties.keys())
-    if strange:
+    unknown = sorted(set(codes) - shapes.counties.keys())
+    if unknown:
         raise ValueError(
-            f"fips must be codes of counties as they were in 2017; {', '.join(strange[:5])} "
-            f"({len(strange)} in all) came. See the notes of plot_counties."
+            f"fips must be codes of counties as they were in 2017; got {', '.join(unknown[:5])} "
+            f"({len(unknown)} in all). See the notes of plot_counties."
         )
     ax = open_axes(ax)
     scale = colour_scale(numbers, cmap, centre)

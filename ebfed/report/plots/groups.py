@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.clients import Summary
 from ebfed.report.plots.caterpillar import place_of
+from ebfed.tables.clients import Summary
 
 __all__ = ["Groups", "check_location", "check_rows", "even_steps", "read_groups"]
 
@@ -53,10 +53,10 @@ def read_groups(estimator: Any, column: int | str | None) -> Groups:
     names = getattr(estimator, "feature_names_in_", None)
     numbered = [f"x{j}" for j in range(estimator.n_features_in_)]
     place = place_of(column, numbered if names is None else list(names))
-    told = summary.n > 0
-    kept = summary.take(told)
-    estimate = estimator.posterior().mean[told, place]
-    covariates = estimator._memory["population"][told]
+    with_data = summary.n > 0
+    kept = summary.take(with_data)
+    estimate = estimator.posterior().mean[with_data, place]
+    covariates = estimator._memory["covariates"][with_data]
     return Groups(place, kept.ids, kept.n, kept.mean[:, place], estimate, kept, covariates)
 
 

@@ -65,9 +65,9 @@ def plot_population(
     if not isinstance(populations, Mapping):
         populations = {"population": populations}
     priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
-    if strange := [each for each in priors.values() if not isinstance(each, Prior)]:
+    if unknown := [each for each in priors.values() if not isinstance(each, Prior)]:
         raise TypeError(
-            f"populations must be fitted priors, or fits of means or rates; {strange[0]!r} came."
+            f"populations must be fitted priors, or fits of means or rates; got {unknown[0]!r}."
         )
     atoms = {name: atoms_of(prior, column) for name, prior in priors.items()}
     low, high = support or reach(list(priors.values()), column)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import open_axes
 from ebfed.report.plots.studies import plot_curves
-from ebfed.tabular import numeric_columns
+from ebfed.tables.frames import numeric_columns
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import GREY, open_axes
 from ebfed.report.plots.caterpillar import draw_intervals
-from ebfed.tabular import is_frame, numeric_columns
+from ebfed.tables.frames import is_frame, numeric_columns
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     ['A', 'B']
     """
     if not is_frame(ranks):
-        raise TypeError(f"ranks must be the frame that ranks() returns; {ranks!r} came.")
+        raise TypeError(f"ranks must be the frame that ranks() returns; got {ranks!r}.")
     names = column_names(ranks)
     wanted = ["rank", "lower", "upper", *(["prob_top"] if "prob_top" in names else [])]
     numbers = numeric_columns(ranks, wanted, "ranks")

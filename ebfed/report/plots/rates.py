@@ -12,15 +12,15 @@ __all__ = ["few_rates", "rate_edges"]
 MOST_BARS = 40
 
 
-def few_rates(told: Groups) -> bool:
+def few_rates(with_data: Groups) -> bool:
     """Whether all groups have the same few rows, so that few rates are possible."""
-    return bool(told.n.min() == told.n.max() <= MOST_BARS)
+    return bool(with_data.n.min() == with_data.n.max() <= MOST_BARS)
 
 
-def rate_edges(told: Groups) -> NDArray:
+def rate_edges(with_data: Groups) -> NDArray:
     """A bar for each rate that is possible, if these are few."""
-    if few_rates(told):
-        return (np.arange(told.n[0] + 2) - 0.5) / told.n[0]
+    if few_rates(with_data):
+        return (np.arange(with_data.n[0] + 2) - 0.5) / with_data.n[0]
     edges = np.linspace(0, 1, 21)
     edges[1:-1] -= 1e-9  # on no rate, which rounding could put on either side
     return edges

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes
-from ebfed.tabular import numeric_columns
+from ebfed.tables.frames import numeric_columns
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -51,10 +51,10 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     check_location(estimator)
     ax = open_axes(ax)
     summary, prior = estimator.summaries_, estimator.prior_
-    told = summary.n > 0
-    local = summary.mean[told, column]
-    estimate = estimator.posterior().mean[told, column]
-    x, y, n, count = _merge(local, estimate, summary.n[told])
+    with_data = summary.n > 0
+    local = summary.mean[with_data, column]
+    estimate = estimator.posterior().mean[with_data, column]
+    x, y, n, count = _merge(local, estimate, summary.n[with_data])
 
     mean = prior.mean_[column]
     low, high = min(local.min(), mean), max(local.max(), mean)

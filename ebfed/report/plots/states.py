@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.pushdown import column_names
 from ebfed.report.plots.axes import open_axes
-from ebfed.tabular import is_frame, numeric_columns, read_labels
+from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,9 +91,9 @@ def plot_states(
     if not np.isfinite(numbers).all():
         raise ValueError(f"{column!r} has values that are missing or infinite; drop those rows.")
     codes = read_labels(values[state], state).astype(object)
-    strange = sorted({str(code) for code in codes} - PLACES.keys())
-    if strange:
-        raise ValueError(f"{state!r} must hold postal codes of states; {strange[0]!r} came.")
+    unknown = sorted({str(code) for code in codes} - PLACES.keys())
+    if unknown:
+        raise ValueError(f"{state!r} must hold postal codes of states; got {unknown[0]!r}.")
     means = {code: float(numbers[codes == code].mean()) for code in np.unique(codes)}
 
     ax = open_axes(ax)

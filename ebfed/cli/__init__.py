@@ -1,0 +1,1 @@
+"""The command line: `ebfed fit`, `study`, `audit`, `federate` and others."""

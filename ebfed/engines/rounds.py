@@ -1,0 +1,92 @@
+"""The loop of rounds, written once: with any cohort, or with clients of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ebfed.engines.base import Blocks, Cohort, Engine, join
+from ebfed.engines.local import Local
+from ebfed.engines.protocol import Estimator
+from ebfed.streams import make_key
+
+__all__ = ["converse", "converse_here", "without_messages"]
+
+
+def converse(
+    estimator: Estimator,
+    cohort: Cohort,
+    key: NDArray | None = None,
+    state: Any = None,
+    *,
+    before: Callable[[Any], None] | None = None,
+    after: Callable[[Any, Cohort], None] | None = None,
+) -> Any:
+    """Hold a fit's rounds with clients, wherever they are; returns the last state.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        The server's copy.
+    cohort : Cohort
+    key : ndarray of shape (2,), optional
+        Key of what the server draws; made from `random_state` if None.
+    state : dict, optional
+        State to go on from.
+    before : callable, optional
+        Called with the state before clients are asked.
+    after : callable, optional
+        Called with the state and the cohort when a round is over.
+    """
+    from tqdm import tqdm
+
+    if state is None:
+        key = make_key(estimator.random_state) if key is None else key
+        state = estimator.start(join(cohort.facts), key)
+    with tqdm(
+        desc=type(estimator).__name__,
+        unit=" rounds",
+        total=estimator.expected_rounds(),
+        initial=state["round"],
+        leave=False,
+        disable=not getattr(estimator, "verbose", 0),
+    ) as bar:
+        while not state["done"]:
+            sent = estimator.broadcast(state)
+            if before is not None:
+                before(state)
+            messages = cohort.ask(sent, state["round"], state["turn"])
+            state = estimator.update(state, join(messages))
+            if after is not None:
+                after(state, cohort)
+            bar.update()
+    return state
+
+
+def converse_here(
+    estimator: Any, clients: Any, memory: Any, state: Any = None, **hooks: Any
+) -> tuple[Any, Any]:
+    """Hold the rounds with clients of this process; returns the last state, and their memory.
+
+    Raises
+    ------
+    TypeError
+        If the estimator's engine is none.
+    """
+    engine = Local() if estimator.engine is None else estimator.engine
+    if not isinstance(engine, Engine):
+        raise TypeError(f"engine must be an ebfed.engines.Engine; got {engine!r}.")
+    estimator.__dict__.pop("_formula", None)  # of an earlier fit
+    # what computes elsewhere carries neither the engine nor an earlier fit
+    worker = clone(estimator).set_params(engine=None, random_state=None)
+    key = make_key(estimator.random_state) if state is None else state["key"]
+    cohort = Blocks(engine, estimator, worker, clients, memory, key)
+    return converse(estimator, cohort, key, state, **hooks), cohort.memory
+
+
+def without_messages(state: Any) -> dict[str, Any]:
+    """Return a state without messages and without the key of noise."""
+    return {name: x for name, x in state.items() if name not in ("messages", "key")}

@@ -1,0 +1,377 @@
+"""Learning a response from rows of many groups: reading them, and what all such methods report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ebfed.engines.rounds import without_messages
+from ebfed.privacy import ledger
+from ebfed.tables.clients import LARGEST, Clients
+from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
+from ebfed.tables.lazy import is_lazy
+
+__all__ = ["SupervisedEstimator", "check_size"]
+
+
+class SupervisedEstimator(BaseEstimator, ABC):
+    """A method whose clients have features and a response, and are labelled by group."""
+
+    answers_every_round: ClassVar[bool] = True
+
+    clients_: Any
+    _history: list[dict]
+    _ledger: list[dict]
+    _y_name: str | None = None
+    _group_name: str | None = None
+    # Whether this copy is a server's, and the rows stay with clients.
+    _is_server: bool = False
+    # Whether the response is a number, rather than a class.
+    _numeric: bool = True
+    # Columns of the frame of the fit that are no features.
+    _set_aside: tuple[str, ...] = ()
+    # Labels that are known of before they come.
+    _declared: NDArray | None = None
+
+    def _encode(self, y: NDArray, reset: bool) -> NDArray:
+        """Return numbers, or labels of classes; with `reset`, learn which there are."""
+        if self._numeric:
+            return y
+        if y.dtype.kind == "O":
+            y = _plain(y)
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if reset:
+            if self._declared is not None:
+                classes = np.union1d(classes, self._declared)
+            self._check_classes(classes)
+            self.classes_ = classes
+        elif not np.isin(classes, self.classes_).all():
+            unknown = classes[~np.isin(classes, self.classes_)].tolist()
+            raise ValueError(f"y has labels that the fit had not: {unknown}.")
+        return y
+
+    def _check_classes(self, classes: NDArray) -> None:
+        """Raise a ValueError if these are not the classes that can be learned."""
+
+    # What clients state -----------------------------------------------------------------------
+
+    def describe(self, clients: Any, memory: dict) -> dict[str, NDArray]:
+        """State numbers of rows, and columns."""
+        return {
+            "n": clients.n,
+            "n_features": np.array([self.n_features_in_]),
+            "columns": np.array(["\n".join(getattr(self, "feature_names_in_", ()))]),
+        }
+
+    def check_facts(self, facts: dict) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        kinds = {"n": "i", "n_features": "i", "columns": "U"}
+        sound = facts.keys() >= kinds.keys() and all(
+            isinstance(facts[name], np.ndarray)
+            and facts[name].dtype.kind == kind
+            and facts[name].ndim == 1
+            for name, kind in kinds.items()
+        )
+        if not (
+            sound
+            and len(facts["n"]) > 0
+            and len(facts["n_features"]) == len(facts["columns"]) == 1
+            and facts["n"].min() >= 0
+            and facts["n_features"][0] > 0
+        ):
+            raise ValueError("facts must be numbers of rows, and columns.")
+
+    def start(self, facts: dict, key: NDArray) -> dict:
+        """Return the state before the first round."""
+        for name in ("n_features", "columns"):
+            if len(np.unique(facts[name])) > 1:
+                different = np.unique(facts[name]).tolist()
+                raise ValueError(f"clients have different columns: {different}.")
+        return {
+            "round": 0,
+            "done": False,
+            "turn": np.zeros(len(facts["n"]), np.int8),
+            "key": key,
+            "n": facts["n"],
+            "n_features": int(facts["n_features"][0]),
+            "columns": str(facts["columns"][0]),
+            "history": [],
+            "converged": None,
+        }
+
+    def _become_server(self, state: dict) -> None:
+        """Take over the columns of clients whose rows stay with them."""
+        self._is_server = True
+        self.n_features_in_ = state["n_features"]
+        if state["columns"]:
+            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
+        self._style_ = Style()
+
+    def keep(self, state: dict) -> dict[str, Any]:
+        """Return what is to be kept of the last state: neither messages nor the key of noise."""
+        return without_messages(state)
+
+    def expected_rounds(self) -> int | None:
+        """Return the most rounds there can be, if that is known."""
+        return None
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, labels do not fit them, or an
+            argument is wrong.
+        """
+        return self._fit(*self.prepare(X, y, groups=groups))
+
+    @abstractmethod
+    def _fit(self, clients: Any, memory: dict) -> Self:
+        """Learn from clients that were read."""
+
+    # Reports ----------------------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> NDArray:
+        """Labels of the groups that were fitted, sorted."""
+        check_is_fitted(self, "clients_")
+        return self.clients_.ids
+
+    def _column_names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+
+    @property
+    def history_(self) -> Any:
+        """What each round or step reached: a frame."""
+        check_is_fitted(self, "clients_")
+        rows = self._history_rows()
+        columns: dict[str, Any] = {"round": np.arange(1, len(rows) + 1)}
+        columns |= {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return frame(columns, self._style_)
+
+    def _history_rows(self) -> list[dict]:
+        return self._history
+
+    @property
+    def privacy_(self) -> Any:
+        """Ledger of what left the clients: a frame with one row for each kind of release."""
+        check_is_fitted(self, "clients_")
+        return frame(ledger.columns(self._ledger), self._style_)
+
+    @abstractmethod
+    def _report(self) -> tuple[Callable, Callable, Callable]:
+        """Return what tidies, glances at and prints a fit of this kind."""
+
+    def tidy(self) -> Any:
+        """Return what was learned of all groups together, one row for each parameter."""
+        check_is_fitted(self, "clients_")
+        return frame(self._report()[0](self), self._style_)
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, and how good it is."""
+        check_is_fitted(self, "clients_")
+        return frame(self._report()[1](self), self._style_)
+
+    def summary(self) -> Any:
+        """Return the fit as a printed table."""
+        check_is_fitted(self, "clients_")
+        return self._report()[2](self)
+
+    def _sizes(self) -> NDArray:
+        return self._n if self._is_server else self.clients_.n
+
+    def augment(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Return the rows with what is predicted for them and what it leaves over.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+
+        Returns
+        -------
+        DataFrame
+            Group label, the columns of `X`, ``y``, then ``.fitted`` and, of numbers, ``.resid`` and
+            ``.fixed``: what would be fitted if nothing were known of the group. Of a pandas frame,
+            with its index.
+        """
+        check_is_fitted(self, "clients_")
+        table = self._table(self._features(X, None, False), y, groups)
+        values, response = self._validated(table, reset=False)
+        labels = np.arange(len(values)) if table.labels is None else table.labels
+        fitted = self.predict(X, groups=groups)
+        columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
+        name = self._y_name or "y"
+        columns[name] = response
+        columns[".fitted"] = fitted
+        if response.dtype.kind == "f":
+            columns[".resid"] = response - fitted
+            columns |= self._expected_of_rows(X, groups)
+        style = table.style.avoiding(columns)
+        return indexed_like(frame({style.group: labels} | columns, style), X)
+
+    def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
+        """Column of what would be fitted if nothing were known of the groups, where that is."""
+        return {}
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def _read(
+        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None
+    ) -> tuple[Clients, NDArray | None]:
+        """Return clients with sorted labels, and the label of each row."""
+        if isinstance(X, Clients):
+            return self._read_clients(X, groups, reset, covariates)
+        if reset:
+            self._y_name = y if isinstance(y, str) else None
+            self._group_name = groups if isinstance(groups, str) else None
+        table = self._table(self._features(X, covariates, reset), y, groups)
+        values, response = self._validated(table, reset)
+        response = self._encode(response, reset)
+        if reset:
+            self._style_ = table.style
+        design = self._extended(self._design(values), X, table, covariates, reset)
+        if table.labels is None:
+            ids = np.arange(len(values))
+            return Clients(ids, np.arange(len(values) + 1), design, response), None
+        return Clients.from_rows(design, table.labels, response), table.labels
+
+    def _read_clients(
+        self, X: Clients, groups: Any, reset: bool, covariates: Any
+    ) -> tuple[Clients, NDArray | None]:
+        if groups is not None:
+            raise ValueError("groups must be None: clients carry their labels.")
+        if X.y is None:
+            raise ValueError("y is missing: it is what is to be learned.")
+        labels = np.repeat(X.ids, X.n)
+        clients, _ = self._read(X.X, X.y, labels, reset, covariates)
+        if not X.n.all():  # clients without rows are clients too
+            silent = X.ids[X.n == 0]
+            nothing = np.zeros((0, clients.X.shape[1])), np.asarray(clients.y)[:0]
+            empty = type(clients)(silent, np.zeros(len(silent) + 1, np.int64), *nothing)
+            clients = clients.merge(empty)
+        return clients, labels
+
+    def _hint(self) -> str:
+        return "" if self._y_name is None else f"; in the fit it was the column {self._y_name!r}"
+
+    def _table(self, X: Any, y: Any, groups: Any) -> Table:
+        """Separate features, response and labels; known names are looked for in frames."""
+        if is_lazy(X):
+            raise ValueError(
+                "X is a table whose rows are not in memory, which only LinearEB can be fitted to; "
+                "collect its rows first."
+            )
+        columns = getattr(X, "columns", ())
+        if y is None and self._y_name is not None and self._y_name in columns:
+            y = self._y_name
+        if groups is None and self._group_name is not None and self._group_name in columns:
+            groups = self._group_name
+        return read(X, groups, y=y)
+
+    def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
+        """Check features and response as scikit-learn does, which misses missing labels."""
+        y = np.asarray(table.y)
+        if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
+            raise ValueError("y contains missing values.")
+        values, response = validate_data(
+            self, table.X, table.y, dtype=np.float64, reset=reset, y_numeric=self._numeric
+        )
+        check_size(values)
+        if self._numeric:
+            try:
+                response = response.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"y must be numbers; got {str(response[0])!r}.") from None
+        return values, response
+
+    def _read_design(
+        self, X: Any, groups: Any, covariates: Any = None
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return rows and labels, for prediction."""
+        check_is_fitted(self, "clients_")
+        table = self._table(self._features(X, covariates, False), None, groups)
+        values = validate_data(self, table.X, dtype=np.float64, reset=False)
+        check_size(values)
+        if table.labels is not None and len(table.labels) != len(values):
+            raise ValueError(
+                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
+            )
+        design = self._extended(self._design(values), X, table, covariates, False)
+        return design, table.labels
+
+    def _features(self, X: Any, covariates: Any, reset: bool) -> Any:
+        """Return `X` without what is no feature."""
+        columns = getattr(X, "columns", ())
+        aside = [name for name in self._set_aside if name in columns]
+        return drop_columns(X, aside) if aside else X
+
+    def _aside(self, X: Any, values: Any, what: str, reset: bool) -> tuple[Any, Any]:
+        """Return a column of a frame that is named, and the frame without it."""
+        if reset:
+            self._set_aside = ()
+        if not isinstance(values, str):
+            return values, X
+        columns = list(getattr(X, "columns", ()))
+        if values not in columns:
+            raise ValueError(
+                f"{what}={values!r} is not a column of X, which has "
+                f"{', '.join(map(repr, columns)) or 'no names'}."
+            )
+        self._set_aside = (values,)
+        return np.asarray(X[values]), drop_columns(X, [values])
+
+    def _extended(
+        self, design: NDArray, X: Any, table: Table, covariates: Any, reset: bool
+    ) -> NDArray:
+        """Return the design with what covariates of groups add."""
+        return design
+
+    def _design(self, values: NDArray) -> NDArray:
+        """Return the features as the method needs them."""
+        return values
+
+
+def check_size(values: NDArray, name: str = "X") -> None:
+    """Refuse values whose squares would leave the range of float64."""
+    if np.abs(values).max(initial=0.0) > LARGEST:
+        raise ValueError(
+            f"Input {name} holds a value too large for float64 arithmetic (up to "
+            f"{np.abs(values).max():.3g}): its square overflows. Rescale the data."
+        )
+
+
+def _plain(labels: NDArray) -> NDArray:
+    """Return labels as an array of the type that they have."""
+    kinds = {type(label) for label in labels}
+    plain = np.array(labels.tolist())
+    if len(kinds) > 1 and plain.dtype.kind not in "bif":
+        raise ValueError(
+            f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."
+        )
+    return plain

@@ -1,0 +1,33 @@
+"""A predictor for every group, learned in rounds: one file per method."""
+
+from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.base import Learner
+from ebfed.learning.ditto import Ditto
+from ebfed.learning.dp_adaped import DPAdaPeD
+from ebfed.learning.dp_fed_avg import DPFedAvg
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_mutual import FedMutual
+from ebfed.learning.feo2 import FeO2
+from ebfed.learning.joint_dp import JointDPSGD
+from ebfed.learning.local_only import LocalOnly
+from ebfed.learning.per_fed_avg import PerFedAvg
+from ebfed.learning.pfedme import PFedMe
+from ebfed.learning.ppsgd import PPSGD
+from ebfed.learning.quped import QuPeD
+
+__all__ = [
+    "PPSGD",
+    "AdaPeD",
+    "DPAdaPeD",
+    "DPFedAvg",
+    "Ditto",
+    "FeO2",
+    "FedAvg",
+    "FedMutual",
+    "JointDPSGD",
+    "Learner",
+    "LocalOnly",
+    "PFedMe",
+    "PerFedAvg",
+    "QuPeD",
+]

@@ -1,0 +1,138 @@
+"""What a fit has reached, on disk, so that one that was interrupted goes on from there.
+
+The folder holds ``fit.ebfed``, the last state of the server and what clients keep, and
+``ledger.jsonl``, to which every round is added *before* its messages are asked for: whatever was
+released is in the ledger. A fit that goes on repeats the rounds since the state was written. It
+draws the same numbers for them, so nothing new is released, and a round that is repeated is not
+entered again.
+
+Writing takes time where clients keep much. It is done when at least twenty times as long has passed
+since, so that it costs a twentieth; and at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import wire
+from ebfed.tables.clients import Clients
+
+__all__ = ["Checkpoint"]
+
+SPARE = 20.0
+
+
+class Checkpoint:
+    """The folder of one fit.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    settings : dict
+        Arguments of the estimator, as text.
+    clients : Clients
+        Their rows: a fit goes on only with the same rows and arguments.
+    memory : dict of arrays
+        What clients bring along besides, such as their choices.
+
+    Notes
+    -----
+    What is kept includes the key of the noise: whoever reads the folder can take the noise away.
+    """
+
+    def __init__(
+        self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: dict
+    ):
+        self._folder = Path(folder)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
+        self._identity = _digest([settings, memory], clients)
+        self._entered, self._due = self._read_ledger(), 0.0
+
+    def load(self) -> tuple[dict, dict] | None:
+        """Return the last state and what clients kept; None if there is nothing.
+
+        Raises
+        ------
+        ValueError
+            If what is there is of other rows or arguments.
+        """
+        if not self._file.exists():
+            return None
+        try:
+            kept = wire.unpack(self._file.read_bytes())
+        except ValueError as error:
+            raise ValueError(
+                f"checkpoint {str(self._file)!r} cannot be read; delete it to begin again: {error}"
+            ) from None
+        if kept["identity"] != self._identity:
+            raise ValueError(
+                f"checkpoint {str(self._folder)!r} is of a fit to other rows or with other "
+                "arguments; name another folder, or delete this one."
+            )
+        return kept["state"], kept["memory"]
+
+    def enter(self, round_: int, key: NDArray) -> None:
+        """Write a round in the ledger, unless it is there: its messages are about to be sent."""
+        fit = hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
+        line = json.dumps({"fit": fit, "round": round_}) + "\n"
+        if line not in self._entered:
+            with open(self._ledger, "a", encoding="utf-8", opener=_own) as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            self._entered.add(line)
+
+    def _read_ledger(self) -> set[str]:
+        """Return whole lines; one that was being written is of a round that was not asked for."""
+        if not self._ledger.exists():
+            return set()
+        text = self._ledger.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        os.truncate(self._ledger, len(whole.encode()))
+        return set(whole.splitlines(keepends=True))
+
+    def keep(self, state: dict, memory: Any) -> None:
+        """Write what was reached, if it is time to.
+
+        Parameters
+        ----------
+        state : dict
+        memory : callable
+            Returns what clients keep.
+        """
+        began = time.monotonic()
+        if began < self._due and not state["done"]:
+            return
+        content = {"identity": self._identity, "state": state, "memory": memory()}
+        new = self._file.with_suffix(".new")
+        with open(new, "wb", opener=_own) as file:
+            file.write(wire.pack(content))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._file)
+        now = time.monotonic()
+        self._due = now + SPARE * (now - began)
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
+def _digest(others: list, clients: Clients) -> str:
+    """Name rows, and all else that a fit goes on with."""
+    found = hashlib.sha256(wire.pack([others, clients.ids.astype(str), clients.indptr]))
+    for values in (clients.X, np.asarray(clients.y)):
+        plain = values.astype(str) if values.dtype.kind == "O" else values
+        found.update(np.ascontiguousarray(plain).view(np.uint8).data)
+    return found.hexdigest()

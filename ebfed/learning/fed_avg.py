@@ -1,0 +1,79 @@
+"""Federated averaging: one predictor for all, and its fine-tuning by each client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.learning.base import Named, Now
+from ebfed.learning.local_training import LocalTraining
+from ebfed.learning.minibatches import Minibatches
+
+__all__ = ["Averaging", "FedAvg"]
+
+
+@dataclass(eq=False, repr=False)
+class Averaging(LocalTraining):
+    """Clients make a few steps from shared parameters, which move by the average of these."""
+
+    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+        theta = self._descend(shared["w"], rows, now)
+        return {"w": theta - shared["w"]}, own
+
+    def _descend(self, theta: NDArray, rows: Minibatches, now: Now) -> NDArray[np.float64]:
+        """Make a step for each batch."""
+        for batch in rows:
+            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
+        return theta
+
+
+@dataclass(eq=False, repr=False)
+class FedAvg(Averaging):
+    r"""Federated averaging: clients make a few steps from the shared parameters.
+
+    .. math:: w \leftarrow w + \frac{1}{|K|} \sum_{i \in K} (\theta_i - w), \qquad
+        \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i) \text{ from } \theta_i = w
+
+    Parameters
+    ----------
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
+        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
+        `ebfed.learning.base.Learner`.
+    fine_tune : int
+        How many steps each client makes from the final parameters, for itself; 0: its predictor is
+        the shared one.
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson and Agüera y Arcas (2017), Communication-efficient learning of
+    deep networks from decentralized data, Algorithm 1. Jiang, Konečný, Rush and Kannan (2019),
+    Improving federated learning personalization via model agnostic meta learning (fine-tuning).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(20), 10)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = X[:, 0] + rng.normal(size=20)[groups] > 0
+    >>> est = FedAvg(learning_rate=1.0, random_state=0).fit(X, y, groups=groups)
+    >>> tuned = FedAvg(learning_rate=1.0, fine_tune=50, random_state=0).fit(X, y, groups=groups)
+    >>> est.score(X, y, groups=groups), tuned.score(X, y, groups=groups)
+    (0.7..., 0.9...)
+    """
+
+    fine_tune: int = 0
+
+    def _check(self) -> None:
+        super()._check()
+        if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
+            raise ValueError(f"fine_tune must be a number of steps; got {self.fine_tune!r}.")
+
+    def _last_steps(self) -> int:
+        return self.fine_tune
+
+    def _personal(
+        self, shared: Named, own: Named, rows: Minibatches, now: Now
+    ) -> NDArray[np.float64]:
+        return self._descend(shared["w"], rows, now)

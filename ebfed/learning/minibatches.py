@@ -1,0 +1,198 @@
+"""Rows of many clients as batches of equal size, ready for batched matrix products.
+
+What a client computes must not depend, to the last bit, on who is computed beside it. So the width
+of its batches is a function of its own number of rows, clients are taken together only if their
+widths agree, and each draws its order from a range of the stream that is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import kernels
+from ebfed.models import Batch
+from ebfed.streams import Stream
+from ebfed.tables.clients import Clients
+
+__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "width_of"]
+
+# Draws that each client may take in a round: more rows than that are not shuffled as a whole.
+STRIDE = 2**32
+# Numbers that are worked on at once: few enough to stay in a second-level cache.
+CELLS = 2**19
+
+
+class Minibatches:
+    """Batches of the rows of c clients, one for each local step.
+
+    Attributes
+    ----------
+    n : int ndarray of shape (c,)
+        Rows of each client.
+    loss, score : ndarrays of shape (c,)
+        What was noted of the first batch; NaN until then.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        members: NDArray[np.int64],
+        order: NDArray[np.int64],
+        encode: Callable[[NDArray], NDArray],
+        batch_size: int | None,
+        steps: int,
+        total: bool,
+    ):
+        self.n = clients.n[members]
+        self._clients, self._order, self._encode = clients, order, encode
+        self._first = clients.indptr[members]
+        self._size, self._steps, self._total = batch_size, steps, total
+        self.loss = np.full(len(members), np.nan)
+        self.score = np.full(len(members), np.nan)
+        self._noted = False
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._size is None:  # every step sees all rows
+            yield from [self._batch(self._order)] * self._steps
+            return
+        n = np.maximum(self.n, 1)[:, None]
+        for step in range(self._steps):
+            places = (step * self._size + np.arange(self._size)) % n
+            yield self._batch(np.take_along_axis(self._order, places, axis=1))
+
+    def all(self) -> Batch:
+        """Return the rows that one round may see, at once."""
+        return self._batch(self._order)
+
+    def note(self, loss: NDArray, score: NDArray) -> None:
+        """Note how well the first batch was predicted; later calls change nothing."""
+        if not self._noted:
+            self._noted = True
+            has_data = self.n > 0
+            self.loss, self.score = (np.where(has_data, each, np.nan) for each in (loss, score))
+
+    def _batch(self, places: NDArray[np.int64]) -> Batch:
+        """Gather rows; places beyond a client's last row are its first row at weight 0."""
+        real = (places >= 0) & (self.n > 0)[:, None]
+        rows = np.where(real, places, 0) + self._first[:, None]
+        rows = np.minimum(rows, max(len(self._clients.X) - 1, 0))
+        weight = real.astype(np.float64)
+        if not self._total:
+            weight /= np.maximum(real.sum(axis=1, keepdims=True), 1)
+        if len(self._clients.X) == 0:  # nobody has a row
+            X = np.zeros((*rows.shape, self._clients.X.shape[1]))
+            return Batch(X, np.zeros(rows.shape, np.int64), weight)
+        y = self._encode(np.asarray(self._clients.y)[rows])
+        X = self._clients.X[rows]
+        X[self.n == 0] = 0.0  # whoever has no row borrows none
+        return Batch(X, y, weight)
+
+
+def width_of(n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Round numbers of rows up to three leading bits, so that few widths are met.
+
+    Examples
+    --------
+    >>> width_of(np.array([0, 1, 7, 9, 100, 1000]))
+    array([   1,    1,    7,   10,  112, 1024])
+    """
+    n = np.maximum(n, 1)
+    step = 2 ** np.maximum(np.floor(np.log2(n)).astype(np.int64) - 2, 0)
+    return -(-n // step) * step
+
+
+def deal(
+    clients: Clients,
+    members: NDArray[np.int64],
+    rng: Any,
+    *,
+    encode: Callable[[NDArray], NDArray] = np.asarray,
+    n_parameters: int,
+    batch_size: int | None = None,
+    steps: int = 1,
+    shuffle: bool = True,
+    skip: int = 0,
+    total: bool = False,
+) -> Iterator[tuple[NDArray[np.int64], Minibatches]]:
+    """Cut clients into sets that are computed together.
+
+    Parameters
+    ----------
+    clients : Clients
+    members : ndarray of positions of the clients that work in this round
+    rng : Stream, "secure" or None
+        Of the order of rows; "secure" for one that nobody can repeat, None for one that is known
+        beforehand.
+    encode : callable
+        Turns responses into what losses know.
+    n_parameters : int
+        Of one client: bounds what is computed at once.
+    batch_size : int or None
+        Rows of each step; all if None, or if a client has fewer.
+    steps : int
+    shuffle : bool
+        Whether rows are taken in an order drawn anew in each round.
+    skip : int
+        Without `shuffle`: how many steps were made before this round.
+    total : bool
+        Whether losses are sums over rows, rather than means.
+
+    Yields
+    ------
+    places : ndarray
+        Which of `members`.
+    batches : Minibatches
+    """
+    n, d = clients.n[members], clients.X.shape[1]
+    width = width_of(n)
+    many = np.zeros(len(n), bool) if batch_size is None else n > batch_size
+    source = Uniforms(rng) if shuffle and batch_size is not None else None
+    for each, choose in np.unique(np.column_stack([width, many]), axis=0).tolist():
+        places = np.flatnonzero((width == each) & (many == choose))
+        size = batch_size if choose else None
+        count = int(max(1, CELLS // max((size or each) * d, n_parameters)))
+        for start in range(0, len(places), count):
+            part = places[start : start + count]
+            drawn = source if choose else None
+            order = _order(n[part], each, members[part], drawn, skip * (size or 0))
+            yield part, Minibatches(clients, members[part], order, encode, size, steps, total)
+
+
+class Uniforms:
+    """Uniforms of clients, each from a range of its own."""
+
+    def __init__(self, rng: Any):
+        self._words = rng.words(STRIDE) if isinstance(rng, Stream) else None
+        self._known = rng is None
+        self._own = np.random.default_rng()
+
+    def draw(self, member: int, count: int) -> NDArray[np.float64]:
+        """Draw the next uniforms of a client; each client may draw once."""
+        if self._known:  # the same for all, so that it does not matter where they are
+            return np.random.default_rng(count).random(count)
+        if self._words is None:
+            return self._own.random(count)
+        key, tag, start = self._words
+        out = np.empty(count)
+        kernels.fill_uniforms(out, key, tag, start + np.uint64(member) * np.uint64(STRIDE))
+        return out
+
+
+def _order(
+    n: NDArray[np.int64], width: int, members: NDArray, source: Uniforms | None, skipped: int
+) -> NDArray[np.int64]:
+    """Order of each client's rows, -1 beyond its last, shape (c, width)."""
+    order = np.arange(width)[None, :].repeat(len(n), axis=0)
+    if source is not None:
+        for i, member in enumerate(members.tolist()):
+            order[i, : n[i]] = np.argsort(source.draw(member, int(n[i])), kind="stable")
+    elif skipped:
+        order = (order + skipped) % np.maximum(n, 1)[:, None]
+    return np.where(np.arange(width) < n[:, None], order, -1)

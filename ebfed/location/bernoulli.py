@@ -1,0 +1,210 @@
+"""Bernoulli location: a rate for every group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.channels import Channel, Guess
+from ebfed.channels.base import Message
+from ebfed.engines import Engine
+from ebfed.likelihoods import Binomial, Likelihood
+from ebfed.location.base import LocationEstimator
+from ebfed.priors import Beta, Discrete, Posterior, Prior
+from ebfed.priors.beta import BetaPosterior
+from ebfed.priors.beta_binomial import leave_one_out
+from ebfed.report.effects import wald
+from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.frames import Style
+
+__all__ = ["BernoulliEB"]
+
+
+class BernoulliEB(LocationEstimator):
+    """Empirical Bayes rates of many groups.
+
+    Rows of group i are 0 or 1 with probability ``p_i`` of a 1, and ``p_i`` comes from a population.
+    With a beta population, ``z_i`` ones in ``n_i`` rows give
+
+        p_i^ = a_i z_i / n_i + (1 - a_i) mu,   a_i = n_i / (n_i + alpha + beta),
+
+    with alpha and beta by maximum likelihood of the beta-binomial. Columns of `X` are treated one
+    by one. A table of counts is fitted through `Summary.from_counts`.
+
+    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has a mean of its
+    own, ``logit mu_i = w_i' beta``, and alpha + beta is one for all: beta-binomial regression, by
+    maximum likelihood. Where groups differ no more than that explains, it is logistic regression.
+    Covariates are public: clients state them as they are; it takes `channels.Exact`.
+
+    Parameters
+    ----------
+    method : {"ml", "moments", "paper"}
+        How the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023), where each
+        client takes mean and variance of the others' raw proportions (of their randomised reports:
+        Theorem 4, through any channel); for replication, since it
+        counts sampling noise as spread.
+    prior : "beta", "npmle" or Prior
+        The population. A `Prior` is copied, and brings its own method.
+    binarize : float, optional
+        Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
+        None: `X` must be 0 or 1.
+    channel : Channel or dict of Channel, optional
+        What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
+        `consent`.
+    guess : channels.Guess, optional
+        What is publicly assumed of the population: from it a channel chooses what it asks.
+    participation : int or bool array-like of shape (n_groups,), optional
+        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
+        anything. The others are estimated from their own rows and the fitted population.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Of what a channel draws.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The fitted population, with `mean_` and `variance_`.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
+    learning and estimation, section 2.2.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> y, groups, p = eb.datasets.make_bernoulli_groups(500, 14, random_state=0)
+    >>> est = eb.BernoulliEB().fit(y, groups=groups)
+    >>> est.prior_.mean_.round(1), est.prior_.variance_.round(2)
+    (array([0.5]), array([0.03]))
+    >>> est.predict(groups=[0, 1, 999_999]).round(2)
+    array([0.64, 0.36, 0.5 ])
+
+    Rates that depend on what is known of the groups:
+
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.uniform(20, 80, 300)
+    >>> rate = rng.beta(*(8 / (1 + np.exp(s * (3 - 0.06 * age))) for s in (1, -1)))
+    >>> counts = eb.Summary.from_counts(rng.binomial(12, rate), np.full(300, 12))
+    >>> est = eb.BernoulliEB().fit(counts, covariates=age)
+    >>> est.coef_.round(2), est.posterior(groups=[999], covariates=[50]).mean.round(1)
+    (array([0.06]), array([[0.5]]))
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Literal["ml", "moments", "paper"] = "ml",
+        prior: str | Prior = "beta",
+        binarize: float | None = None,
+        channel: Channel | Mapping[Any, Channel] | None = None,
+        guess: Guess | None = None,
+        participation: int | ArrayLike | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.method = method
+        self.prior = prior
+        self.binarize = binarize
+        self.channel = channel
+        self.guess = guess
+        self.participation = participation
+        self.engine = engine
+        self.random_state = random_state
+
+    def _validate(self, X: Any, reset: bool) -> NDArray:
+        values = super()._validate(X, reset)
+        if self.binarize is not None:
+            if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
+                raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
+            return (values > self.binarize).astype(float)
+        unknown = ~((values == 0) | (values == 1)).all(axis=1)
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            raise ValueError(
+                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table of "
+                "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
+            )
+        return values
+
+    def _read_summary(
+        self, X: Clients | Summary, groups: Any, reset: bool
+    ) -> tuple[Summary, NDArray, Style]:
+        summary, labels, style = super()._read_summary(X, groups, reset)
+        n, rate = summary.n[:, None], summary.mean
+        whole = np.abs(n * rate - np.rint(n * rate)) < 1e-6
+        binary = np.abs(summary.scatter - n * rate * (1 - rate)) < 1e-6 * (1 + n)
+        if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
+            raise ValueError("X must summarise rows of 0 and 1; got other numbers.")
+        return summary, labels, style
+
+    def model(self, message: Message) -> Binomial:
+        """``z_i ~ Binomial(n_i, p_i)``."""
+        successes = np.rint(message["mean"] * message["n"][:, None]).astype(np.int64)
+        return Binomial(successes, message["n"])
+
+    def _likelihood(self, summary: Summary) -> Binomial:
+        return self.model({"n": summary.n, "mean": summary.mean})
+
+    def _log_rows(self, summary: Summary) -> NDArray:
+        return -self._likelihood(summary).log_coefficient()
+
+    def _make_prior(self) -> Prior:
+        if self.method not in ("ml", "moments", "paper"):
+            raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
+        return self._prior_instance({"beta": Beta(method=self.method), "npmle": Discrete("npmle")})
+
+    def _replicates(self) -> bool:
+        return self.method == "paper"
+
+    def _fit_prior(self, state: dict) -> Prior:
+        """Fit by maximum likelihood, or as in Theorem 4 to what randomised reports look like."""
+        prior = self._make_prior()
+        if self._all_exact() or not (isinstance(prior, Beta) and self._replicates()):
+            return super()._fit_prior(state)
+        reports = [
+            channel.decode(message[name])[message[name]["n"] > 0]
+            for settings, message in zip(state["settings"], state["messages"], strict=False)
+            for name, channel in self._channels(settings).items()
+        ]
+        return prior.fit_raw_reports(np.concatenate(reports))
+
+    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
+        """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
+        raw = getattr(self.prior_, "raw_", None)
+        if raw is None or raw["count"] < 3:
+            return super()._posterior(summary, likelihood, prior)
+        mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
+        concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
+        place = self._places(summary.ids)
+        sent = self._memory["report"][np.maximum(place, 0)]
+        has_data = (place >= 0) & ~np.isnan(sent).any(axis=1)
+        has_data &= self._memory["turn"][np.maximum(place, 0)] >= 0
+        has_data &= self.summaries_.n[np.maximum(place, 0)] > 0
+        means, concentration[has_data] = leave_one_out(sent[has_data], **raw)
+        mean[has_data] = np.clip(means, 1e-9, 1 - 1e-9)
+        return BetaPosterior(self._likelihood(summary), mean, concentration)
+
+    def _intervals(self, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+        """Intervals of a mean rate by way of its logit; terms of covariates are logits already.
+
+        A rate of 0 or 1 has no logit, and no interval.
+        """
+        if self.covariate_names_:
+            return super()._intervals(columns, level)
+        from scipy.special import expit, logit
+
+        rate = columns["estimate"]
+        with np.errstate(divide="ignore", invalid="ignore"):  # alpha and beta are no rates
+            errors = np.where(
+                (rate > 0) & (rate < 1), columns["std.error"] / (rate * (1 - rate)), np.nan
+            )
+            ends = wald(columns | {"estimate": logit(rate), "std.error": errors}, level)
+        return {name: expit(end) for name, end in ends.items()}

@@ -1,0 +1,456 @@
+"""Shrink estimates that somebody else made: a table of them, or coefficients of one regression."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.likelihoods import Gaussian
+from ebfed.location.gaussian import GaussianEB
+from ebfed.priors import Normal, Posterior, Prior
+from ebfed.priors.correlated import shrink_jointly
+from ebfed.priors.regression import check_covariates
+from ebfed.priors.variance_components import informative
+from ebfed.tables.clients import LARGEST, SMALLEST
+from ebfed.tables.covariates import read_covariates
+from ebfed.tables.frames import is_frame, read, read_labels
+from ebfed.tables.lazy import column_names
+
+__all__ = ["posterior_from"]
+
+INTERCEPTS = ("Intercept", "const", "(Intercept)", "intercept")
+# Contrasts other than with a reference level, as patsy and formulaic name their coefficients.
+CONTRASTS = re.compile(
+    r"C\([^,]*,\s*(?:\w+\s*=\s*)?(?:Sum|Diff|Helmert|Poly)\b"
+    r"|\bcontr\.(?:sum|diff|helmert|poly)\b.*\[[SDH]?\."
+)
+
+
+def posterior_from(
+    estimates: Any,
+    std_errors: ArrayLike | None = None,
+    prior: str | Prior = "normal",
+    covariates: Any = None,
+    *,
+    labels: Any = None,
+    terms: str | Sequence[str] | None = None,
+) -> Posterior:
+    """Shrink any table of estimates, or the coefficients of any regression.
+
+    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``; the population of theta is fitted
+    to those with a positive, finite standard error (to the exact ones, if all of these are zero).
+
+    Estimates of one regression are correlated: ``x ~ N(theta, V)``. With ``theta ~ N(W beta, t I)``
+    t is fitted by REML (or as the `prior` says) and beta by generalised least squares; see
+    `priors.correlated.CorrelatedPosterior`.
+
+    Effects of a factor coded against a reference level share the error of that level, and the level
+    itself: ``theta_k = alpha_k - alpha_0``. Given alpha_0 these are independent draws around the
+    mean ``mu - alpha_0``, which is free, and V knows of the error that they share. So the means are
+    those of coding every level (``0 + C(school)``) and taking differences, with a mean of its own
+    for the reference level, which then says nothing of the population and is not drawn to it. To
+    shrink all levels alike, whichever is the reference, code every level. Coefficients of other
+    contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
+
+    Parameters
+    ----------
+    estimates : array-like or series of shape (n,), or a fitted regression
+        Numbers may be NaN where the standard error is. A regression has its coefficients in
+        `params` and their covariance in `cov_params()` or `cov`, as those of statsmodels and
+        linearmodels, or is one of pyfixest. The covariance is taken as it is, robust or clustered.
+    std_errors : array-like or series of shape (n,), or array-like or frame of shape (n, n)
+        0: the estimate is returned as it is; infinite or NaN: the population is returned. Two
+        dimensions are a covariance; populations other than the normal use its diagonal, and
+        `prior.notes_` says so. Left out with a regression.
+    prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
+        The population. For effects of which most are small or none: with a point at 0, or the
+        scale mixture, which adapts to the shape of any that peaks at 0. For anything else the
+        npmle. A fitted `Prior` is fitted anew.
+    covariates : data frame or array-like of shape (n, k) or (n,), optional
+        Covariates, row by row those of the estimates, on which the mean of a normal population
+        depends, besides an intercept (Fay and Herriot, 1979).
+    labels : array-like or series of shape (n,), optional
+        What the estimates are of, all different. If None, the index of a pandas series, unless it
+        only counts; or the names of the coefficients, levels where all are of one factor.
+    terms : str or sequence of str, optional
+        Which coefficients come from the population: their names; or a factor, ``"C(school)"`` or
+        ``"school"``, with those of its slopes ``"C(school):x"``, as the regression names them; or a
+        regular expression for whole names. None: all but the intercept, if these are of one factor.
+        Of factors that were absorbed (``y ~ x | school``) regressions tell no covariance.
+
+    Returns
+    -------
+    Posterior
+        With `prior`, the fitted population, as an attribute, and `notes`, what the data could not
+        tell of it: that its variance is estimated as zero, say.
+
+    Raises
+    ------
+    TypeError
+        If estimates are neither numbers nor a regression with a covariance.
+    ValueError
+        If lengths differ, a standard error is negative, or an estimate is infinite or NaN though
+        its standard error is not; if a covariance is not finite, symmetric and positive definite;
+        if covariates are missing, constant or collinear; if `terms` picks less than two
+        coefficients, one that was not estimated, or contrasts other than with a reference level.
+
+    References
+    ----------
+    Fay and Herriot (1979), Estimates of income for small places; Prasad and Rao (1990), The
+    estimation of the mean squared error of small-area estimators.
+
+    Examples
+    --------
+    >>> posterior = posterior_from([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])
+    >>> posterior.mean.ravel().round(2)
+    array([7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69, 7.69])
+    >>> posterior_from([0.0, 4.0, 9.0], [1.0, 1.0, 0.0]).to_frame()[["local", "estimate"]]
+       local  estimate
+    0    0.0      0.25
+    1    4.0      3.75
+    2    9.0      9.00
+
+    Which effects are something, and of which sign?
+
+    >>> effects = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]
+    >>> posterior = posterior_from(effects, [1.0] * 8, prior="point_normal")
+    >>> posterior.mean.ravel().round(2)
+    array([ 0.04, -0.08,  4.77,  0.02, -0.14,  0.05, -3.92,  0.12])
+    >>> posterior.local_false_sign_rate().ravel().round(3)
+    array([0.921, 0.896, 0.   , 0.927, 0.861, 0.913, 0.002, 0.874])
+
+    Investment of firms, beyond what their value and capital explain:
+
+    >>> import statsmodels.api as sm
+    >>> rows = sm.datasets.grunfeld.load_pandas().data
+    >>> fit = sm.OLS.from_formula("invest ~ 0 + C(firm) + value + capital", rows).fit()
+    >>> firms = posterior_from(fit, terms="firm")
+    >>> firms.to_frame()[["firm", "local", "std_error", "estimate", "sd"]].head(3).round(1)
+                    firm  local  std_error  estimate    sd
+    0     American Steel  -20.6       11.3     -21.0  11.3
+    1  Atlantic Refining -114.6       13.5    -112.4  13.4
+    2           Chrysler  -27.8       13.4     -27.5  13.1
+    """
+    if _is_regression(estimates):
+        if std_errors is not None:
+            raise ValueError("std_errors must be left out: a regression brings its covariance.")
+        estimates, std_errors = _coefficients(estimates, terms)
+        terms = None
+    values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
+    if terms is not None:
+        raise ValueError("terms picks coefficients of a fitted regression; got numbers.")
+    n = len(values) if values.ndim == 1 else -1
+    if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
+        raise ValueError(
+            f"estimates and std_errors must be one-dimensional and of one length, or std_errors a "
+            f"covariance of shape (n, n); they have shapes {values.shape} and {errors.shape}."
+        )
+    labels = _labels(estimates, std_errors, labels)
+    if labels is not None:
+        _check_labels(read_labels(labels, "labels"), n)
+    table = read(estimates, labels)
+    fitted: Any = GaussianEB(prior=prior)._make_prior()
+    covariance = _checked(errors) if errors.ndim == 2 else None
+    if covariance is not None:
+        errors = np.sqrt(np.diag(covariance))
+    _check(values, errors)
+    covariates, names = _covariates(covariates, n)
+    if covariance is not None and isinstance(fitted, Normal):
+        if covariates is not None:
+            check_covariates(covariates, names)
+        posterior: Posterior = shrink_jointly(fitted, values, covariance, covariates)
+    else:
+        posterior = _shrink(fitted, values, errors, covariates, names)
+        if covariance is not None:
+            fitted._add_note("Of the covariance, only the diagonal was used.")
+    posterior.prior = fitted
+    return posterior.labelled(table.labels, {"local": values, "std_error": errors}, table.style)
+
+
+def _shrink(
+    prior: Any, values: NDArray, errors: NDArray, covariates: NDArray | None, names: list[str]
+) -> Posterior:
+    """Fit a population to independent estimates, and shrink these."""
+    has_data = np.isfinite(errors)
+    likelihood = Gaussian(
+        np.where(has_data, values, 0.0)[:, None], np.where(has_data, errors, np.inf)[:, None] ** 2
+    )
+    if covariates is None:
+        return prior.fit(likelihood).posterior(likelihood)
+    check_covariates(covariates[informative(likelihood, 0, True)[0]], names)
+    return prior.fit(likelihood, covariates).at(covariates).posterior(likelihood)
+
+
+def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
+    if covariates is None:
+        return None, []
+    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
+        covariates = covariates.to_numpy()  # a series: row by row, whatever its index
+    columns = column_names(covariates) if is_frame(covariates) else covariates
+    return read_covariates(columns, covariates, None, np.arange(n))
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def _numbers(values: Any, name: str) -> NDArray:
+    try:
+        numbers = np.asarray(read(values).X, float)
+        # a named series was read as a frame of one column
+        column = numbers.ndim == 2 and numbers.shape[1] == 1
+        return numbers[:, 0] if column and (len(numbers) != 1 or np.ndim(values) == 1) else numbers
+    except (TypeError, ValueError):
+        other = (
+            ", or a fitted regression with a covariance (of statsmodels, linearmodels, pyfixest)"
+        )
+        raise TypeError(
+            f"{name} must be numbers{other * (name == 'estimates')}; got {values!r}."
+        ) from None
+
+
+def _check(values: NDArray, errors: NDArray) -> None:
+    has_data = np.isfinite(errors)
+    if np.any(errors < 0):
+        raise ValueError("std_errors must not be negative.")
+    if not np.isfinite(values[has_data]).all():
+        raise ValueError("estimates must be finite wherever their standard error is.")
+    for sizes in (np.abs(values[has_data]), errors[has_data]):
+        if sizes.max(initial=0.0) > LARGEST or 0 < sizes.max(initial=0.0) < SMALLEST:
+            raise ValueError(
+                f"estimates and std_errors must stay below {LARGEST:g}, and not all be smaller "
+                f"than {SMALLEST:g}: their squares leave the range of float64. Rescale them."
+            )
+
+
+def _checked(covariance: NDArray) -> NDArray:
+    """Return a covariance that is finite, symmetric and positive definite."""
+    n = len(covariance)
+    invalid = ~np.isfinite(covariance)
+    if invalid.any():
+        i, j = np.argwhere(invalid)[0]
+        raise ValueError(
+            f"std_errors is a covariance with {int(invalid.sum())} entries missing or infinite, "
+            f"the first in row {i}, column {j}."
+        )
+    variances = np.diag(covariance)
+    if not (variances > SMALLEST**2).all() or not (variances < LARGEST**2).all():
+        raise ValueError(
+            f"std_errors is a covariance whose diagonal must lie between {SMALLEST**2:g} and "
+            f"{LARGEST**2:g}; it reaches from {variances.min():g} to {variances.max():g}."
+        )
+    size = np.sqrt(variances)
+    correlation = covariance / size / size[:, None]
+    if np.abs(correlation - correlation.T).max() > 1e-8:
+        raise ValueError("std_errors is a covariance that is not symmetric.")
+    covariance = (covariance + covariance.T) / 2
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    if eigenvalues[0] <= 4 * n * np.finfo(float).eps * eigenvalues[-1]:
+        raise ValueError(
+            f"std_errors is a covariance that is not positive definite: its eigenvalues reach from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}. Leave out an estimate that the others "
+            "determine."
+        )
+    return covariance
+
+
+def _labels(estimates: Any, std_errors: Any, labels: Any) -> Any:
+    """Labels as given, or those in the index of a series; None without."""
+    import pandas as pd
+
+    if not isinstance(estimates, pd.Series) or isinstance(estimates.index, pd.RangeIndex):
+        return labels
+    index = estimates.index
+    if isinstance(std_errors, pd.Series | pd.DataFrame):
+        for other in std_errors.axes[: std_errors.ndim]:
+            if not isinstance(other, pd.RangeIndex) and not other.equals(index):
+                raise ValueError(
+                    "std_errors must have the index of estimates, in one order; its labels differ."
+                )
+    if labels is not None:
+        return labels
+    return index.to_series(name=index.name if isinstance(index.name, str) else "term")
+
+
+def _check_labels(labels: NDArray, n: int) -> None:
+    import pandas as pd
+
+    if len(labels) != n:
+        raise ValueError(f"labels has {len(labels)} entries for {n} estimates.")
+    twice = pd.Index(labels).duplicated()
+    if twice.any():
+        raise ValueError(
+            f"labels must all be different; {labels[twice].tolist()[0]!r} comes twice. An index "
+            "that is no label goes by reset_index(drop=True)."
+        )
+
+
+# --- regressions ---------------------------------------------------------------------------------
+
+
+class _Coefficient(NamedTuple):
+    """What a name like ``C(school)[T.a]:x`` says.
+
+    Attributes
+    ----------
+    term : str
+        The name less its level: ``C(school):x``.
+    variable, level : str
+        ``school`` and ``T.a``.
+    """
+
+    term: str
+    variable: str
+    level: str
+
+    @classmethod
+    def read(cls, name: str) -> _Coefficient | None:
+        """Read a name as statsmodels, linearmodels and pyfixest write it; None without a level."""
+        factor = r"(?P<before>(?:[^\[\]:()]+:)?)(?P<factor>[^\[\]]+?)"
+        rest = r"(?P<rest>(?::[^\[\]:]+)?)"
+        found = re.fullmatch(rf"{factor}\[(?P<level>(?:(?!\]:).)*)\]{rest}", name) or re.fullmatch(
+            rf"{factor}::(?P<level>[^:]*){rest}", name
+        )
+        if found is None:
+            return None
+        before, factor, level, rest = found.group("before", "factor", "level", "rest")
+        inside = re.match(r"C\(\s*(?:Q\(['\"])?([^,'\")]+)", factor)
+        return cls(before + factor + rest, inside[1].strip() if inside else factor, level)
+
+    def is_called(self, term: str) -> bool:
+        """Whether a term is this one: ``school`` and ``C(school)`` are, however it was coded."""
+        slope = ":" in re.sub(r"\(.*\)", "", self.term)
+        return term == self.term or (not slope and term in (self.variable, f"C({self.variable})"))
+
+
+def _is_regression(estimates: Any) -> bool:
+    if hasattr(estimates, "__array__"):  # a series may have any attribute
+        return False
+    if hasattr(estimates, "params"):
+        return hasattr(estimates, "cov_params") or hasattr(estimates, "cov")
+    return hasattr(estimates, "coef") and hasattr(estimates, "_vcov")
+
+
+def _coefficients(results: Any, terms: Any) -> tuple[Any, NDArray]:
+    """Return the picked coefficients, a series with their labels, and their covariance."""
+    import pandas as pd
+
+    names, values, covariance = _all_coefficients(results)
+    for factor in re.findall(r"[^+\s]+", getattr(results, "_fixef", None) or ""):  # of pyfixest
+        if terms in (factor, f"C({factor})"):
+            raise ValueError(
+                f"terms={terms!r} was absorbed, and its effects have no covariance; fit it as "
+                f"'y ~ x + C({factor})' or 'y ~ x + i({factor})'."
+            )
+    chosen = _pick(names, terms)
+    _check_contrasts(chosen)
+    if len(chosen) < 2:
+        raise ValueError(
+            f"terms picks one coefficient, {chosen[0]!r}; a population needs at least two."
+        )
+    twice = [name for name in chosen if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the regression has {names.count(twice[0])} coefficients {twice[0]!r}.")
+    place = [names.index(name) for name in chosen]
+    values, covariance = values[place], covariance[np.ix_(place, place)]
+    lost = np.isnan(values) | np.isnan(np.diag(covariance))
+    if lost.any():
+        raise ValueError(
+            f"the regression has no estimate of {_shown(np.array(chosen, object)[lost])}: are they "
+            "collinear with others? Leave them out of terms."
+        )
+    errors, size = np.sqrt(np.maximum(np.diag(covariance), 0.0)), np.abs(values).max()
+    if size < LARGEST and np.any(errors < 1e-10 * size):
+        raise ValueError(
+            "standard errors of the regression are zero up to rounding, as those clustered by the "
+            "effects themselves are; fit it with another covariance."
+        )
+    read = [_Coefficient.read(name) for name in chosen]
+    if len({each and each.term for each in read}) == 1 and read[0] is not None:
+        levels = [each.level for each in read if each is not None]
+        if all(level.startswith("T.") for level in levels):
+            levels = [level.removeprefix("T.") for level in levels]
+        return pd.Series(values, pd.Index(levels, name=read[0].variable)), covariance
+    return pd.Series(values, pd.Index(chosen, name="term")), covariance
+
+
+def _check_contrasts(names: list[str]) -> None:
+    """Refuse contrasts that are not independent draws given the reference level."""
+    named = [name for name in names if CONTRASTS.search(name)]
+    levels = [each.level for each in map(_Coefficient.read, names) if each is not None]
+    for prefix in ("S.", "D.", "H."):
+        if len(levels) == len(names) and all(level.startswith(prefix) for level in levels):
+            named = names
+    if named:
+        raise ValueError(
+            f"terms picks {named[0]!r}, a contrast whose coefficients are no draws from one "
+            "population, even where the levels are. Code every level, as in '0 + C(school)', or "
+            "against a reference level, as in 'C(school)'."
+        )
+
+
+def _all_coefficients(results: Any) -> tuple[list[str], NDArray, NDArray]:
+    if hasattr(results, "params"):
+        coefficients = results.params
+        covariance = results.cov_params if hasattr(results, "cov_params") else results.cov
+        covariance = covariance() if callable(covariance) else covariance
+    else:
+        coefficients, covariance = results.coef(), results._vcov
+    values, covariance = np.asarray(coefficients, float), np.asarray(covariance, float)
+    names = getattr(coefficients, "index", None)
+    if names is None:
+        names = getattr(getattr(results, "model", None), "exog_names", None)
+    if values.ndim != 1 or names is None or len(names) != len(values):
+        raise TypeError(
+            f"the coefficients of {type(results).__name__} must be one-dimensional and have names; "
+            "pass numbers and their covariance."
+        )
+    if covariance.shape != (len(values), len(values)):
+        raise TypeError(
+            f"the covariance of {type(results).__name__} has shape {covariance.shape} for "
+            f"{len(values)} coefficients."
+        )
+    return [str(name) for name in names], values, covariance
+
+
+def _pick(names: list[str], terms: Any) -> list[str]:
+    """Return the names of the coefficients that `terms` means."""
+    read = {name: _Coefficient.read(name) for name in names}
+    if terms is None:
+        chosen = [name for name in names if name not in INTERCEPTS]
+        families = {each and each.term for each in map(read.get, chosen)}
+        if len(families) != 1 or None in families:
+            raise ValueError(
+                "terms must say which coefficients come from one population, for they are not all "
+                f"of one factor: {_shown(chosen)}."
+            )
+        return chosen
+    if isinstance(terms, str):
+        chosen = [name for name, each in read.items() if each and each.is_called(terms)]
+        chosen = chosen or [name for name in names if _fits(terms, name)]
+        unknown = [] if chosen else [terms]
+    else:
+        chosen = list(terms)
+        unknown = [name for name in chosen if name not in names] if chosen else [terms]
+    if unknown:
+        raise ValueError(
+            f"terms={unknown[0]!r} matches no coefficient; the regression has {_shown(names)}."
+        )
+    twice = [name for name in chosen if chosen.count(name) > 1]
+    if twice:
+        raise ValueError(f"terms must all be different; {twice[0]!r} comes twice.")
+    return chosen
+
+
+def _fits(pattern: str, name: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:
+        return False
+
+
+def _shown(names: Sequence[str] | NDArray) -> str:
+    return ", ".join(map(repr, names[:5])) + ", …" * (len(names) > 5)

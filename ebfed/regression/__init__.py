@@ -1,0 +1,9 @@
+"""Coefficients for every group: one file per estimator."""
+
+from ebfed.regression.adamix import AdaMix
+from ebfed.regression.adamix_classifier import AdaMixClassifier
+from ebfed.regression.linear import LinearEB
+from ebfed.regression.logistic import LogisticEB
+from ebfed.regression.mixture_linear import MixtureLinearEB
+
+__all__ = ["AdaMix", "AdaMixClassifier", "LinearEB", "LogisticEB", "MixtureLinearEB"]

@@ -1,0 +1,588 @@
+"""The linear mixed model, fitted by REML or ML to clients' triangular factors.
+
+Client i's rows are ``y_i = X_i beta + Z_i u_i + e_i`` with ``u_i ~ N(0, sigma**2 T)`` and
+``e_i ~ N(0, sigma**2 I)``; Z_i are those columns of X_i whose coefficients vary. With
+``T = root root'`` and ``V_i = I + Z_i T Z_i'``, beta and sigma**2 are profiled out, and what is
+left to minimise over `root` is (Bates, Maechler, Bolker, Walker, 2015, eqs. 35 and 42)
+
+    sum_i log|V_i| + [log|H|] + dof (1 + log(2 pi Q / dof)),
+    H = sum_i X_i' V_i^-1 X_i,   Q = sum_i (y_i - X_i beta)' V_i^-1 (y_i - X_i beta),
+
+with log|H| and dof = N - rank for REML, without and dof = N for ML. All of it comes from the rows
+whitened by the Cholesky factor of V_i: one pass of compiled code over the clients, and products of
+matrices. The slope in T is, with Z~, X~, e~ whitened,
+
+    sum_i Z~_i' Z~_i  -  [sum_i Z~_i' X~_i H^-1 X~_i' Z~_i]  -  dof / Q sum_i Z~_i' e~_i e~_i' Z~_i.
+
+A root of zero is where a variance of zero lies: there the criterion is smooth and even in the
+root, so that a variance of zero needs no care. A T that is singular otherwise does: from a saddle
+of the root, which is no minimum in T, the descent goes on along the direction in which T is to
+grow.
+
+With an intercept, columns are centred first; means that dwarf the spread would cost digits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+__all__ = ["Fit", "fit_mixed_model"]
+
+Covariance = Literal["spherical", "diag", "full"]
+
+# No standard deviation is looked for beyond so many times that of the noise.
+LARGEST_ROOT = 1e7
+
+
+@dataclass
+class Fit:
+    """A fitted mixed model.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,)
+        beta.
+    mean_covariance : ndarray of shape (p, p)
+    covariance : ndarray of shape (p, p)
+        ``sigma**2 T``; zero for columns that do not vary.
+    doubt : ndarray of shape (p, p)
+        What is not known of `covariance`: sampling covariance of its diagonal; where it is full,
+        the average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
+    noise_variance : float
+        ``sigma**2``.
+    criterion, log_likelihood : float
+        -2 log-likelihood, restricted or not; and the log-likelihood, never restricted.
+    path : list of float
+        The criterion at each step.
+    rank : int
+        Of all clients' X together.
+    converged : bool
+    identified : bool ndarray of shape (p,)
+        Whether rows tell this coefficient of the mean from the others.
+    """
+
+    mean: NDArray
+    mean_covariance: NDArray
+    covariance: NDArray
+    doubt: NDArray
+    noise_variance: float
+    criterion: float
+    log_likelihood: float
+    path: list[float]
+    rank: int
+    converged: bool
+    identified: NDArray
+
+
+def fit_mixed_model(
+    rows: NDArray,
+    n_rows: int,
+    varying: NDArray,
+    *,
+    covariance: Covariance = "diag",
+    method: Literal["reml", "ml"] = "reml",
+    intercept: bool = False,
+    identified: bool = True,
+) -> Fit:
+    """Minimise the criterion.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_clients, r, p + 1)
+        Factors of ``[X_i y_i]``; see `Factors`.
+    n_rows : int
+        Number of rows N that they stand for.
+    varying : int64 ndarray of shape (q,)
+        Columns whose coefficients vary.
+    covariance : {"spherical", "diag", "full"}
+        What T may be: a multiple of the identity, diagonal, or any.
+    method : {"reml", "ml"}
+    intercept : bool
+        Whether the first column is all ones.
+    identified : bool
+        Whether the spread can be told at all; taken to be zero if not.
+    """
+    problem = _Problem(rows, n_rows, varying, covariance, method, intercept)
+    root = np.zeros((len(varying), len(varying)))
+    path: list[float] = []
+    if identified and problem.noisy and len(varying):
+        root, path = problem.minimise()
+    return problem.conclude(root, path)
+
+
+class _Problem:
+    """The criterion as a function of the free entries of the root.
+
+    Clients lie along the last axis of all arrays; columns have unit mean square. Those of X and y
+    are centred where there is an intercept; those of Z only where T may be any, for a diagonal T
+    means something else then.
+    """
+
+    def __init__(
+        self,
+        rows: NDArray,
+        n_rows: int,
+        varying: NDArray,
+        covariance: Covariance,
+        method: str,
+        intercept: bool,
+    ):
+        from ebfed.kernels.factors import BATCH
+
+        self.n_clients, r, width = rows.shape
+        self.n_rows, self.varying = n_rows, varying
+        self.covariance, self.restricted = covariance, method == "reml"
+        self.p, q = width - 1, len(varying)
+        self.lower = np.tril_indices(q)
+        self.rows = np.zeros((width, r, -(-self.n_clients // BATCH) * BATCH))
+        self.rows[:, :, : self.n_clients] = rows.transpose(2, 1, 0)
+        self.centre = np.zeros(width)
+        Z = self.rows[varying]
+        if intercept:
+            ones = self.rows[0].copy()
+            self.centre[1:] = np.einsum("pim,im->p", self.rows[1:], ones) / max(n_rows, 1)
+            whole = self._sizes(self.rows)
+            self.rows -= self.centre[:, None, None] * ones
+            # of what is constant, rounding is left
+            self.rows[self._sizes(self.rows) < 1e-13 * whole] = 0.0
+        self.turns = covariance == "full" and 0 in varying  # centring is a change of coordinates
+        if self.turns:
+            Z = self.rows[varying]
+        self.units, self.own_units = self._sizes(self.rows), self._sizes(Z)
+        if covariance == "spherical":  # the columns that vary share a unit
+            self.own_units[:] = np.sqrt(np.mean(self.own_units**2)) if q else 1.0
+        self.rows /= self.units[:, None, None]
+        self.Z = Z / self.own_units[:, None, None]
+        # Z = [X y]' map
+        self.map = np.zeros((width, q))
+        self.map[varying, np.arange(q)] = self.units[varying] / self.own_units
+        if intercept and not self.turns:
+            self.map[0] += self.centre[varying] / self.own_units * self.units[0]
+        flat = self.rows.reshape(width, -1)
+        self.basis, self.lost = _basis((flat @ flat.T)[:-1, :-1])
+        self.rank = self.basis.shape[1]
+        left_over = n_rows - self.rank
+        self.dof = max(left_over if self.restricted else n_rows, 1)
+        self.white = np.zeros_like(self.rows)
+        self.last: tuple[NDArray, _Profile] | None = None
+        self.last_effects: NDArray | None = None
+        self.converged = True
+        self.pooled = self.whiten(np.zeros((q, q)))
+        # what rounding leaves of a perfect fit is no noise
+        self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
+
+    def _sizes(self, columns: NDArray) -> NDArray:
+        size = np.sqrt(np.einsum("pim,pim->p", columns, columns) / max(self.n_rows, 1))
+        return np.where(size > 0, size, 1.0)
+
+    def whiten(self, root: NDArray) -> _Profile:
+        """Whiten the rows, and solve for beta."""
+        from ebfed.kernels import whiten
+
+        if self.last is not None and np.array_equal(root, self.last[0]):
+            return self.last[1]
+        if root.any():
+            log_det = whiten(self.rows, self.Z, self.varying, root, self.white)
+        else:
+            self.white[:], log_det = self.rows, 0.0
+        white = self.white.reshape(self.p + 1, -1)
+        products = white @ white.T
+        chol = np.linalg.cholesky(self.basis.T @ products[:-1, :-1] @ self.basis)
+        half = np.linalg.inv(chol) @ self.basis.T
+        right = half @ products[:-1, -1]
+        beta = half.T @ right
+        quadratic = products[-1, -1] - right @ right
+        if quadratic < 1e-6 * products[-1, -1]:  # few digits are left of the difference
+            residual = white[-1] - beta @ white[:-1]
+            quadratic = residual @ residual
+        of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
+        profile = _Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
+        self.last, self.last_effects = (root, profile), None
+        return profile
+
+    def value(self, profile: _Profile) -> float:
+        """The criterion."""
+        noise = 2 * np.pi * profile.quadratic / self.dof
+        return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
+
+    def effects(self) -> NDArray:
+        """Z whitened, from the rows that were whitened last."""
+        if self.last_effects is not None:
+            return self.last_effects
+        share = self.map[self.varying, np.arange(len(self.varying))]
+        Z = self.white[self.varying] * share[:, None, None]
+        if (shift := self.map[0] * (self.varying > 0)).any():
+            Z += shift[:, None, None] * self.white[0]
+        self.last_effects = Z
+        return Z
+
+    def slope(self, profile: _Profile, diagonal: bool) -> NDArray:
+        """Slope of the criterion in T, at the rows that were whitened last.
+
+        Where the `diagonal` is enough, the rest may be wrong.
+        """
+        from ebfed.kernels import square_products
+
+        X, Z = self.white[:-1], self.effects()
+        slope = self.map.T @ profile.products @ self.map
+        if self.restricted:
+            hat = (profile.half @ X.reshape(self.p, -1)).reshape(-1, *X.shape[1:])
+            squares, products = square_products(Z, hat, not diagonal)
+            slope = slope - (np.diag(squares.sum(axis=1)) if diagonal else products)
+        residual = self.white[-1] - (profile.beta @ X.reshape(self.p, -1)).reshape(X.shape[1:])
+        scores = (Z * residual).sum(axis=1)
+        return slope - self.dof / profile.quadratic * scores @ scores.T
+
+    def minimise(self) -> tuple[NDArray, list[float]]:
+        """Two steps of Fisher scoring from zero, then descent by a quasi-Newton method."""
+        variance = self.score(self.pooled, np.zeros(len(self.varying)))
+        variance = self.score(self.whiten(np.diag(np.sqrt(variance))), variance)
+        first = np.sqrt(variance)
+        # Columns of different sizes that share a variance, or few clients, may give several minima.
+        sizes = np.ones(1)
+        if self.covariance == "spherical":
+            sizes = np.append(1.0, np.geomspace(1e-3, 1e3, 13) / first[0])
+        elif self.n_clients < 200:
+            sizes = np.geomspace(0.1, 100, 7)
+        if len(sizes) > 1:
+            best = min(sizes, key=lambda size: self.value(self.whiten(np.diag(size * first))))
+            first = best * first
+        # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
+        tolerance = min(1e-12 * self.n_clients**2, 1e-6)
+        if self.covariance == "spherical":
+            entries: _Entries = _Common(len(first))
+        else:
+            entries = _Diagonal()
+        # a diagonal is only the start of a full root
+        rough = 1e-2 if self.covariance == "full" else tolerance
+        root, path = self.descend(entries, np.diag(first), rough)
+        if self.covariance != "full":
+            return root, path
+        for _ in range(20):
+            root, more = self.descend(_Lower(self.lower), root, tolerance)
+            path += more
+            grown = self.grow(root, tolerance)
+            if grown is None:
+                break
+            root = grown
+        return root, path
+
+    def descend(
+        self, entries: _Entries, root: NDArray, tolerance: float
+    ) -> tuple[NDArray, list[float]]:
+        """Descend in the free entries of a root."""
+        diagonal = not isinstance(entries, _Lower)
+
+        def criterion(free: NDArray) -> tuple[float, NDArray]:
+            root = entries.root(free)
+            profile = self.whiten(root)
+            slope = entries.of(2 * self.slope(profile, diagonal) @ root)
+            return self.value(profile), slope
+
+        def metric() -> NDArray:
+            return entries.metric(np.sqrt(np.sum(root**2, axis=1)), self.curvature())
+
+        start = entries.free(root)
+        free, path, self.converged = descend(criterion, start, metric, LARGEST_ROOT, tolerance)
+        if diagonal:  # a root on its way to zero arrives there slowly
+            at_zero = np.where(np.abs(free) < 1e-2 * np.abs(free).max(initial=1.0), 0.0, free)
+            if not at_zero.all() and criterion(at_zero)[0] <= path[-1] + tolerance:
+                free = at_zero
+        return entries.root(free), path
+
+    def grow(self, root: NDArray, tolerance: float) -> NDArray | None:
+        """Return a better root where T is to grow in a direction; None at a minimum."""
+        profile = self.whiten(root)
+        value, slope = self.value(profile), self.slope(profile, False)
+        slopes, directions = np.linalg.eigh(slope)
+        v = directions[:, 0]
+        inner = np.einsum("qim,q->im", self.effects(), v)
+        bend = float((np.sum(inner**2, axis=0) ** 2).sum())
+        if slopes[0] >= 0 or slopes[0] ** 2 < 2 * tolerance * bend:
+            return None
+        step = -slopes[0] / bend
+        while step > 1e-12:
+            values, vectors = np.linalg.eigh(root @ root.T + step * np.outer(v, v))
+            _, R = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T)
+            if self.value(self.whiten(R.T)) < value - tolerance:
+                return R.T
+            step /= 2
+        return None
+
+    def score(self, profile: _Profile, variance: NDArray) -> NDArray:
+        """One step of Fisher scoring for a diagonal T, from the rows that were whitened last."""
+        curvature, slope = self.curvature(), np.diag(self.slope(profile, True))
+        if self.covariance == "spherical":
+            step = np.full(len(variance), slope.sum() / curvature.sum())
+            curvature = np.full_like(curvature, curvature.sum())
+        else:
+            step = np.linalg.lstsq(curvature, slope, rcond=1e-10)[0]
+        bend = np.diag(curvature)
+        least = np.divide(0.1, np.sqrt(bend), out=np.zeros_like(bend), where=bend > 0)
+        return np.maximum(variance - step, least)
+
+    def curvature(self) -> NDArray:
+        """Expected curvature of the criterion in the diagonal of T, at the rows whitened last.
+
+        It is ``sum_i (Z~_i' Z~_i)_jk**2``, less what sharing sigma**2 takes away.
+        """
+        from ebfed.kernels import square_products
+
+        Z = self.effects()
+        curvature, _ = square_products(Z, Z, False)
+        shared = np.einsum("qim,qim->q", Z, Z)
+        return curvature - np.outer(shared, shared) / self.n_rows
+
+    def conclude(self, root: NDArray, path: list[float]) -> Fit:
+        """Put the optimum into the units of the data."""
+        profile = self.whiten(root)
+        units, unit = self.units[:-1], self.units[-1]
+        noise = unit**2 * profile.quadratic / self.dof if self.noisy else 0.0
+        back = np.eye(self.p)  # from centred columns
+        back[0, 1:] -= self.centre[1:-1]
+        mean = back @ (unit * profile.beta / units)
+        mean[0] += self.centre[-1]
+        half = profile.half / units @ back.T
+        lost = np.abs(back @ (self.lost / units[:, None])).max(axis=1, initial=0.0)
+        own = np.zeros((self.p, len(self.varying)))
+        own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
+        if self.turns:
+            own = back @ own
+        criterion = log_likelihood = np.nan
+        offset = 0.0
+        if self.noisy:
+            offset = 2 * self.dof * np.log(unit)
+            if self.restricted and self.rank == self.p:
+                # X in its own units; where it has no full rank, in those of its basis
+                offset += 2 * np.log(units).sum()
+            criterion = float(self.value(profile) + offset)
+            full = profile.log_det + self.n_rows * np.log(2 * np.pi * noise) + self.dof
+            log_likelihood = float(-full / 2)
+        return Fit(
+            mean=mean,
+            mean_covariance=_symmetric(noise * half.T @ half),
+            covariance=_symmetric(noise * own @ root @ root.T @ own.T),
+            doubt=_symmetric(own @ self.doubt(profile, noise) @ own.T),
+            noise_variance=float(noise),
+            criterion=criterion,
+            log_likelihood=log_likelihood,
+            path=[value + offset for value in path],
+            rank=self.rank,
+            converged=self.converged,
+            identified=lost <= 1e-8 * lost.max(initial=0.0),
+        )
+
+    def doubt(self, profile: _Profile, noise: float) -> NDArray:
+        """Return what is not known of T, in its own units; see `Fit`."""
+        q = len(self.varying)
+        if not self.noisy or not q:
+            return np.zeros((q, q))
+        if self.covariance == "full":
+            inner = self.map.T @ profile.products @ self.map / self.n_clients
+            return noise * _inverse(inner)
+        curvature = self.curvature()
+        if self.covariance == "spherical":
+            variances = np.full((q, q), 2 / max(curvature.sum(), 1e-300))
+        else:
+            variances = 2 * _inverse(curvature)
+        # the units of a variance are squares: `own` brings them in once
+        return noise**2 * variances / np.outer(self.own_units, self.own_units)
+
+
+@dataclass
+class _Profile:
+    """Figures of the whitened rows.
+
+    Attributes
+    ----------
+    log_det, of_mean : float
+        Sum of ``log|V_i|``; for REML, ``log|H|``.
+    products : ndarray of shape (p + 1, p + 1)
+        Of ``[X y]`` whitened.
+    half : ndarray of shape (rank, p)
+        ``H^-1 = half' half``.
+    beta : ndarray of shape (p,)
+    quadratic : float
+        Q.
+    """
+
+    log_det: float
+    of_mean: float
+    products: NDArray
+    half: NDArray
+    beta: NDArray
+    quadratic: float
+
+
+class _Entries(ABC):
+    """Free entries of a lower triangular root."""
+
+    @abstractmethod
+    def root(self, free: NDArray) -> NDArray: ...
+
+    @abstractmethod
+    def free(self, root: NDArray) -> NDArray: ...
+
+    @abstractmethod
+    def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries, from that in all."""
+
+    @abstractmethod
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries, from that in the diagonal of T."""
+
+
+class _Diagonal(_Entries):
+    def root(self, free: NDArray) -> NDArray:
+        return np.diag(free)
+
+    def free(self, root: NDArray) -> NDArray:
+        return np.diag(root)
+
+    def of(self, slope: NDArray) -> NDArray:
+        return np.diag(slope)
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        whole = _bend(root, curvature)
+        unit = np.sqrt(np.diag(whole))
+        # where columns say the same, their variances are hard to tell apart
+        return _inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
+
+
+class _Common(_Entries):
+    def __init__(self, q: int):
+        self.q = q
+
+    def root(self, free: NDArray) -> NDArray:
+        return free[0] * np.eye(self.q)
+
+    def free(self, root: NDArray) -> NDArray:
+        return root[0, :1]
+
+    def of(self, slope: NDArray) -> NDArray:
+        return np.atleast_1d(np.trace(slope))
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        return 1 / _bend(root[:1], np.atleast_2d(curvature.sum()))
+
+
+class _Lower(_Entries):
+    def __init__(self, places: tuple[NDArray, NDArray]):
+        self.places = places
+
+    def root(self, free: NDArray) -> NDArray:
+        q = self.places[0][-1] + 1
+        root = np.zeros((q, q))
+        root[self.places] = free
+        return root
+
+    def free(self, root: NDArray) -> NDArray:
+        return root[self.places]
+
+    def of(self, slope: NDArray) -> NDArray:
+        return slope[self.places]
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        whole = _bend(root, curvature)
+        side = np.sqrt(np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0))
+        units = np.maximum(root**2 * side, 1.0) * side[:, None]
+        np.fill_diagonal(units, np.diag(whole))
+        return np.diag(1 / units[self.places])
+
+
+def _bend(root: NDArray, curvature: NDArray) -> NDArray:
+    """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""
+    bend = np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0)
+    whole = 4 * np.outer(root, root) * curvature
+    whole[np.diag_indices(len(root))] = np.maximum(np.diag(whole), np.sqrt(bend))
+    return whole
+
+
+def _symmetric(matrix: NDArray) -> NDArray:
+    return (matrix + matrix.T) / 2
+
+
+def _inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
+    """Inverse of a symmetric matrix, eigenvalues below a share of the largest raised to it."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors / np.maximum(values, least * max(values.max(initial=0.0), 1e-300))) @ vectors.T
+
+
+def descend(
+    function: Callable[[NDArray], tuple[float, NDArray]],
+    x: NDArray,
+    metric: Callable[[], NDArray],
+    limit: float,
+    tolerance: float,
+) -> tuple[NDArray, list[float], bool]:
+    """Minimise by the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
+
+    Parameters
+    ----------
+    function : callable
+        Returns value and slope.
+    x : ndarray of shape (k,)
+    metric : callable
+        About the inverse of the second derivatives at x, asked for when the function has been
+        evaluated there; where they are right, steps are Newton's.
+    limit : float
+        How far from zero an entry may go.
+    tolerance : float
+        Stop where a quadratic would fall by half of this.
+
+    Returns
+    -------
+    x : ndarray of shape (k,)
+    path : list of float
+        Values, falling.
+    converged : bool
+    """
+    value, slope = function(x)
+    path, inverse = [value], metric()
+    for _ in range(1000):
+        step = -inverse @ slope
+        fall = -slope @ step  # twice what a quadratic has left to fall
+        if fall < max(tolerance, 1e-13 * abs(value)):
+            break
+        length = 1.0
+        while True:
+            candidate = np.clip(x + length * step, -limit, limit)
+            reached, there = function(candidate)
+            if reached <= value - 1e-4 * length * fall or length < 1e-10:
+                break
+            length /= 2
+        if reached >= value:  # rounding is all that is left
+            break
+        moved, turned = candidate - x, there - slope
+        x, value, slope = candidate, reached, there
+        path.append(value)
+        if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
+            update = np.eye(len(x)) - np.outer(moved, turned) / along
+            inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
+    left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
+    if left:
+        warnings.warn(
+            f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return x, path, not left
+
+
+def _basis(products: NDArray) -> tuple[NDArray, NDArray]:
+    """Directions of the coefficients that X tells, shape (p, rank), and those that it does not."""
+    size = np.sqrt(np.diag(products))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(products / np.outer(size, size))
+    has_data = values > 1e-11 * max(values.max(initial=0.0), 1e-300)
+    if has_data.all():
+        return np.eye(len(products)), np.empty((len(products), 0))
+    return vectors[:, has_data] / size[:, None], vectors[:, ~has_data] / size[:, None]

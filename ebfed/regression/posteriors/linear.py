@@ -1,0 +1,172 @@
+"""What is known of clients' regression coefficients: normal, and correlated within a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.priors.posterior import NormalMarginals
+from ebfed.tables.factors import Factors
+
+__all__ = ["CoefficientPosterior", "mean_shifts"]
+
+
+class CoefficientPosterior(NormalMarginals):
+    """Normal posteriors of clients' coefficients, correlated within a client.
+
+    With ``D_i = I - S Z_i' V_i^-1 X_i / noise`` the mean is ``D_i mean + S Z_i' V_i^-1 y_i /
+    noise`` and the covariance
+
+        S - S Z_i' V_i^-1 Z_i S / noise + D_i Cov(mean) D_i' + 2 D_i E[dS A_i dS] D_i',
+
+    where ``noise V_i`` is the covariance of y_i given the mean, and ``A_i = Z_i' V_i^-1 Z_i /
+    noise``: conditional variance, what not knowing the mean adds (Henderson 1975), and what not
+    knowing S adds, which counts twice since the first term at the estimate is too small by as much
+    again (Prasad and Rao 1990). For a diagonal S, ``E[dS A dS]`` is the elementwise product of A
+    with the sampling covariance of the variances; for a full one, with B the inverse of the average
+    A_i of m clients, ``(B A B + tr(A B) B) / m``.
+
+    Parameters
+    ----------
+    block : Factors of n clients
+    mean : ndarray of shape (p,)
+    mean_covariance, covariance : ndarray of shape (p, p)
+    noise_variance : float
+    doubt : tuple, optional
+        What is not known of `covariance`: the sampling covariance of its diagonal, shape (p, p),
+        and None; or, for a full one, B and m. None: it is known.
+    maps : ndarray of shape (n, k, p), optional
+        Which k combinations of its coefficients each client is asked for; the coefficients
+        themselves if None.
+    """
+
+    def __init__(
+        self,
+        block: Factors,
+        mean: NDArray,
+        mean_covariance: NDArray,
+        covariance: NDArray,
+        noise_variance: float,
+        doubt: tuple[NDArray, int | None] | None = None,
+        maps: NDArray | None = None,
+    ):
+        self._block, self._mean, self._mean_covariance = block, mean, mean_covariance
+        self._covariance, self._noise, self._maps = covariance, noise_variance, maps
+        self._doubt = doubt
+        figures = [
+            (shift, np.sqrt(np.maximum(np.einsum("npp->np", each), 0)))
+            for shift, each in self._blocks()
+        ]
+        self.mean = np.concatenate([shift for shift, _ in figures])
+        self.sd = np.concatenate([sd for _, sd in figures])
+
+    def of(self, maps: NDArray) -> CoefficientPosterior:
+        """Posterior of combinations of the coefficients."""
+        return type(self)(
+            self._block,
+            self._mean,
+            self._mean_covariance,
+            self._covariance,
+            self._noise,
+            self._doubt,
+            maps,
+        )
+
+    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
+        """Mean and covariance of the clients, a block at a time."""
+        for mean, own, away in self._parts():
+            covariance = own + away @ self._mean_covariance @ away.swapaxes(1, 2)
+            yield mean, (covariance + covariance.swapaxes(1, 2)) / 2
+
+    def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Mean, covariance if the population's mean were known, and slope in that mean."""
+        p = len(self._mean)
+        n_blocks = 1 + len(self._block) * p * p // 4_000_000
+        first = 0
+        for block in self._block.split(n_blocks):
+            mean, own, away = self._figures(block)
+            if self._maps is not None:
+                maps = self._maps[first : first + len(block)]
+                mean = np.einsum("nkp,np->nk", maps, mean)
+                own, away = maps @ own @ maps.swapaxes(1, 2), maps @ away
+            yield mean, own, away
+            first += len(block)
+
+    def _figures(self, block: Factors) -> tuple[NDArray, NDArray, NDArray]:
+        p, rows = len(self._mean), block.rows
+        X, y = rows[:, :, :-1], rows[:, :, -1]
+        if self._noise > 0:
+            between = X @ self._covariance
+            V = between @ X.swapaxes(1, 2)
+            V[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] += self._noise
+            has_data = np.linalg.solve(V, X)
+            A = X.swapaxes(1, 2) @ has_data
+            weights = self._covariance @ has_data.swapaxes(1, 2)  # S X' V^-1, (n, p, r)
+        else:  # rows without noise: their least-squares coefficients where those vary
+            root = _root(self._covariance)
+            weights = root @ np.linalg.pinv(X @ root)
+            A = np.zeros((len(block), p, p))
+        away = np.eye(p) - weights @ X
+        mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
+        own = away @ self._covariance + 2 * away @ self._unknown(A) @ away.swapaxes(1, 2)
+        return mean, (own + own.swapaxes(1, 2)) / 2, away
+
+    def _unknown(self, A: NDArray) -> NDArray:
+        """``E[dS A dS]`` for each client, shape (n, p, p)."""
+        if self._doubt is None:
+            return np.zeros_like(A)
+        B, m = self._doubt
+        if m is None:
+            return A * B
+        product = A @ B
+        return (B @ product + np.einsum("npp->n", product)[:, None, None] * B) / m
+
+    @property
+    def covariance(self) -> NDArray:
+        """Posterior covariance of each client's coefficients, shape (n, p, p)."""
+        return np.concatenate([each for _, each in self._blocks()])
+
+    def variance_along(self, rows: NDArray, codes: NDArray) -> NDArray:
+        """Variance of ``x' theta`` for rows x of these clients, shape (n_rows,)."""
+        out = np.empty(len(rows))
+        first = 0
+        for _, covariance in self._blocks():
+            own_part = np.flatnonzero((codes >= first) & (codes < first + len(covariance)))
+            at_once = max(1, 4_000_000 // rows.shape[1] ** 2)
+            for some in np.array_split(own_part, 1 + len(own_part) // at_once):
+                x = rows[some]
+                out[some] = np.einsum("np,npq,nq->n", x, covariance[codes[some] - first], x)
+            first += len(covariance)
+        return np.maximum(out, 0)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` coefficient vectors of each client, shape (size, n, p).
+
+        In each draw all clients have one mean of the population: that of `mean_covariance`.
+        """
+        rng = np.random.default_rng(random_state)
+        shifts = mean_shifts(self._mean_covariance, size, rng)
+        draws = []
+        for mean, own, away in self._parts():
+            noise = rng.standard_normal((size, *mean.shape))
+            each = np.einsum("npq,snq->snp", _root(own), noise)
+            draws.append(mean + each + np.einsum("npq,sq->snp", away, shifts))
+        return np.concatenate(draws, axis=1)
+
+
+def mean_shifts(covariance: NDArray, size: int, rng: np.random.Generator) -> NDArray:
+    """Draw errors of the population's mean, shape (size, p)."""
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0))
+    outer = np.outer(scale, scale)  # so that the columns' units do not matter
+    unit = np.divide(covariance, outer, out=np.eye(len(scale)), where=outer > 0)
+    return scale * (rng.standard_normal((size, len(scale))) @ _root(unit))
+
+
+def _root(covariance: NDArray) -> NDArray:
+    """Symmetric root of covariances that may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = np.sqrt(np.maximum(values, 0))
+    return (vectors * root[..., None, :]) @ vectors.swapaxes(-1, -2)

@@ -1,0 +1,263 @@
+"""Posteriors of clients' logistic regressions under a normal population."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import kernels
+from ebfed.priors import Posterior
+from ebfed.regression.numerics.normal_population import NormalPopulation, root_of
+from ebfed.regression.posteriors.linear import CoefficientPosterior, mean_shifts
+from ebfed.streams import Stream
+from ebfed.tables.clients import Clients
+
+__all__ = [
+    "MOST_CORRECTED",
+    "DrawnCoefficients",
+    "NormalCoefficients",
+    "WhiteRows",
+    "log_probabilities",
+]
+
+# A client's iteration ends when nothing moves by more than this share of its standard deviation
+# (or, for a mode, of the log-posterior).
+TOLERANCE = 1e-8
+MOST_SWEEPS = 200
+# For more coefficients, the noise of so few points would outweigh what they correct.
+MOST_CORRECTED = 4
+# Half the points of importance sampling: a power of two.
+HALF = 256
+# Words of random numbers set aside for each client in a call.
+STRIDE = 2**32
+
+
+# "corrected" is expectation propagation with importance sampling after it.
+Approximation = Literal["corrected", "ep", "laplace"]
+
+
+@cache
+def _points(p: int) -> tuple[NDArray, float]:
+    """Points of importance sampling, and by how much they are spread out.
+
+    Widths leave half of the points' weight or more where the posterior is normal, and cover the
+    tails of skewed posteriors of few coefficients.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    half = ndtri(qmc.Sobol(p, rng=0).random(HALF))
+    return np.concatenate([half, -half]), float(np.sqrt(1 + 2 / p**0.75))
+
+
+@dataclass(frozen=True)
+class WhiteRows:
+    """Rows in coordinates in which the population is standard normal.
+
+    ``theta = mean + root eta``, so that ``x' theta = offset + (root' x)' eta``.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_rows, p)
+        ``X root``.
+    offset : ndarray of shape (n_rows,)
+        ``X mean``.
+    signs : ndarray of shape (n_rows,)
+        1 for the second class, -1 for the first.
+    indptr : int64 ndarray of shape (n_clients + 1,)
+    """
+
+    X: NDArray
+    offset: NDArray
+    signs: NDArray
+    indptr: NDArray
+
+    @classmethod
+    def of(cls, clients: Clients, population: NormalPopulation, second: Any) -> Self:
+        """Bring clients' rows into these coordinates."""
+        # einsum: products of matrices round differently for blocks of different lengths
+        X = np.ascontiguousarray(np.einsum("np,pq->nq", clients.X, population.root))
+        offset = np.einsum("np,p->n", clients.X, population.mean)
+        signs = np.where(np.asarray(clients.y) == second, 1.0, -1.0)
+        return cls(X, offset, signs, clients.indptr)
+
+    def _empty(self) -> tuple[NDArray, NDArray, NDArray]:
+        n, p = len(self.indptr) - 1, self.X.shape[1]
+        return np.zeros((n, p)), np.empty((n, p, p)), np.empty(n)
+
+    def approximate(self, how: Approximation) -> tuple[NDArray, NDArray, NDArray]:
+        """Mean, covariance and log marginal likelihood of each client, by an approximation.
+
+        Returns
+        -------
+        mean : ndarray of shape (n, p)
+        covariance : ndarray of shape (n, p, p)
+        evidence : ndarray of shape (n,)
+        """
+        found = self._empty()
+        rows = self.X, self.offset, self.signs, self.indptr
+        if how == "laplace":
+            kernels.laplace(*rows, TOLERANCE, MOST_SWEEPS, *found)
+            return found
+        stand_ins = np.zeros(len(self.X)), np.zeros(len(self.X))
+        kernels.expectation_propagation(*rows, *stand_ins, TOLERANCE, MOST_SWEEPS, *found)
+        if how == "corrected":
+            kernels.importance(*rows, *_points(self.X.shape[1]), *found)
+        return found
+
+    def sample(self, stream: Stream, burn: int, size: int) -> tuple[NDArray, NDArray, NDArray]:
+        """Draw from each client's posterior by Gibbs sampling, all with the same random numbers.
+
+        So what a client gets does not depend on who else is there.
+
+        Parameters
+        ----------
+        stream : Stream
+        burn, size : int
+            Sweeps before the first draw, and draws.
+
+        Returns
+        -------
+        draws : ndarray of shape (size, n, p)
+        mean : ndarray of shape (n, p)
+        covariance : ndarray of shape (n, p, p)
+        """
+        mean, covariance, _ = self._empty()
+        draws = np.empty((size, *mean.shape))
+        chains = self.approximate("ep")[0]
+        rows = self.X, self.offset, self.signs, self.indptr
+        words = *stream.words(STRIDE), np.uint64(0)
+        kernels.gibbs_logistic(*rows, chains, burn, size, draws, mean, covariance, words)
+        return draws, mean, covariance
+
+
+class NormalCoefficients(CoefficientPosterior):
+    """Normal posteriors, what not knowing the population's mean adds included.
+
+    The slope of ``E theta_i`` in the population's mean is ``root V_i root^-1``, with V_i the
+    covariance in coordinates where the population is standard normal.
+
+    Parameters
+    ----------
+    population : NormalPopulation
+    mean : ndarray of shape (n, p)
+    covariance : ndarray of shape (n, p, p)
+        V_i.
+    mean_covariance : ndarray of shape (p, p)
+    """
+
+    def __init__(
+        self,
+        population: NormalPopulation,
+        mean: NDArray,
+        covariance: NDArray,
+        mean_covariance: NDArray,
+    ):
+        self._mean_covariance = mean_covariance
+        self.mean = population.mean + mean @ population.root.T
+        self._own = population.root @ covariance @ population.root.T
+        self._away = _slopes(population.root, covariance)
+        self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self.covariance), 0))
+
+    def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        yield self.mean, self._own, self._away
+
+
+def _slopes(root: NDArray, covariance: NDArray) -> NDArray:
+    """Slopes of clients' means in the population's, 1 where this does not vary, (n, p, p)."""
+    inverse = np.linalg.pinv(root)
+    return root @ covariance @ inverse + np.eye(len(root)) - root @ inverse
+
+
+class DrawnCoefficients(Posterior):
+    """Posteriors as draws, all equally likely.
+
+    The same draw of two clients says nothing of them together, since all are made from the same
+    random numbers; `sample` mixes them.
+
+    Parameters
+    ----------
+    population : NormalPopulation
+    draws : ndarray of shape (size, n, p)
+        In coordinates where the population is standard normal.
+    mean : ndarray of shape (n, p)
+    covariance : ndarray of shape (n, p, p)
+        Moments in these coordinates, better known than from the draws.
+    mean_covariance : ndarray of shape (p, p)
+        Of the population's mean; a draw of it is added to each draw.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        population: NormalPopulation,
+        draws: NDArray,
+        mean: NDArray,
+        covariance: NDArray,
+        mean_covariance: NDArray,
+        seed: int,
+    ):
+        known = NormalCoefficients(population, mean, covariance, mean_covariance)
+        self.mean, self.sd = known.mean, known.sd
+        self._mean_covariance = mean_covariance
+        self._away = _slopes(population.root, covariance)
+        rng = np.random.default_rng(seed)
+        self._shifts = rng.standard_normal((len(draws), draws.shape[2])) @ root_of(mean_covariance)
+        moved = np.einsum("npq,sq->snp", self._away, self._shifts)
+        self.draws = population.mean + draws @ population.root.T + moved
+
+    def _quantile(self, q: float) -> NDArray:
+        # the k-th of n draws lies, on average, at k / (n + 1)
+        return np.quantile(self.draws, q, axis=0, method="weibull")
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Share of draws at or below `threshold`, shape (n, p)."""
+        return np.mean(self.draws <= threshold, axis=0)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Pick draws, coefficients together, shape (size, n, p).
+
+        Each client's are picked by themselves, and moved to where all have one new draw of the
+        population's mean.
+        """
+        rng = np.random.default_rng(random_state)
+        picked = rng.integers(len(self.draws), size=(size, len(self)))
+        shifts = mean_shifts(self._mean_covariance, size, rng)[:, None] - self._shifts[picked]
+        return self.draws[picked, np.arange(len(self))] + np.einsum(
+            "npq,snq->snp", self._away, shifts
+        )
+
+
+def log_probabilities(
+    posterior: NormalCoefficients | DrawnCoefficients, rows: NDArray, codes: NDArray
+) -> NDArray:
+    """Logarithm of the probability of either class, averaged over posteriors.
+
+    Parameters
+    ----------
+    posterior : NormalCoefficients or DrawnCoefficients of n clients
+    rows : ndarray of shape (n_rows, p)
+    codes : ndarray of shape (n_rows,)
+        The client of each row.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, 2)
+    """
+    out = np.full((2, len(rows)), -np.inf)
+    if isinstance(posterior, DrawnCoefficients):
+        for draw in posterior.draws:
+            logit = np.einsum("np,np->n", rows, draw[codes])
+            for sign, total in zip((-1, 1), out, strict=True):
+                np.logaddexp(total, -np.logaddexp(0, -sign * logit), out=total)
+        return (out - np.logaddexp(*out)).T
+    mean = np.einsum("np,np->n", rows, posterior.mean[codes])
+    variance = posterior.variance_along(rows, codes)
+    for sign, total in zip((-1, 1), out, strict=True):
+        kernels.log_logistic_normal(sign * mean, variance, total)
+    return (out - np.logaddexp(*out)).T  # the last digits of two integrals

@@ -1,0 +1,533 @@
+"""Clients and what is known of them: blocks of groups that can be split and joined.
+
+A *client* is a group that owns rows: a county, a hospital, a phone. `Clients` holds the rows of a
+block of clients side by side; `Summary` holds what location models need of them: how many rows,
+their mean and how they scatter around it. Both are immutable blocks: an engine may cut a block
+anywhere between two clients, and joining the pieces gives the block again. Summaries of the same
+client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Clients", "Summary", "number_labels"]
+
+# Beyond these the fourth powers that moments need leave the range of float64.
+LARGEST, SMALLEST = 1e60, 1e-60
+
+
+def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
+    """Number group labels by their sorted order.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_rows,)
+        Integers, strings, dates, booleans or finite floats; none missing.
+    name : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_groups,)
+        The distinct labels, sorted.
+    codes : int64 ndarray of shape (n_rows,)
+        ``ids[codes]`` are the labels.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or infinite, or `labels` is not one-dimensional.
+    TypeError
+        If labels cannot be compared with one another.
+
+    Examples
+    --------
+    >>> ids, codes = number_labels(["b", "a", "b"])
+    >>> ids.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    labels = check_labels(labels, name)
+    if labels.size == 0:
+        return labels, np.empty(0, np.int64)
+    if labels.dtype == np.int64 or labels.dtype.kind in "Mm":
+        offset, size = _extent(labels)
+        if size:
+            present = np.zeros(size, bool)
+            present[labels - offset] = True
+            ids = np.flatnonzero(present)
+            rank = np.cumsum(present) - 1
+            return (ids + offset).astype(labels.dtype), rank[labels - offset]
+        from ebfed.kernels import number_integers
+
+        codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
+        return _sorted(labels[first], codes)
+    if labels.dtype.kind == "O":
+        import pandas as pd
+
+        codes, ids = pd.factorize(labels)
+        try:
+            return _sorted(np.asarray(ids, dtype=object), codes)
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in ids})
+            raise TypeError(
+                f"{name} mixes labels that cannot be sorted together ({', '.join(kinds)}); "
+                "convert them to one type, for example to str."
+            ) from None
+    ids, codes = np.unique(labels, return_inverse=True)
+    return ids, codes.astype(np.int64, copy=False)
+
+
+def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
+    """Return labels as a one-dimensional array; integers become int64."""
+    given, labels = labels, np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} must be one label per row, a 1-D array; it has shape {labels.shape}."
+        )
+    if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
+        # NumPy turns numbers beside strings into strings, and large integers into floats
+        objects = np.array(given, dtype=object)
+        if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
+            labels = objects
+    if labels.dtype.kind == "O":
+        labels = _plain(labels)
+    if labels.dtype.kind in "iu":
+        whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
+        return labels.astype(np.int64, copy=False) if whole else labels
+    if labels.dtype.kind == "f":
+        missing = ~np.isfinite(labels)
+    elif labels.dtype.kind in "Mm":
+        missing = np.isnat(labels)
+    elif labels.dtype.kind == "O":
+        import pandas as pd
+
+        missing = pd.isna(labels)
+    elif labels.dtype.kind == "c":
+        raise TypeError(f"{name} must be labels that can be sorted; got complex numbers.")
+    else:
+        missing = np.zeros(0, bool)
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing or infinite labels, the first in row "
+            f"{int(np.argmax(missing))}; drop those rows or give them a label."
+        )
+    return labels
+
+
+def _plain(labels: NDArray) -> NDArray:
+    """Objects as the numbers or dates that all of them are, if so."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(labels, skipna=False)
+    if kind == "date":
+        return labels.astype("M8[D]")
+    if kind in ("datetime", "datetime64"):
+        return pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
+    if kind in ("integer", "boolean", "floating"):
+        try:
+            return labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
+        except OverflowError:
+            return labels
+    return labels
+
+
+def _extent(labels: NDArray) -> tuple[int, int]:
+    """Smallest label and the width of the range; width 0 where it is too wide to tabulate."""
+    if labels.dtype.kind in "Mm":
+        return 0, 0
+    low, high = int(labels.min()), int(labels.max())
+    size = high - low + 1
+    return low, size if size <= 4 * len(labels) + 1024 else 0
+
+
+def _sorted(ids: NDArray, codes: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    order = np.argsort(ids, kind="stable")
+    rank = np.empty(len(ids), np.int64)
+    rank[order] = np.arange(len(ids))
+    return ids[order], rank[codes]
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The rows of a block of clients, client after client.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+        Labels, in the order of the rows.
+    indptr : int64 ndarray of shape (n_clients + 1,)
+        Client i owns rows ``indptr[i]:indptr[i + 1]``.
+    X : ndarray of shape (n_rows, d)
+    y : ndarray of shape (n_rows,) or None
+
+    Examples
+    --------
+    >>> clients = Clients.from_rows([[1.0], [5.0], [3.0]], groups=["b", "a", "b"])
+    >>> clients.ids.tolist(), clients.indptr.tolist(), clients.X.ravel().tolist()
+    (['a', 'b'], [0, 1, 3], [5.0, 1.0, 3.0])
+    >>> clients.summarise().mean.ravel().tolist()
+    [5.0, 2.0]
+    """
+
+    ids: NDArray
+    indptr: NDArray[np.int64]
+    X: NDArray[np.float64]
+    y: NDArray | None = None
+
+    @classmethod
+    def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
+        """Bring the rows of each group together, keeping their order within a group."""
+        X = _columns(X)
+        ids, codes = number_labels(groups)
+        _same_length(X, groups=codes)
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(ids)))))
+        if y is not None:
+            y = np.asarray(y)
+            _same_length(X, y=y)
+        if np.any(codes[1:] < codes[:-1]):
+            order = np.argsort(codes, kind="stable")
+            X, y = X[order], None if y is None else y[order]
+        return cls(ids, indptr.astype(np.int64), X, y)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """Number of rows of each client."""
+        return np.diff(self.indptr)
+
+    def take(self, index: NDArray) -> Self:
+        """Keep the clients in these positions."""
+        n = self.n[index]
+        indptr = np.concatenate(([0], np.cumsum(n)))
+        rows = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][index] - indptr[:-1], n)
+        y = None if self.y is None else self.y[rows]
+        return type(self)(self.ids[index], indptr, self.X[rows], y)
+
+    def merge(self, other: Self) -> Self:
+        """Bring together the rows of two blocks, which may share clients."""
+        blocks = (self, other)
+        ids, codes = number_labels(np.concatenate([block.ids for block in blocks]))
+        owner = np.repeat(codes, np.concatenate([block.n for block in blocks]))
+        order = np.argsort(owner, kind="stable")
+        n = np.bincount(owner, minlength=len(ids))
+        joined = type(self).join([*blocks])
+        y = None if joined.y is None else joined.y[order]
+        return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]
+
+    def _slice(self, start: int, stop: int) -> Self:
+        rows = slice(self.indptr[start], self.indptr[stop])
+        return type(self)(
+            self.ids[start:stop],
+            self.indptr[start : stop + 1] - self.indptr[start],
+            self.X[rows],
+            None if self.y is None else self.y[rows],
+        )
+
+    @classmethod
+    def join(cls, blocks: list[Self]) -> Self:
+        """Put blocks of different clients one after another."""
+        counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+        return cls(
+            np.concatenate([block.ids for block in blocks]),
+            np.concatenate(([0], np.cumsum(counts))),
+            np.concatenate([block.X for block in blocks]),
+            None if blocks[0].y is None else np.concatenate([block.y for block in blocks]),
+        )
+
+    def summarise(self) -> Summary:
+        """Summarise each client: number of rows, mean, scatter."""
+        codes = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return Summary(self.ids, *_summarise(self.X, codes, 0, len(self)))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a location model needs of a block of clients.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+    n : int64 ndarray of shape (n_clients,)
+        Number of rows.
+    mean : ndarray of shape (n_clients, d)
+        0 where a client has no rows.
+    scatter : ndarray of shape (n_clients, d)
+        Sum of squared deviations from the client's own mean, column by column.
+
+    Examples
+    --------
+    >>> monday = Summary.from_rows([1.0, 5.0, 3.0], groups=["b", "a", "b"])
+    >>> tuesday = Summary.from_rows([8.0], groups=["b"])
+    >>> both = monday.merge(tuesday)
+    >>> both.ids.tolist(), both.n.tolist(), both.mean.ravel().tolist()
+    (['a', 'b'], [1, 3], [5.0, 4.0])
+    """
+
+    ids: NDArray
+    n: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+
+    @classmethod
+    def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
+        """Summarise unsorted rows in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, d) or (n_rows,)
+        groups : array-like of shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, a value is NaN or infinite, or squares overflow.
+        """
+        X = _columns(X)
+        groups = check_labels(groups)
+        _same_length(X, groups=groups)
+        if groups.dtype.kind == "i" and len(groups):
+            offset, size = _extent(groups)
+            if size:  # labels serve as row numbers of the table: no second pass over them
+                n, mean, scatter = _summarise(X, groups, offset, size)
+                ids = np.flatnonzero(n)
+                if len(ids) < size:
+                    n, mean, scatter = n[ids], mean[ids], scatter[ids]
+                return cls(ids + offset, n, mean, scatter)
+        ids, codes = number_labels(groups)
+        return cls(ids, *_summarise(X, codes, 0, len(ids)))
+
+    @classmethod
+    def each_row(cls, X: ArrayLike) -> Self:
+        """Summarise rows without labels: every row is a client, numbered in order."""
+        X = _columns(X)
+        scatter = np.zeros_like(X)
+        _check_range(X, X, scatter)
+        return cls(np.arange(len(X)), np.ones(len(X), np.int64), X, scatter)
+
+    @classmethod
+    def from_counts(
+        cls, successes: ArrayLike, trials: ArrayLike, ids: ArrayLike | None = None
+    ) -> Self:
+        """Summarise 0/1 rows that come as counts.
+
+        Parameters
+        ----------
+        successes, trials : array-like of int of shape (n_clients,)
+        ids : array-like of shape (n_clients,), optional
+            Labels, all different; 0, 1, … if None.
+
+        Raises
+        ------
+        ValueError
+            If counts are not whole, negative or exceed the trials, lengths differ, or a label
+            comes twice.
+
+        Examples
+        --------
+        >>> Summary.from_counts([3, 0], [4, 2], ids=["a", "b"]).mean.ravel()
+        array([0.75, 0.  ])
+        """
+        successes, trials = np.asarray(successes), np.asarray(trials)
+        if successes.ndim != 1 or successes.shape != trials.shape:
+            raise ValueError(
+                f"successes and trials must be one-dimensional and of one length; they have shapes "
+                f"{successes.shape} and {trials.shape}."
+            )
+        for name, counts in (("successes", successes), ("trials", trials)):
+            if not (np.issubdtype(counts.dtype, np.number) and np.isfinite(counts).all()):
+                raise ValueError(f"{name} must be whole numbers, none missing.")
+            if np.any((counts < 0) | (counts != np.floor(counts)) | (counts > 2**53)):
+                raise ValueError(f"{name} must be whole numbers from 0 to 2**53.")
+        if np.any(successes > trials):
+            row = int(np.argmax(successes > trials))
+            raise ValueError(f"successes exceed trials, first in row {row}.")
+        ids, order = number_labels(np.arange(len(trials)) if ids is None else ids, "ids")
+        _same_length(trials, ids=order)
+        if len(ids) < len(order):
+            raise ValueError("ids must be all different; merge summaries to add up counts.")
+        place = np.argsort(order)
+        n = trials[place].astype(np.int64)
+        rate = (successes[place] / np.maximum(n, 1))[:, None]
+        return cls(ids, n, rate, n[:, None] * rate * (1 - rate))
+
+    @classmethod
+    def from_regression(cls, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> Self:
+        """Summarise clients' regressions by their coefficients, where designs are orthogonal.
+
+        With ``X_i' X_i = n_i I`` the least-squares coefficients are ``X_i' y_i / n_i``, with
+        independent errors of variance ``noise / n_i``: they are to a location model what means of
+        n_i rows are. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, d)
+        y : array-like of shape (n_rows,)
+        groups : array-like of shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            If columns of a client's X are not orthogonal with squares that sum to its number of
+            rows, or it has no more rows than columns.
+
+        Examples
+        --------
+        >>> X = [[1, 1], [1, -1], [1, 1], [1, -1]]
+        >>> summary = Summary.from_regression(X, [3.0, 1.0, 5.0, 1.0], groups=["a"] * 4)
+        >>> summary.mean, summary.scatter
+        (array([[2.5, 1.5]]), array([[3., 3.]]))
+        """
+        design, response = _columns(X), _columns(y)
+        _same_length(design, y=response)
+        clients = Clients.from_rows(design, groups, response[:, 0])
+        (m, d), n = (len(clients), design.shape[1]), np.diff(clients.indptr)
+        coefficients, scatter = np.empty((m, d)), np.empty((m, d))
+        for i, rows in enumerate(itertools.starmap(slice, itertools.pairwise(clients.indptr))):
+            F, target = clients.X[rows], np.asarray(clients.y)[rows]
+            if n[i] <= d:
+                raise ValueError(
+                    f"client {clients.ids[i]!r} has {n[i]} rows for {d} columns; more are needed."
+                )
+            if not np.abs(F.T @ F / n[i] - np.eye(d)).max() < 1e-8:
+                raise ValueError(
+                    f"the columns of client {clients.ids[i]!r} are not orthogonal with squares "
+                    "that average 1."
+                )
+            coefficients[i] = F.T @ target / n[i]
+            residual = target - F @ coefficients[i]
+            scatter[i] = (n[i] - 1) * (residual @ residual) / (n[i] - d)
+        _check_range(design, coefficients, scatter)
+        return cls(clients.ids, n, coefficients, scatter)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns d."""
+        return self.mean.shape[1]
+
+    def merge(self, other: Self) -> Self:
+        """Summarise the union of the rows behind two summaries (Chan, Golub, LeVeque 1983).
+
+        Raises
+        ------
+        ValueError
+            If the two have different numbers of columns.
+        TypeError
+            If the labels are of different kinds.
+        """
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"cannot merge a summary of {other.n_features} columns with one of "
+                f"{self.n_features}."
+            )
+        if len(self) and len(other) and not _comparable(self.ids, other.ids):
+            raise TypeError(
+                f"group labels have type {other.ids.dtype} where earlier ones had type "
+                f"{self.ids.dtype}."
+            )
+        both = [block.ids for block in (self, other) if len(block)] or [self.ids]
+        ids, codes = number_labels(np.concatenate(both))
+        n = np.zeros(len(ids), np.int64)
+        mean, scatter = (np.zeros((len(ids), self.n_features)) for _ in range(2))
+        own, other_rows = codes[: len(self)], codes[len(self) :]
+        n[own], mean[own], scatter[own] = self.n, self.mean, self.scatter
+        total = np.maximum(n[other_rows] + other.n, 1)[:, None]
+        deviation = other.mean - mean[other_rows]
+        scatter[other_rows] += other.scatter + deviation**2 * n[other_rows][:, None] * (
+            other.n[:, None] / total
+        )
+        mean[other_rows] += deviation * (other.n[:, None] / total)
+        n[other_rows] += other.n
+        return type(self)(ids, n, mean, scatter)
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.ids[index], self.n[index], self.mean[index], self.scatter[index])
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        return [self.take(slice(*edges)) for edges in _edges(len(self), n_blocks)]
+
+    @classmethod
+    def join(cls, blocks: list[Self]) -> Self:
+        """Put blocks of different clients one after another."""
+        return cls(
+            *(
+                np.concatenate([getattr(block, name) for block in blocks])
+                for name in ("ids", "n", "mean", "scatter")
+            )
+        )
+
+
+def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDArray, ...]:
+    from ebfed.kernels import summarise_rows
+
+    d = X.shape[1]
+    mean, scatter = np.empty((size, d)), np.empty((size, d))
+    n = np.zeros(size, np.int64)
+    for j in range(d):
+        table = summarise_rows(np.ascontiguousarray(X[:, j]), codes, offset, size)
+        n, mean[:, j], scatter[:, j] = table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
+    _check_range(X, mean, scatter)
+    return n, mean, scatter
+
+
+def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
+    """Refuse rows that are missing, infinite or too large to be squared."""
+    if not (np.all(scatter < LARGEST**2) and np.all(np.abs(mean) < LARGEST)):
+        rows = ~np.isfinite(X).all(axis=1)
+        if rows.any():
+            raise ValueError(
+                f"Input X contains NaN or infinity in {int(rows.sum())} rows, the first in row "
+                f"{int(np.argmax(rows))}; drop them or fill them in."
+            )
+        raise ValueError(
+            f"Input X holds a value too large for float64 arithmetic (up to "
+            f"{np.abs(X).max():.3g}): its square overflows. Rescale the data."
+        )
+
+
+def _columns(X: ArrayLike) -> NDArray[np.float64]:
+    try:
+        X = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must be numbers: {error}.") from None
+    if X.ndim == 1:
+        X = X[:, None]
+    if X.ndim != 2:
+        raise ValueError(f"X must have one row per observation; it has shape {X.shape}.")
+    return X
+
+
+def _same_length(X: NDArray, **others: NDArray) -> None:
+    for name, values in others.items():
+        if len(values) != len(X):
+            raise ValueError(f"{name} has {len(values)} entries for the {len(X)} rows of X.")
+
+
+def _edges(length: int, n_blocks: int) -> list[tuple[int, int]]:
+    edges = np.linspace(0, length, max(1, min(n_blocks, length)) + 1).astype(int)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def _comparable(a: NDArray, b: NDArray) -> bool:
+    text, numbers = "OU", "biuf"
+    return a.dtype.kind == b.dtype.kind or any(
+        a.dtype.kind in kinds and b.dtype.kind in kinds for kinds in (text, numbers)
+    )

@@ -1,0 +1,214 @@
+"""Covariates of groups, on which the mean of the population depends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.clients import LARGEST, number_labels
+from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.lazy import column_names
+
+__all__ = ["named_columns", "read_covariates"]
+
+
+def named_columns(covariates: Any) -> list[str]:
+    """Return the names of columns in `covariates`, none if it is something else.
+
+    Examples
+    --------
+    >>> named_columns(["uranium"]), named_columns("uranium"), named_columns([0.2, 0.7])
+    (['uranium'], ['uranium'], [])
+    """
+    names = [covariates] if isinstance(covariates, str) else covariates
+    named = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return list(names) if named else []
+
+
+def read_covariates(
+    covariates: Any,
+    X: Any,
+    labels: NDArray | None,
+    ids: NDArray,
+    group: str = "group",
+    names: Sequence[str] | None = None,
+) -> tuple[NDArray, list[str]]:
+    """Bring covariates into a row for each group.
+
+    Parameters
+    ----------
+    covariates : list of str, data frame or array-like, or None
+        Columns of `X` that are constant within groups; a frame with a row for each group and the
+        column `group` of labels (in pandas, or an index of that name), in any order; or numbers of
+        shape (n_groups, k) or (n_groups,), in the order of sorted labels. A pandas series is taken
+        by the labels in its index; in the order of sorted labels if that only counts its rows
+        (0, 1, …) and these are not the labels, or if each row of `X` is a group.
+    X : data frame of rows
+        Needed for names of columns only.
+    labels : ndarray of shape (n_rows,) or None
+        The group of each row; None if each row is one.
+    ids : ndarray of shape (n_groups,)
+        Sorted labels.
+    group : str
+        Name of the column of labels.
+    names : sequence of k str, optional
+        What an earlier fit had; columns of frames are taken in this order.
+
+    Returns
+    -------
+    covariates : ndarray of shape (n_groups, k)
+    names : list of k str
+        Of the columns; ``w0``, ``w1``, … where they have none.
+
+    Raises
+    ------
+    ValueError
+        If a column or group is missing, a value is missing or infinite, a covariate varies within
+        a group, a group has two rows, or numbers have another shape.
+    TypeError
+        If a covariate is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> counties = pd.DataFrame({"county": ["b", "c", "a"], "uranium": [0.7, 0.1, 0.2]})
+    >>> read_population(counties, None, None, np.array(["a", "b"], object), "county")
+    (array([[0.2],
+           [0.7]]), ['uranium'])
+    """
+    if covariates is None:
+        return np.empty((len(ids), 0)), []
+    named = named_columns(covariates)
+    index = _index(covariates)
+    named_index = index is not None and is_frame(covariates) and index.name == group
+    if named_index and group not in column_names(covariates):
+        covariates = covariates.reset_index()
+    if named:
+        if not is_frame(X):
+            raise ValueError(
+                f"covariates={covariates!r} names columns, but X is not a data frame; pass a frame "
+                "or an array with a row for each group."
+            )
+        named = _in_order(named, names)
+        covariates = _by_row(numeric_columns(X, named, "covariates"), named, labels, ids)
+    elif is_frame(covariates):
+        named = [name for name in column_names(covariates) if name != group]
+        named = _in_order(named, names)
+        covariates = _by_group(covariates, named, ids, group)
+    else:
+        each_row = X is not None and labels is None
+        if index is not None and not each_row and _labels_groups(index, ids):
+            place = _rows_of(read_labels(index.to_series(), "index of covariates"), ids)
+            covariates = covariates.to_numpy()[place]
+        covariates = _numbers(covariates, len(ids))
+        named = [f"w{j}" for j in range(covariates.shape[1])] if names is None else list(names)
+        if covariates.shape[1] != len(named):
+            raise ValueError(
+                f"covariates have {covariates.shape[1]} columns; the fit had {len(named)}: "
+                f"{', '.join(map(repr, named))}."
+            )
+    unknown = ~(np.abs(covariates) < LARGEST)
+    if unknown.any():
+        i, j = np.argwhere(unknown)[0]
+        raise ValueError(
+            f"covariates have {int(unknown.sum())} missing, infinite or huge values, the first in "
+            f"column {named[j]!r} for group {ids.tolist()[i]!r}."
+        )
+    return covariates, named
+
+
+def _in_order(named: list[str], names: Sequence[str] | None) -> list[str]:
+    """Columns as the fit had them."""
+    if not named:
+        raise ValueError("covariates have no column but the labels.")
+    if names is None:
+        return named
+    missing = [name for name in names if name not in named]
+    if missing:
+        raise ValueError(f"covariates lack the column {missing[0]!r}, which the fit had.")
+    return list(names)
+
+
+def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDArray) -> NDArray:
+    """Covariates of groups from those of their rows."""
+    if labels is None:
+        if len(values) != len(ids):
+            raise ValueError(f"covariates have {len(values)} rows for {len(ids)} groups.")
+        return values
+    owner = number_labels(labels)[1]
+    first = np.empty(len(ids), np.int64)
+    first[owner[::-1]] = np.arange(len(owner))[::-1]
+    covariates = values[first]
+    # what is missing in all rows of a group is no variation
+    same = (values == covariates[owner]) | (np.isnan(values) & np.isnan(covariates[owner]))
+    if not same.all():
+        i = int(owner[~same.all(axis=1)].min())
+        j = int(np.argmin(same[owner == i].all(axis=0)))
+        raise ValueError(
+            f"covariates column {named[j]!r} must be constant within groups; it varies in "
+            f"{ids.tolist()[i]!r}."
+        )
+    return covariates
+
+
+def _by_group(covariates: Any, named: list[str], ids: NDArray, group: str) -> NDArray:
+    """Rows of a frame in the order of labels."""
+    if group not in column_names(covariates):
+        raise ValueError(
+            f"covariates must have the column {group!r} of labels; it has "
+            f"{', '.join(map(repr, column_names(covariates)))}."
+        )
+    place = _rows_of(read_labels(covariates[group], f"covariates[{group!r}]"), ids)
+    return numeric_columns(covariates, named, "covariates")[place]
+
+
+def _index(covariates: Any) -> Any:
+    """Return the labels of the rows of a pandas frame or series; None of anything else."""
+    import pandas as pd
+
+    return covariates.index if isinstance(covariates, pd.DataFrame | pd.Series) else None
+
+
+def _labels_groups(index: Any, ids: NDArray) -> bool:
+    """Whether an index holds labels: any but one that only counts rows which others label."""
+    import pandas as pd
+
+    counts = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(len(index)))
+    return not counts or bool(np.all(index.get_indexer(pd.Index(ids)) >= 0))
+
+
+def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
+    """Where the one row of each group is."""
+    import pandas as pd
+
+    known, owner = number_labels(labels)
+    if len(known) < len(owner):
+        twice = known.tolist()[int(np.argmax(np.bincount(owner) > 1))]
+        raise ValueError(f"covariates must have one row for each group; {twice!r} has two.")
+    place = pd.Index(known).get_indexer(pd.Index(ids))
+    if np.any(place < 0):
+        missing = [each for each, at in zip(ids.tolist(), place, strict=True) if at < 0]
+        raise ValueError(
+            f"covariates are missing for {len(missing)} groups, the first {missing[0]!r}."
+        )
+    return np.argsort(owner)[place]
+
+
+def _numbers(covariates: Any, n_groups: int) -> NDArray:
+    try:
+        covariates = np.asarray(covariates, float)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "covariates must be names of columns, a data frame, or numbers with a row for each "
+            f"group; got {type(covariates).__name__} of something else."
+        ) from None
+    covariates = covariates[:, None] if covariates.ndim == 1 else covariates
+    if covariates.ndim != 2 or len(covariates) != n_groups or not covariates.shape[1]:
+        raise ValueError(
+            f"covariates must have a row for each of the {n_groups} groups, in the order of their "
+            f"sorted labels; it has shape {covariates.shape}."
+        )
+    return covariates

@@ -1,0 +1,156 @@
+"""Factors: the rows of many clients' regressions, each client's compressed to a triangle.
+
+All that a linear model needs of a client's rows ``[X_i y_i]`` is their cross-product, which any
+R_i with ``R_i' R_i = [X_i y_i]' [X_i y_i]`` gives. The triangular factor of a QR decomposition is
+such an R_i of at most p rows, and loses no digits as squares would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, number_labels
+
+__all__ = ["Factors"]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What a linear model needs of a block of clients.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+    n : int64 ndarray of shape (n_clients,)
+        Number of rows.
+    rows : ndarray of shape (n_clients, r, d + 1)
+        R_i, upper triangular, r at most d + 1; zero rows fill up.
+
+    Examples
+    --------
+    >>> clients = Clients.from_rows([[1.0], [2.0], [2.0]], [7, 7, 7], [3.0, 1.0, 0.0])
+    >>> factors = Factors.of(clients)
+    >>> factors.rows.shape, factors.rows[0].T @ factors.rows[0]
+    ((1, 2, 2), array([[ 9.,  5.],
+           [ 5., 10.]]))
+    """
+
+    ids: NDArray
+    n: NDArray[np.int64]
+    rows: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clients: Clients) -> Self:
+        """Compress clients' rows.
+
+        Raises
+        ------
+        ValueError
+            If the values of a column are too large or too small to be squared.
+        """
+        if clients.y is None:
+            raise ValueError("y is missing: a regression needs it.")
+        both = np.empty((len(clients.X), clients.X.shape[1] + 1))
+        both[:, :-1], both[:, -1] = clients.X, clients.y
+        rows = _compressed(both, clients.indptr)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = np.sqrt(np.einsum("mrp,mrp->p", rows, rows))
+        lost = sizes == 0
+        small = (sizes < SMALLEST) & ~lost
+        if lost.any():  # squares may have been too small to be counted
+            small |= lost & both.any(axis=0)
+        if small.any() or not np.all(sizes < LARGEST):
+            raise ValueError(
+                f"the values of a column of X or y must not be larger than {LARGEST:g}, or all "
+                f"smaller than {SMALLEST:g} and not 0: their squares leave the range of float64. "
+                "Rescale the data."
+            )
+        return cls(clients.ids, np.diff(clients.indptr), rows)
+
+    @classmethod
+    def from_moments(cls, summary: Summary, intercept: bool) -> Self:
+        """Make factors of means and scatters of ``[X_i y_i]``.
+
+        Parameters
+        ----------
+        summary : Summary
+            With `scatter` of shape (n_clients, d + 1, d + 1).
+        intercept : bool
+            Whether to put a column of ones first.
+
+        Examples
+        --------
+        >>> rows = np.array([[1.0, 3.0], [2.0, 1.0]])
+        >>> moments = Summary(np.array([7]), np.array([2]), rows.mean(0, keepdims=True),
+        ...                   np.cov(rows, rowvar=False, ddof=0)[None] * 2)
+        >>> R = Factors.from_moments(moments, intercept=True).rows[0]
+        >>> (R.T @ R).round(9)
+        array([[ 2.,  3.,  4.],
+               [ 3.,  5.,  5.],
+               [ 4.,  5., 10.]])
+        """
+        m, width = summary.mean.shape
+        values, vectors = np.linalg.eigh(summary.scatter)
+        root = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
+        size = np.sqrt(summary.n)[:, None]
+        rows = np.zeros((m, width + 1, intercept + width))
+        rows[:, 1:, intercept:] = root
+        rows[:, 0, :intercept], rows[:, 0, intercept:] = size, size * summary.mean
+        indptr = np.arange(0, m * (width + 1) + 1, width + 1)
+        return cls(summary.ids, summary.n, _compressed(rows.reshape(-1, rows.shape[2]), indptr))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.rows.shape[2] - 1
+
+    def padded(self, size: int) -> NDArray[np.float64]:
+        """Rows, with zeros up to `size` of them for each client."""
+        return np.pad(self.rows, [(0, 0), (0, size - self.rows.shape[1]), (0, 0)])
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.ids[index], self.n[index], self.rows[index])
+
+    def split(self, n_blocks: int) -> list[Self]:
+        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        places = np.array_split(np.arange(len(self)), max(1, min(n_blocks, len(self))))
+        return [self.take(slice(place[0], place[-1] + 1)) for place in places]
+
+    def merge(self, other: Self) -> Self:
+        """Compress the union of the rows behind two blocks, which may share clients.
+
+        Raises
+        ------
+        ValueError
+            If the two have different numbers of columns.
+        """
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"cannot merge regressions on {self.n_features} columns with some on "
+                f"{other.n_features}."
+            )
+        ids, codes = number_labels(np.concatenate([self.ids, other.ids]))
+        n = np.bincount(codes, np.concatenate([self.n, other.n]), len(ids)).astype(np.int64)
+        rows = np.concatenate([x.reshape(-1, x.shape[2]) for x in (self.rows, other.rows)])
+        sizes = np.repeat([self.rows.shape[1], other.rows.shape[1]], [len(self), len(other)])
+        has_data = rows.any(axis=1)
+        owner = np.repeat(codes, sizes)[has_data]
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=len(ids))
+        indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        return type(self)(ids, n, _compressed(rows[has_data][order], indptr))
+
+
+def _compressed(rows: NDArray, indptr: NDArray[np.int64]) -> NDArray[np.float64]:
+    from ebfed.kernels import triangular_factors
+
+    size = min(rows.shape[1], int(np.diff(indptr).max(initial=0)))
+    return triangular_factors(rows, indptr, size)

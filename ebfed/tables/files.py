@@ -1,0 +1,517 @@
+"""Tables in files, of any size: read batch by batch, summarised as they come.
+
+`Tally` holds a few figures for each group it has met, and no rows; `summarise` fills one with two
+columns of .csv or .parquet files, and counts what cannot be used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.kernels import add_rows, number_more
+from ebfed.tables.clients import LARGEST, Summary, number_labels
+from ebfed.tables.frames import read
+from ebfed.tables.lazy import Summarised
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Incomplete", "Tally", "format_of", "naming", "read_rows", "summarise"]
+
+# Of a batch: enough for what comes once a batch not to show, and few enough for any memory.
+ROWS = 1 << 19
+# Whole numbers in a range so wide are rows of a table without being looked up.
+NEAR = 1 << 20
+# What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
+MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+
+
+class Tally:
+    """Numbers of rows, means and scatters of groups, with more rows at any time.
+
+    Examples
+    --------
+    >>> tally = Tally()
+    >>> tally.add(np.array([7, 5]), np.array([1.0, 2.0]))
+    >>> tally.add(np.array([7, 9]), np.array([3.0, 4.0]))
+    >>> n, mean, scatter = tally.figures()
+    >>> tally.labels().tolist(), n.tolist(), mean.tolist()
+    ([5, 7, 9], [1, 2, 1], [2.0, 2.0, 4.0])
+    """
+
+    def __init__(self) -> None:
+        self._table = np.zeros((1024, 4))
+        self._size = 0
+        # whole numbers near one another are rows of the table; others are looked up
+        self._near, self._low, self._type = True, 0, np.dtype(np.int64)
+        self._slots = np.zeros((1024, 2), np.int64)
+        self._numbers: list[NDArray] = []
+        self._places: dict[Any, int] = {}
+
+    def add(self, labels: ArrayLike, values: NDArray, codes: NDArray | None = None) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        labels : array-like
+            Numbers or times, one for each row; or anything, if there are `codes`. Of one type
+            throughout, none missing.
+        values : float64 ndarray of shape (n_rows,)
+        codes : int ndarray of shape (n_rows,), optional
+            The label of row i is ``labels[codes[i]]``.
+        """
+        if codes is not None:
+            self._near, places = False, self._find(labels)[codes]
+        elif self._covers(labels := np.asarray(labels)):
+            add_rows(self._table, values, labels.astype(np.int64, copy=False), self._low)
+            return
+        else:
+            places = self._count(labels)
+        self._table = _longer(self._table, self._size)
+        add_rows(self._table, values, places, 0)
+
+    def _covers(self, labels: NDArray) -> bool:
+        """Tell whether labels are rows of the table, which may grow for them."""
+        if not self._near or not len(labels):
+            return self._near
+        low, high = (labels.min(), labels.max()) if labels.dtype.kind in "iu" else (0, NEAR)
+        low, high = int(low), int(high)
+        if self._size:
+            low, high = min(low, self._low), max(high, self._low + self._size - 1)
+        if high - low >= NEAR or high > np.iinfo(np.int64).max:
+            self._look_up()
+            return False
+        if self._size and low < self._low:
+            self._table = np.concatenate([np.zeros((self._low - low, 4)), self._table])
+        self._low, self._size, self._type = low, high - low + 1, labels.dtype
+        self._table = _longer(self._table, self._size)
+        return True
+
+    def _look_up(self) -> None:
+        """Begin to look labels up, because they are too far apart."""
+        numbers, kept = self.labels(), self._kept()
+        self._near, self._size, self._table = False, len(kept), self._table[kept]
+        self._slots, *_ = number_more(self._slots, 0, numbers.astype(np.int64))
+        self._numbers = [numbers] if len(kept) else []
+
+    def _kept(self) -> NDArray[np.int64]:
+        """Rows of the table that are groups."""
+        rows = self._table[: self._size, 0]
+        return np.flatnonzero(rows) if self._near else np.arange(self._size)
+
+    def _count(self, labels: NDArray) -> NDArray[np.int64]:
+        """Number labels of 64 bits or fewer."""
+        if labels.dtype.kind == "f":
+            keys = labels.astype(np.float64) + 0.0  # of the two zeros, one
+        else:
+            keys = labels if labels.dtype.kind in "Mm" else labels.astype(np.int64)
+        self._slots, places, first = number_more(self._slots, self._size, keys.view(np.int64))
+        self._numbers.append(labels[first])
+        self._size += len(first)
+        return places
+
+    def _find(self, labels: Any) -> NDArray[np.int64]:
+        """Number labels that are distinct already."""
+        places = np.array([self._places.setdefault(each, len(self._places)) for each in labels])
+        self._size = len(self._places)
+        return places.astype(np.int64)
+
+    def labels(self) -> NDArray:
+        """Labels, in the order of `figures`."""
+        if self._near:
+            return (self._low + self._kept()).astype(self._type)
+        if self._places or not self._numbers:
+            return np.array(list(self._places), dtype=object)
+        return np.concatenate(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._kept())
+
+    def figures(self) -> tuple[NDArray[np.int64], NDArray, NDArray]:
+        """Numbers of rows, means and scatters, in the order of `labels`."""
+        n, first, mean, scatter = self._table[self._kept()].T
+        return n.astype(np.int64), first + mean, scatter
+
+    def overflows(self) -> bool:
+        """Tell whether squares left the range of float64."""
+        _, mean, scatter = self.figures()
+        return not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all())
+
+    def summary(self, ids: NDArray) -> Summary:
+        """Return a summary sorted by these names of the labels, groups without rows left out."""
+        n, mean, scatter = self.figures()
+        order = np.argsort(ids)
+        order = order[n[order] > 0]  # all rows of a label may lack a value
+        return Summary(ids[order], n[order], mean[order, None], scatter[order, None])
+
+
+def _longer(table: NDArray, size: int) -> NDArray:
+    """Add rows of zeros to a table that is too short, at least as many as it has."""
+    if size <= len(table):
+        return table
+    return np.concatenate([table, np.zeros((max(size, 2 * len(table)) - len(table), 4))])
+
+
+class _Adders:
+    """Two tallies that take turns, each in a thread of its own.
+
+    Which rows go to which does not depend on the machine, and so neither do the figures.
+    """
+
+    def __init__(self) -> None:
+        self.tallies = Tally(), Tally()
+        self._threads = [ThreadPoolExecutor(1) for _ in self.tallies]
+        self._open: deque[Future] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+        if error[0] is None:
+            for task in self._open:
+                task.result()
+
+    def add(self, labels: Any, values: NDArray, codes: NDArray | None) -> None:
+        """Add rows, or wait until an earlier block of them has been added."""
+        if len(self._open) == len(self.tallies):
+            self._open.popleft().result()
+        self._open.append(self._threads[0].submit(self.tallies[0].add, labels, values, codes))
+        self.tallies, self._threads = self.tallies[::-1], self._threads[::-1]
+
+
+class Incomplete(NamedTuple):
+    """How many rows lack a label, a value, or either, of how many."""
+
+    labels: int = 0
+    values: int = 0
+    rows: int = 0
+    total: int = 0
+
+    def plus(self, other: Incomplete) -> Incomplete:
+        """Count two files together."""
+        return Incomplete(*map(sum, zip(self, other, strict=True)))
+
+    def describe(self, group: str, value: str) -> str:
+        """Say which of the two columns it is."""
+        parts = [(self.labels, group), (self.values, value)]
+        return " and ".join(f"{count:,} without {name!r}" for count, name in parts if count)
+
+
+class _Batch(NamedTuple):
+    """Rows of a file: row i has ``labels[i]``, or ``labels[codes[i]]`` if there are codes."""
+
+    labels: Any
+    codes: NDArray | None
+    unnamed: NDArray | bool
+    values: Any
+    size: float
+
+
+def summarise(
+    files: Sequence[Path],
+    group: str,
+    value: str,
+    *,
+    drop_missing: bool = False,
+    binary: bool = False,
+    progress: Callable[[float], Any] = lambda size: None,
+) -> tuple[Summarised, Incomplete]:
+    """Summarise one column of files by the labels in another, in memory for a batch and the groups.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        All of .csv (or .csv.gz), or all of .parquet.
+    group, value : str
+        Columns. Labels of .csv files are numbers only if every one is written as a number would be.
+    drop_missing : bool
+        Whether rows without label or value are left out, and counted; otherwise they are refused.
+    binary : bool
+        Whether values other than 0 and 1 are refused.
+    progress : callable
+        Told of bytes that have been read.
+
+    Raises
+    ------
+    ValueError, OSError
+        With the name of the file that cannot be used.
+    """
+    if len({format_of(file) for file in files}) > 1:
+        raise ValueError("give files of one kind at a time, .csv or .parquet")
+    twice = [file for i, file in enumerate(files) if file.resolve() in map(Path.resolve, files[:i])]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice")
+    lacking, kinds = Incomplete(), []
+    with _Adders() as adders:
+        for file in files:
+            with naming(file):
+                kinds.append(_label_type(file, group, value))
+                if kinds[-1] != kinds[0]:
+                    raise ValueError(
+                        f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
+                    )
+                here = _read(file, group, value, binary, adders, progress)
+                if here.rows and not drop_missing:
+                    raise ValueError(
+                        f"{here.rows:,} of {here.total:,} rows are incomplete "
+                        f"({here.describe(group, value)}); fill them in, or leave them out with "
+                        "--drop-missing"
+                    )
+                lacking = lacking.plus(here)
+    with naming(*files):
+        if not lacking.total:
+            raise ValueError("no rows")
+        if lacking.rows == lacking.total:
+            raise ValueError(
+                f"no complete rows are left: all {lacking.rows:,} are incomplete "
+                f"({lacking.describe(group, value)})"
+            )
+        tallies = [tally for tally in adders.tallies if len(tally)]
+        if any(tally.overflows() for tally in tallies):
+            raise ValueError(
+                f"column {value!r} holds a value too large for float64 arithmetic: its square "
+                "overflows; rescale the data"
+            )
+    labels = _restore(np.concatenate([tally.labels() for tally in tallies]), kinds[0])
+    table = read(np.empty(0), labels.rename(group))
+    ids, codes = number_labels(cast(NDArray, table.labels), group)
+    edges = np.cumsum([0, *map(len, tallies)])
+    parts = [
+        tally.summary(ids[codes[slice(*edge)]])
+        for tally, edge in zip(tallies, pairwise(edges), strict=True)
+    ]
+    return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
+
+
+def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
+    """Read all rows of files into memory.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        Of .csv (or .csv.gz), or of .parquet.
+    group : str
+        The column of labels, which are read as in `summarise`.
+
+    Raises
+    ------
+    ValueError, OSError
+        With the name of the file that cannot be used.
+    """
+    import pandas as pd
+
+    tables = []
+    for file in files:
+        with naming(file):
+            if not file.is_file():
+                raise ValueError("no such file")
+            if format_of(file) == "parquet":
+                tables.append(pd.read_parquet(file))
+                continue
+            table = pd.read_csv(file, dtype={group: str}, na_values={group: [""]})
+            if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+                raise ValueError("rows have more fields than the header has names")
+            if group in table and table[group].notna().all():
+                table[group] = _restore(table[group].to_numpy(), "text").to_numpy()
+            tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+@contextmanager
+def naming(*files: Path) -> Iterator[None]:
+    """Head what is wrong with files by their name, or their number."""
+    try:
+        yield
+    except ValueError as error:
+        name = files[0] if len(files) == 1 else f"{len(files)} files"
+        raise ValueError(f"{name}: {error}") from None
+
+
+def format_of(file: Path) -> str:
+    """``csv`` or ``parquet``, by the name of the file.
+
+    Examples
+    --------
+    >>> format_of(Path("rows.csv.gz"))
+    'csv'
+    """
+    name = file.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return "csv"
+    if not name.endswith(".parquet"):
+        raise ValueError(f"the name must end in .csv, .csv.gz or .parquet, not {file.suffix!r}")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError('parquet files need pyarrow: pip install "ebfed[parquet]"')
+    return "parquet"
+
+
+def _read(
+    file: Path,
+    group: str,
+    value: str,
+    binary: bool,
+    adders: _Adders,
+    progress: Callable[[float], Any],
+) -> Incomplete:
+    """Add the rows of a file; count those that cannot be."""
+    lacking, invalid, first = Incomplete(), 0, ""
+    batches = _csv if format_of(file) == "csv" else _parquet
+    for batch in batches(file, group, value):
+        numbers, unknown, odd = _numbers(batch.values, value)
+        if np.any(odd):
+            row = int(np.argmax(odd))
+            first = first or f"{str(batch.values.iloc[row])!r} in row {lacking.total + row + 1}"
+            invalid += int(np.count_nonzero(odd))
+        labels, codes, absent = batch.labels, batch.codes, batch.unnamed | unknown
+        unused = [int(np.count_nonzero(each)) for each in (batch.unnamed, unknown, absent)]
+        lacking = lacking.plus(Incomplete(unused[0], unused[1], unused[2], len(numbers)))
+        if np.any(absent):
+            kept = np.flatnonzero(~np.asarray(absent))
+            numbers = numbers[kept]
+            labels, codes = (labels[kept], None) if codes is None else (labels, codes[kept])
+        if binary and not invalid and not np.all((numbers == 0) | (numbers == 1)):
+            raise ValueError(f"column {value!r} must hold only 0 and 1 for a bernoulli model")
+        adders.add(labels, numbers, codes)
+        progress(batch.size)
+    if invalid:
+        raise ValueError(
+            f"column {value!r} is not numeric: {invalid:,} of {lacking.total:,} values are not "
+            f"finite numbers, the first {first}"
+        )
+    return lacking
+
+
+def _csv(file: Path, group: str, value: str) -> Iterator[_Batch]:
+    import pandas as pd
+
+    with file.open("rb") as raw:
+        tables = pd.read_csv(
+            raw,
+            compression="gzip" if file.name.lower().endswith(".gz") else None,
+            dtype={group: str},
+            na_values={group: [""], value: MISSING},
+            keep_default_na=False,
+            low_memory=False,
+            chunksize=ROWS,
+        )
+        before = 0
+        for table in tables:
+            if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
+                raise ValueError("rows have more fields than the header has names")
+            _check_columns(list(table.columns), group, value)
+            text = table[group]
+            codes, labels = pd.factorize(text.where(text.str.strip() != ""))
+            position = raw.tell()
+            yield _Batch(labels.tolist(), codes, codes < 0, table[value], position - before)
+            before = position
+
+
+def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kind = _label_type(file, group, value)
+    words = [group] if pa.types.is_string(kind) else None
+    # whole column chunks would be read ahead
+    with parquet.ParquetFile(file, pre_buffer=False, read_dictionary=words) as table:
+        share = file.stat().st_size / max(table.metadata.num_rows, 1)
+        for rows in table.iter_batches(ROWS, columns=[group, value]):
+            labels, values = rows[group], rows[value]
+            plain = pa.types.is_float64(values.type) and not values.null_count
+            size = share * len(labels)
+            values = values.to_numpy() if plain else values.to_pandas()
+            unnamed = (
+                labels.is_null().to_numpy(zero_copy_only=False) if labels.null_count else False
+            )
+            if not _is_number(kind):
+                if not isinstance(labels, pa.DictionaryArray):
+                    labels = labels.dictionary_encode()
+                codes = labels.indices.fill_null(-1).to_numpy()
+                yield _Batch(labels.dictionary.to_pylist(), codes, unnamed, values, size)
+                continue
+            ids = labels.drop_null().to_numpy(zero_copy_only=False)
+            if labels.null_count:
+                ids, given = np.zeros(len(labels), ids.dtype), ids
+                ids[~unnamed] = given
+            if ids.dtype.kind == "f":
+                unnamed = unnamed | np.isnan(ids)
+            yield _Batch(ids, None, unnamed, values, size)
+
+
+def _label_type(file: Path, group: str, value: str) -> Any:
+    """Type of the labels: of Arrow, or text."""
+    if not file.is_file():
+        raise ValueError("no such file")
+    if format_of(file) == "csv":
+        return "text"
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(file)
+    _check_columns(schema.names, group, value)
+    kind = schema.field(group).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.string() if pa.types.is_large_string(kind) else kind
+
+
+def _is_number(kind: Any) -> bool:
+    """Whether labels of an Arrow type are numbers or times of up to 64 bits."""
+    from pyarrow import types
+
+    tests = ("integer", "floating", "boolean", "date", "timestamp", "duration")
+    return any(getattr(types, f"is_{each}")(kind) for each in tests)
+
+
+def _check_columns(names: list[str], group: str, value: str) -> None:
+    for option, column in (("--group", group), ("--value", value)):
+        if column not in names:
+            raise ValueError(f"no column {column!r} ({option}) among {', '.join(map(repr, names))}")
+
+
+def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
+    """Values as floats, where they are missing, and where they are neither that nor finite."""
+    import pandas as pd
+
+    if isinstance(values, np.ndarray) and _all_finite(values):
+        return values, False, False
+    values = pd.Series(values)
+    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+        raise ValueError(f"column {name!r} holds dates, not numbers")
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64").to_numpy()
+    if _all_finite(numbers):
+        return numbers, False, False
+    missing = values.isna().to_numpy()
+    return numbers, missing, ~missing & ~np.isfinite(numbers)
+
+
+def _all_finite(numbers: NDArray) -> bool:
+    """Whether all are finite, at the price of a sum; a sum that overflows says no."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum()))
+
+
+def _restore(labels: NDArray, kind: Any) -> pd.Series:
+    """Labels in the type of the file; text as numbers if nothing is lost by it: 2 before 10."""
+    import pandas as pd
+
+    if kind == "text":
+        text = pd.Series(labels, dtype=str)
+        return text.astype("int64") if text.str.fullmatch(r"0|-?[1-9]\d{0,17}").all() else text
+    import pyarrow as pa
+
+    if _is_number(kind):
+        return pa.array(labels).cast(kind).to_pandas()
+    return pa.array(labels.tolist(), kind).to_pandas()

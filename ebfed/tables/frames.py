@@ -1,0 +1,562 @@
+"""Frames in, frames out: any eager data frame becomes arrays, and results go back in kind.
+
+Everything that knows narwhals is here. `read` takes arrays or a pandas, polars or Arrow frame and
+returns plain arrays plus a `Style`: what the frame called its columns, of what type its group
+labels were, and which library made it. `frame` builds a result in that style, so that labels come
+back exactly as they went in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.tables.clients import check_labels
+
+__all__ = [
+    "Style",
+    "Table",
+    "beside",
+    "column_of",
+    "complete",
+    "drop_columns",
+    "first_row",
+    "frame",
+    "indexed_like",
+    "is_frame",
+    "levels_of",
+    "matrix_of",
+    "numeric_columns",
+    "read",
+    "read_labels",
+    "take",
+    "value_columns",
+    "values_of",
+]
+
+
+# Libraries of frames that do not come with the package, and the extras that bring them.
+EXTRAS = {"polars": "polars", "pyarrow": "parquet"}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How results are to look.
+
+    Attributes
+    ----------
+    backend : str
+        Library of the frames.
+    group : str
+        Name of the group column.
+    dtype : narwhals data type or None
+        Of the labels as they came.
+    native : data type or None
+        The same in the library's own words, which say more in pandas: categories, nullability.
+    """
+
+    backend: Any = "pandas"
+    group: str = "group"
+    dtype: Any = None
+    native: Any = field(default=None, compare=False)
+
+    def using(self, backend: str) -> Style:
+        """Same names, another library.
+
+        Raises
+        ------
+        ImportError
+            If that library is not installed.
+        """
+        if backend in EXTRAS and find_spec(backend) is None:
+            raise ImportError(f'{backend} is not installed: pip install "ebfed[{EXTRAS[backend]}]"')
+        return replace(
+            self, backend=backend, native=None if backend != self.backend else self.native
+        )
+
+    def avoiding(self, names: Iterable[str]) -> Style:
+        """Rename the group column where its name is taken by a result."""
+        return replace(self, group=f"{self.group}_group") if self.group in set(names) else self
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows ready for summarising.
+
+    Attributes
+    ----------
+    X : the values as they came (array or frame), without the group column
+    labels : ndarray of shape (n_rows,) or None
+    style : Style
+    consent : ndarray of shape (n_rows,), dict or None
+        Which class each row's client chose.
+    y : ndarray of shape (n_rows,) or None
+        The response.
+    """
+
+    X: Any
+    labels: NDArray | None
+    style: Style = field(default_factory=Style)
+    consent: Any = None
+    y: Any = None
+
+
+def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:
+    """Separate group labels from values.
+
+    Parameters
+    ----------
+    X : array-like or data frame of shape (n_rows, d), or series
+    groups : array-like or series of shape (n_rows,), or the name of a column of `X`, or None
+    consent : as groups, or a dict from group to class
+    y : as groups
+
+    Raises
+    ------
+    ValueError
+        If a named column is not in `X`, or a label is missing.
+    TypeError
+        If a column of values is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = read(pd.DataFrame({"county": ["a", "b"], "rate": [0.5, 0.7]}), "county")
+    >>> table.labels.tolist(), list(table.X.columns), table.style.group
+    (['a', 'b'], ['rate'], 'county')
+    """
+    import narwhals as nw
+
+    values = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+    style = Style()
+    if isinstance(values, nw.Series):
+        style = style.using(_backend(values))
+        named = isinstance(values.name, str) and values.name
+        X = values.to_frame().to_native() if named else values.to_numpy()
+    elif isinstance(values, nw.DataFrame):
+        style = style.using(_backend(values))
+        keys = {"groups": groups, "consent": consent, "y": y}
+        keys = {key: name for key, name in keys.items() if isinstance(name, str)}
+        columns = value_columns(values.schema, keys)
+        groups = values[groups] if "groups" in keys else groups
+        consent = values[consent] if "consent" in keys else consent
+        y = values[y] if "y" in keys else y
+        if keys:
+            X = values.select(*columns).to_native()
+    for key, name in (("groups", groups), ("consent", consent), ("y", y)):
+        if isinstance(name, str):
+            raise ValueError(
+                f"{key}={name!r} names a column, but X is not a data frame; pass the labels."
+            )
+    if consent is not None and not isinstance(consent, Mapping):
+        consent = read_labels(consent, "consent")
+    response = nw.from_native(y, series_only=True, pass_through=True)
+    y = response.to_numpy() if isinstance(response, nw.Series) else y
+    if groups is None:
+        return Table(X, None, style, consent, y)
+    labels = nw.from_native(groups, series_only=True, pass_through=True)
+    if not isinstance(labels, nw.Series):
+        return Table(X, check_labels(labels), style, consent, y)
+    name = labels.name if isinstance(labels.name, str) and labels.name else style.group
+    if style.backend == "pandas":
+        style = style.using(_backend(labels))
+    native = labels.to_native().dtype if labels.implementation.is_pandas_like() else None
+    style = replace(style, group=name, dtype=labels.dtype, native=native)
+    return Table(X, check_labels(_label_array(labels, name), name), style, consent, y)
+
+
+def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:
+    """Return the columns that hold values, if all of them do.
+
+    Parameters
+    ----------
+    schema : mapping from column to narwhals data type
+    keys : mapping from argument to column
+        What the columns that hold no values are there for.
+
+    Raises
+    ------
+    ValueError
+        If a named column is not there, or no other is.
+    TypeError
+        If a column of values is not numeric.
+
+    Examples
+    --------
+    >>> import narwhals as nw
+    >>> value_columns({"county": nw.String(), "rate": nw.Float64()}, {"groups": "county"})
+    ['rate']
+    """
+    import narwhals as nw
+
+    for key, name in keys.items():
+        if name not in schema:
+            raise ValueError(
+                f"{key}={name!r} is not a column of X, which has {', '.join(map(repr, schema))}."
+            )
+    columns = [name for name in schema if name not in keys.values()]
+    if keys and not columns:
+        shown = ", ".join(map(repr, keys.values()))
+        raise ValueError(f"X has no column but the labels {shown}; nothing to estimate.")
+    for name in columns:
+        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
+            raise TypeError(
+                f"column {name!r} of X is {schema[name]}, not numeric; select the columns to "
+                "estimate, or name the column of labels in groups=."
+            )
+    return columns
+
+
+def is_frame(X: Any) -> bool:
+    """Tell whether `X` is a data frame in memory.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> is_frame(pd.DataFrame({"x": [1.0]})), is_frame([1.0])
+    (True, False)
+    """
+    import narwhals as nw
+
+    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def drop_columns(X: Any, names: Iterable[str]) -> Any:
+    """Return the frame without these columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> list(drop_columns(pd.DataFrame({"x": [1.0], "y": [2.0]}), ["y"]).columns)
+    ['x']
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True).drop(*names).to_native()
+
+
+def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.float64]:
+    """Return columns of a frame as numbers, NaN where missing, shape (n_rows, k).
+
+    Parameters
+    ----------
+    X : data frame
+    names : sequence of k str
+    argument : str
+        Where the names came from.
+
+    Raises
+    ------
+    ValueError
+        If a column is not there.
+    TypeError
+        If a column is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numeric_columns(pd.DataFrame({"x": [1, 2], "open": [True, False]}), ["open"], "population")
+    array([[1.],
+           [0.]])
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    columns = []
+    for name in names:
+        if name not in table.columns:
+            shown = ", ".join(map(repr, table.columns))
+            raise ValueError(f"{argument} names {name!r}, which is not among the columns {shown}.")
+        if not (table.schema[name].is_numeric() or table.schema[name] == nw.Boolean):
+            raise TypeError(
+                f"column {name!r} of {argument} is {table.schema[name]}, not numeric; code it in "
+                "columns of numbers."
+            )
+        column = table[name].cast(nw.Float64)
+        columns.append(column.fill_null(np.nan).to_numpy())
+    return np.column_stack(columns)
+
+
+def read_labels(labels: Any, name: str = "groups") -> NDArray:
+    """Read labels from an array or a series of any library.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is missing, or there is not one for each row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_labels(pd.Series(["b", "a"])).tolist()
+    ['b', 'a']
+    """
+    import narwhals as nw
+
+    if isinstance(labels, str) or not np.iterable(labels):
+        raise TypeError(f"{name} must be a sequence of labels; got {labels!r}.")
+    series = nw.from_native(labels, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return check_labels(_label_array(series, name), name)
+    return check_labels(cast(ArrayLike, labels), name)
+
+
+def _backend(native: Any) -> str:
+    return str(native.implementation).removeprefix("Implementation.").lower()
+
+
+def _label_array(labels: Any, name: str) -> NDArray:
+    """Labels as NumPy: numbers and times (in UTC) as they are, categories by what they hold."""
+    import narwhals as nw
+
+    missing = labels.is_null()
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing labels, the first in row "
+            f"{int(missing.arg_true()[0])}; drop those rows or give them a label."
+        )
+    if labels.dtype in (nw.Categorical, nw.Enum):
+        if labels.implementation.is_pandas_like():
+            native = labels.to_native()
+            labels = nw.from_native(native.astype(native.cat.categories.dtype), series_only=True)
+        else:
+            labels = labels.cast(nw.String)
+    if labels.dtype == nw.Datetime and labels.dtype.time_zone is not None:
+        labels = labels.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    if labels.dtype == nw.String:
+        return np.asarray(labels.to_list(), dtype=object)
+    array = labels.to_numpy()
+    return array.astype("M8[D]") if labels.dtype == nw.Date else array
+
+
+def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
+    """Build a frame in `style`; the column called like the group gets the labels' own type.
+
+    Examples
+    --------
+    >>> frame({"group": ["a", "b"], "estimate": [0.5, 0.7]})
+      group  estimate
+    0     a       0.5
+    1     b       0.7
+    """
+    import narwhals as nw
+
+    style = style or Style()
+    series = [
+        _restore(np.asarray(values), style)
+        if name == style.group
+        else _series(name, np.asarray(values), style.backend)
+        for name, values in columns.items()
+    ]
+    # not nw.from_dict: with pandas it loses categories and time zones
+    return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
+
+
+def column_of(X: Any, name: str) -> Any:
+    """Return a column of a frame as a series that knows its name, which Arrow's own do not.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").name
+    'x'
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True)[name]
+
+
+def values_of(X: Any, name: str) -> NDArray:
+    """Return the values of a column as NumPy has them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> values_of(pd.DataFrame({"x": [1.0]}), "x")
+    array([1.])
+    """
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True)[name].to_numpy()
+
+
+def levels_of(X: Any, name: str) -> list | None:
+    """Return the levels of a column that fixes their order; None of any other column.
+
+    Categories of pandas and enumerations of polars do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"x": pd.Categorical(["b", "a"], ["b", "a"]), "y": [1, 2]})
+    >>> levels_of(frame, "x"), levels_of(frame, "y")
+    (['b', 'a'], None)
+    """
+    import narwhals as nw
+
+    column = nw.from_native(X, eager_only=True)[name]
+    if column.implementation.is_pandas_like():
+        categories = getattr(column.to_native().dtype, "categories", None)
+        return None if categories is None else list(categories)
+    return list(column.dtype.categories) if isinstance(column.dtype, nw.Enum) else None
+
+
+def first_row(X: Any) -> dict[str, Any]:
+    """Return the first row of a frame by the names of its columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> first_row(pd.DataFrame({"x": [1, 2]}))
+    {'x': 1}
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    return {name: table[name].head(1).to_list()[0] for name in table.columns}
+
+
+def matrix_of(X: Any) -> NDArray[np.float64]:
+    """Return a frame of numbers as a matrix.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> matrix_of(pd.DataFrame({"x": [1, 2]}))
+    array([[1.],
+           [2.]])
+    """
+    import narwhals as nw
+
+    return np.asarray(nw.from_native(X, eager_only=True).to_numpy(), float)
+
+
+def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
+    """Tell which rows of a frame lack none of these columns.
+
+    Parameters
+    ----------
+    X : data frame
+    names : sequence of str
+    insist : bool
+        Whether all rows must be complete.
+
+    Raises
+    ------
+    ValueError
+        If a row must not lack a value and does, or all do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> complete(pd.DataFrame({"x": [1.0, None], "y": ["a", "b"]}), ["x", "y"], False)
+    array([ True, False])
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    whole = np.ones(len(table), bool)
+    for name in names:
+        column = table[name]
+        gone = np.asarray(column.is_null().to_numpy(), bool)
+        if column.dtype.is_float():
+            gone = gone | np.isnan(column.to_numpy().astype(float))
+        if gone.any() and insist:
+            raise ValueError(
+                f"column {name!r} lacks {int(gone.sum())} values, the first in row "
+                f"{int(np.argmax(gone))}; leave those rows out (missing='drop' does)."
+            )
+        whole &= ~gone
+    if not whole.any():
+        raise ValueError("there is no row without missing values.")
+    return whole
+
+
+def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:
+    """Return a copy of these rows and columns of a frame.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> take(pd.DataFrame({"x": [1, 2], "y": [3, 4]}), np.array([False, True]), ["y"])
+       y
+    1  4
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True).select(*names)
+    return (table.clone() if rows.all() else table.filter(rows.tolist())).to_native()
+
+
+def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:
+    """Return a frame with columns added; those of a name that it has are replaced.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> beside(pd.DataFrame({"x": [1, 2]}, index=["a", "b"]), {"y": np.array([3.0, 4.0])})
+       x    y
+    a  1  3.0
+    b  2  4.0
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    new = indexed_like(frame(columns, Style(_backend(table))), X)
+    return table.with_columns(*nw.from_native(new, eager_only=True).iter_columns()).to_native()
+
+
+def indexed_like(result: Any, X: Any) -> Any:
+    """Return a frame of rows with the index of the rows it came from, if both are of pandas.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> indexed_like(pd.DataFrame({"x": [1.0]}), pd.Series([2.0], index=["a"])).index.tolist()
+    ['a']
+    """
+    import pandas as pd
+
+    both = isinstance(result, pd.DataFrame) and isinstance(X, pd.DataFrame | pd.Series)
+    return result.set_axis(X.index) if both else result
+
+
+def _series(name: str, array: NDArray, backend: Any) -> Any:
+    import narwhals as nw
+
+    unit = np.datetime_data(array.dtype)[0] if array.dtype.kind == "M" else ""
+    if unit not in ("", "ms", "us", "ns"):
+        array = array.astype("M8[us]")
+    values = array.tolist() if array.dtype.kind in "OUS" else array
+    series = nw.new_series(name, values, backend=backend)
+    return series.cast(nw.Date) if unit == "D" and backend != "pandas" else series
+
+
+def _restore(ids: NDArray, style: Style) -> Any:
+    """Labels in the type they came in, if that can hold them: new labels may be of any kind."""
+    import narwhals as nw
+
+    if style.native is not None and style.native == np.dtype(object):
+        ids = ids.astype(object)
+    column = _series(style.group, ids, style.backend)
+    if style.dtype is None:
+        return column
+    if style.dtype == nw.Datetime and style.dtype.time_zone is not None and ids.dtype.kind == "M":
+        column = column.dt.replace_time_zone("UTC")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if style.native is not None:
+                back = nw.from_native(column.to_native().astype(style.native), series_only=True)
+            else:
+                back = column.cast(style.dtype)
+            same = np.array_equal(_label_array(back, style.group), ids)
+    except Exception:  # whatever a library raises where a type cannot hold a value
+        return column
+    return back if same else column

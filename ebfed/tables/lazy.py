@@ -1,0 +1,347 @@
+"""Tables larger than memory: groups are summarised where the rows are, by the table's own engine.
+
+DuckDB relations, polars LazyFrames, Dask and Spark frames, and whatever else narwhals calls lazy:
+the engine adds up the values of each group and their products, and only these sums come here.
+Frames in memory are taken too, and give the same numbers.
+
+Sums of squares lose the digits of a small spread around a large mean. How many is bounded, in
+whatever order an engine adds, by the number of rows and the ratio of the sums around 0 and around
+the mean. Where that is too much for any group, everything is added up once more, around the means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.clients import LARGEST, Summary, number_labels
+from ebfed.tables.frames import Style, read, read_labels, value_columns
+
+__all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
+
+# How far rounding may move a scatter, relative to itself.
+TOLERANCE = 1e-10
+ROUNDING = 2.0**-53
+
+
+class Statistics(NamedTuple):
+    """What an engine found out about groups.
+
+    Attributes
+    ----------
+    keys : data frame
+        The groups, sorted: of pandas or polars if the table was, of pyarrow otherwise.
+    n : int64 ndarray of shape (n_groups,)
+    mean : ndarray of shape (n_groups, d)
+    scatter : ndarray of shape (n_groups, d) or (n_groups, d, d)
+        Sums of squares, or of all products, of deviations from the group's mean.
+    """
+
+    keys: Any
+    n: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+
+
+class Summarised(NamedTuple):
+    """A table of which nothing but its summary is in memory.
+
+    Attributes
+    ----------
+    summary : Summary
+        Sorted by label.
+    style : Style
+    columns : list of str
+        Names of the values.
+    consent : ndarray of shape (n_groups,) or None
+        Which class each group chose.
+    """
+
+    summary: Summary
+    style: Style
+    columns: list[str]
+    consent: NDArray | None = None
+
+
+def is_lazy(X: Any) -> bool:
+    """Tell whether `X` is a table whose rows are not in memory.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> is_lazy(pd.DataFrame({"x": [1.0]})), is_lazy([1.0])
+    (False, False)
+    """
+    import narwhals as nw
+
+    return isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame)
+
+
+def column_names(X: Any) -> list[str]:
+    """Names of the columns of any table.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_names(pd.DataFrame({"x": [1.0]}))
+    ['x']
+    """
+    import narwhals as nw
+
+    return list(nw.from_native(X).collect_schema())
+
+
+def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> Summarised:
+    """Summarise the groups of a table by its own engine.
+
+    Reports of such a fit are frames of polars if the table is, and of pandas if it is of an engine
+    that keeps no frames in memory, like DuckDB.
+
+    Parameters
+    ----------
+    X : table that narwhals knows
+    groups : str
+        Column of labels. All others hold values, but for `consent`.
+    consent : str, optional
+        Column that says which class each group chose.
+    cross : bool
+        Whether products of different columns are wanted too: then `scatter` of the summary has
+        shape (n_groups, d, d).
+
+    Raises
+    ------
+    ValueError
+        If a column is not there, a label or value is missing or infinite, a value is too large to
+        be squared, a group chose two classes, or there are no rows.
+    TypeError
+        If a column of values is not numeric.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"county": ["b", "a", "b"], "rate": [1.0, 5.0, 3.0]})
+    >>> summary, style, columns, consent = summarise(rows, "county")
+    >>> summary.ids.tolist(), summary.n.tolist(), summary.mean.ravel().tolist(), columns
+    (['a', 'b'], [1, 2], [5.0, 2.0], ['rate'])
+    """
+    import narwhals as nw
+
+    keys = {"groups": groups} if consent is None else {"groups": groups, "consent": consent}
+    for argument, name in keys.items():
+        if not isinstance(name, str):
+            raise ValueError(
+                f"{argument} must name a column of X, the rows of which are not in memory; "
+                f"got {type(name).__name__}."
+            )
+    table = nw.from_native(X)
+    columns = value_columns(table.collect_schema(), keys)
+    found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross)
+    labels = nw.from_native(found.keys, eager_only=True)
+    place = read(labels.select(groups, rows=nw.lit(0.0)).to_native(), groups)
+    ids, codes = number_labels(cast(NDArray, place.labels), groups)
+    if len(ids) < len(codes):
+        label = ids.tolist()[np.argmax(np.bincount(codes) > 1)]
+        raise ValueError(f"consent must be the same in all rows of a group; {label!r} has two.")
+    order = np.argsort(codes)
+    style = place.style
+    if isinstance(table, nw.LazyFrame) and table.implementation != nw.Implementation.POLARS:
+        style = style.using("pandas")
+    return Summarised(
+        Summary(ids, found.n[order], found.mean[order], found.scatter[order]),
+        style,
+        columns,
+        None if consent is None else read_labels(labels[consent].to_native(), consent)[order],
+    )
+
+
+def statistics(
+    X: Any, keys: Sequence[str], columns: Sequence[str], cross: bool = False
+) -> Statistics:
+    """Count, average and scatter the columns of each group by the table's own engine.
+
+    Parameters
+    ----------
+    X : table that narwhals knows
+    keys : sequence of str
+        Columns that together tell the groups.
+    columns : sequence of str
+        Columns of numbers.
+    cross : bool
+        Whether products of different columns are wanted too. A regression follows from them: sums
+        of products around 0 are ``scatter + n * outer(mean, mean)``.
+
+    Raises
+    ------
+    ValueError
+        If a key or value is missing or infinite, a value is too large to be squared, or there are
+        no rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"g": [1, 1, 2], "x": [1.0, 3.0, 5.0], "y": [2.0, 0.0, 1.0]})
+    >>> found = statistics(rows, ["g"], ["x", "y"], cross=True)
+    >>> found.n.tolist(), found.mean.tolist(), found.scatter[0].tolist()
+    ([2, 1], [[2.0, 1.0], [5.0, 1.0]], [[2.0, -2.0], [-2.0, 2.0]])
+    """
+    import narwhals as nw
+
+    given = nw.from_native(X)
+    names = [f"ebfed_{j}" for j in range(len(columns))]
+    numbers = [
+        nw.col(column).cast(nw.Float64).alias(name)
+        for column, name in zip(columns, names, strict=True)
+    ]
+    table = given.select(*keys, *numbers)
+    index = range(len(names))
+    pairs = list(combinations_with_replacement(index, 2)) if cross else [(j, j) for j in index]
+    left, right = np.array(pairs).T
+    sums = _add_up(table, keys, names, pairs)
+    _check_keys(sums, keys)
+    n, mean, products = _centre(sums, names, left, right)
+    scatter = products[:, left == right]
+    complete = (_array(sums, names, "count") == n).all()
+    if not (complete and (np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
+        raise _strange_values(table, names)
+    types = given.collect_schema()
+    whole = [types[name].is_integer() or types[name] == nw.Boolean for name in columns]
+    if cross:  # what is exact of one column is not of its product with another
+        whole = [all(whole)] * len(whole)
+    if _doubtful(n, scatter + n * mean**2, scatter, np.array(whole)):
+        sums = _add_up(_around_means(table, keys, names), keys, names, pairs, around=True)
+        n, rest, products = _centre(sums, names, left, right)
+        low, high, centre = (_array(sums, names, what) for what in ("low", "high", "centre"))
+        same = low == high
+        mean = centre + np.where(same, low, rest)
+        products[same[:, left] | same[:, right]] = 0.0
+    scatter = products
+    if cross:
+        scatter = np.empty((len(n), len(names), len(names)))
+        scatter[:, left, right] = scatter[:, right, left] = products
+    return Statistics(sums.select(*keys).to_native(), n[:, 0].astype(np.int64), mean, scatter)
+
+
+def _add_up(
+    table: Any, keys: Sequence[str], names: list[str], pairs: list, around: bool = False
+) -> Any:
+    """Let the engine add up: rows, values that are there, values and their products."""
+    import narwhals as nw
+
+    # arithmetic first, then nothing but plain sums: what every engine does as fast as it can
+    products = [(nw.col(names[i]) * nw.col(names[j])).alias(f"ebfed_{i}_{j}") for i, j in pairs]
+    wanted = [nw.len().alias("ebfed_n")]
+    wanted += [nw.col(f"ebfed_{i}_{j}").sum() for i, j in pairs]
+    for name in names:
+        values = nw.col(name)
+        wanted += [values.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
+        if around:
+            wanted += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
+            wanted += [nw.col(f"{name}_centre").min()]
+    return _collect(table.with_columns(*products).group_by(*keys).agg(*wanted)).sort(*keys)
+
+
+def _around_means(table: Any, keys: Sequence[str], names: list[str]) -> Any:
+    """Subtract from all values the means of their groups, which come along as columns."""
+    import narwhals as nw
+
+    means = table.group_by(*keys).agg(
+        *(nw.col(name).mean().alias(f"{name}_centre") for name in names)
+    )
+    # not .over(), which Dask has not
+    return table.join(means, on=list(keys), how="inner").with_columns(
+        *((nw.col(name) - nw.col(f"{name}_centre")).alias(name) for name in names)
+    )
+
+
+def _collect(table: Any) -> Any:
+    """Bring a small result here, in the library of the table if it is one of frames in memory."""
+    import narwhals as nw
+
+    if isinstance(table, nw.DataFrame):
+        return table
+    if table.implementation.is_polars():
+        return table.collect(engine="streaming")
+    if find_spec("pyarrow") is None:
+        raise ImportError(
+            'results of other engines come through pyarrow: pip install "ebfed[parquet]"'
+        )
+    return table.collect("pyarrow")
+
+
+def _array(sums: Any, names: list[str], what: str) -> NDArray[np.float64]:
+    columns = [sums[f"{name}_{what}"].to_numpy() for name in names]
+    return np.column_stack(columns).astype(np.float64)
+
+
+def _centre(
+    sums: Any, names: list[str], left: NDArray, right: NDArray
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Numbers of rows, means, and products around them."""
+    n = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
+    total = _array(sums, names, "sum")
+    products = np.column_stack(
+        [sums[f"ebfed_{i}_{j}"].to_numpy() for i, j in zip(left, right, strict=True)]
+    ).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):  # strange values are told from strange sums
+        # in this order, whole numbers stay exact up to the division
+        return n, total / n, (n * products - total[:, left] * total[:, right]) / n
+
+
+def _doubtful(n: NDArray, squares: NDArray, scatter: NDArray, whole: NDArray) -> bool:
+    """Whether rounding may have spoilt a scatter that adding up around means would not spoil.
+
+    Sums of `n` terms are rounded `n` times, and there are the squares and the square of the sum.
+    Sums of whole numbers are not rounded, while they are not too large.
+    """
+    bound = 3 * (n + 2) * ROUNDING
+    exact = (n == 1) | (whole & (n * squares < 2.0**52))
+    # around the mean the bound itself is the error: less than a few times that is not worth a scan
+    return bool((~exact & (bound * squares > np.maximum(TOLERANCE, 4 * bound) * scatter)).any())
+
+
+def _check_keys(sums: Any, keys: Sequence[str]) -> None:
+    """Refuse tables without rows, and keys that are missing or infinite."""
+    import narwhals as nw
+
+    if not len(sums):
+        raise ValueError("X has no rows.")
+    for key in keys:
+        missing = sums[key].is_null().to_numpy()
+        if sums[key].dtype.is_float():
+            missing = missing | ~np.isfinite(sums[key].cast(nw.Float64).to_numpy())
+        if missing.any():
+            rows = int(sums["ebfed_n"].to_numpy()[missing].sum())
+            raise ValueError(
+                f"{key} has {rows} missing or infinite labels; drop those rows or give them a "
+                "label."
+            )
+
+
+def _strange_values(table: Any, names: list[str]) -> ValueError:
+    """Say what is wrong with values whose sums are not finite."""
+    import narwhals as nw
+
+    values = [nw.col(name) for name in names]
+    unknown = nw.any_horizontal(
+        *(each.is_null() | ~each.is_finite() for each in values), ignore_nulls=True
+    )
+    found = _collect(
+        table.select(unknown.cast(nw.Int64).alias("rows"), *(each.abs() for each in values)).select(
+            nw.col("rows").sum(), *(nw.col(name).max() for name in names)
+        )
+    )
+    rows = int(found["rows"][0])
+    if rows:
+        return ValueError(
+            f"Input X contains NaN or infinity in {rows} rows; drop them or fill them in."
+        )
+    largest = max(found[name][0] for name in names)
+    return ValueError(
+        f"Input X holds a value too large for float64 arithmetic (up to {largest:.3g}): its square "
+        "overflows. Rescale the data."
+    )

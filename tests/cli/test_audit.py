@@ -1,0 +1,106 @@
+"""`ebfed audit`: what it prints, and how it ends."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ebfed import channels
+from ebfed.channels.one_bit import Coin
+from ebfed.cli.app import app
+from ebfed.studies import audit
+from ebfed.studies.training_audit import trials
+
+runner = CliRunner()
+
+
+def invoke(*arguments, trainings=0):
+    given = ["audit", "--trainings", trainings, *arguments]
+    return runner.invoke(app, [str(argument) for argument in given])
+
+
+def test_audit_prints_a_table():
+    result = invoke("--epsilon", 1, "--epsilon", 2, "--simulations", 3000)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("OneBit ") for line in lines) == 4
+    assert lines[-3].startswith("None of 38 promises is refuted")
+    assert "probability 0.9999" in lines[-2]
+    assert lines[-1] == "Promising nothing: AddNoise, Clip, Exact, Quantizer."
+    assert "FAILED" not in result.stdout
+    assert result.stderr == ""
+
+
+def test_audit_as_json():
+    result = invoke("--epsilon", 1, "--simulations", 3000, "--delta", 1e-4, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["passed"] is True
+    assert found["simulations"] == 3000
+    assert found["trainings"] == 0
+    assert found["unpromised"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
+    rows = {row["name"]: row for row in found["table"]}
+    assert rows["Gaussian"]["delta"] == 1e-4
+    assert rows["OneBit"]["channel"] == "OneBit(epsilon=1.0, range=(0, 1))"
+    assert 0 < rows["OneBit"]["lower"] <= 1
+    other = invoke("--epsilon", 1, "--simulations", 3000, "--delta", 1e-4, "--json", "--seed", 1)
+    assert json.loads(other.stdout) != found
+
+
+def test_a_refuted_promise_ends_with_code_1(monkeypatch):
+    class Biased(channels.OneBit):
+        def _law(self, n_features):
+            return Coin(2 * self.epsilon)
+
+    monkeypatch.setattr(channels, "OneBit", Biased)
+    result = invoke("--epsilon", 1, "--simulations", 3000)
+    assert result.exit_code == 1, result.output
+    failed = [line for line in result.stdout.splitlines() if "FAILED" in line]
+    assert len(failed) == 2
+    assert all(line.startswith("Biased ") for line in failed)
+    assert "2 of 19 promises are refuted." in result.stdout
+    result = invoke("--epsilon", 1, "--simulations", 3000, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["passed"] is False
+
+
+@pytest.mark.slow
+def test_learners_stand_below_channels(monkeypatch):
+    first = next(trials())
+    monkeypatch.setattr(audit, "trials", lambda: iter([first]))
+    result = invoke("--epsilon", 1, "--simulations", 3000, trainings=1500)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    place = lines.index("learners, 1,500 trainings with either input")
+    assert lines[place + 2].startswith("DPFedAvg  ")
+    assert max(map(len, lines)) <= 100
+    assert "None of 20 promises is refuted" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", 0], "epsilon must be a finite number above 0"),
+        (["--epsilon", 20], "cannot be refuted by 200,000 simulations"),
+        (["--delta", 2], "delta must lie between 0 and 1"),
+        (["--simulations", 10], "simulations must be at least 1,000"),
+        (["--trainings", -1], "trainings must be"),
+        (["--seed", -1], "non-negative"),
+    ],
+)
+def test_mistakes(arguments, message):
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("ebfed: ")
+    assert message in line
+
+
+def test_help():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    assert "ebfed audit --epsilon 2" in result.stdout
+    assert "--trainings" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100

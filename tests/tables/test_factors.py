@@ -1,0 +1,59 @@
+"""Factors: blocks of compressed regressions."""
+
+import numpy as np
+import pytest
+
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
+
+RNG = np.random.default_rng(3)
+
+
+def clients_of(sizes, d=2, labels=None):
+    groups = np.repeat(np.arange(len(sizes)) if labels is None else labels, sizes)
+    n = len(groups)
+    return Clients.from_rows(RNG.normal(size=(n, d)), groups, RNG.normal(size=n))
+
+
+def products(factors):
+    return np.einsum("mri,mrj->mij", factors.rows, factors.rows)
+
+
+def test_blocks_are_cut_and_padded():
+    factors = Factors.of(clients_of([5, 1, 9, 2]))
+    assert factors.n.tolist() == [5, 1, 9, 2]
+    assert factors.n_features == 2
+    parts = factors.split(3)
+    np.testing.assert_array_equal(np.concatenate([part.rows for part in parts]), factors.rows)
+    assert factors.padded(6).shape == (4, 6, 3)
+    assert not factors.padded(6)[:, 3:].any()
+
+
+def test_merging_is_compressing_the_union():
+    first, second = clients_of([5, 1, 9], labels=[0, 1, 2]), clients_of([2, 7], labels=[2, 5])
+    both = Factors.of(first).merge(Factors.of(second))
+    whole = Factors.of(first.merge(second))
+    assert both.ids.tolist() == [0, 1, 2, 5]
+    assert both.n.tolist() == whole.n.tolist() == [5, 1, 11, 7]
+    np.testing.assert_allclose(products(both), products(whole), rtol=1e-12, atol=1e-12)
+
+
+def test_clients_are_taken_and_merged():
+    clients = clients_of([3, 1, 2, 4])
+    taken = clients.take(np.array([3, 0]))
+    assert taken.n.tolist() == [4, 3]
+    np.testing.assert_array_equal(taken.X[:4], clients.X[6:])
+    np.testing.assert_array_equal(taken.y[4:], clients.y[:3])
+    again = taken.merge(clients.take(np.array([2])))
+    assert again.ids.tolist() == [0, 2, 3]
+    assert again.n.tolist() == [3, 2, 4]
+
+
+def test_bad_rows():
+    clients = clients_of([3, 2])
+    with pytest.raises(ValueError, match="y is missing"):
+        Factors.of(Clients(clients.ids, clients.indptr, clients.X))
+    with pytest.raises(ValueError, match="must not be larger"):
+        Factors.of(Clients(clients.ids, clients.indptr, clients.X * 1e100, clients.y))
+    with pytest.raises(ValueError, match="cannot merge"):
+        Factors.of(clients).merge(Factors.of(clients_of([3], d=4)))

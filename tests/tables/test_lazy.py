@@ -1,0 +1,352 @@
+"""Every engine tells the same as the rows in memory, and refuses the same tables."""
+
+import datetime as dt
+import importlib.util
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ebfed as eb
+from ebfed.tables import lazy as pushdown
+from ebfed.tables.lazy import column_names, is_lazy, statistics, summarise
+
+dd = pytest.importorskip("dask.dataframe")
+
+pytestmark = [
+    # advice to whoever installs Dask; nothing to change here
+    pytest.mark.filterwarnings("ignore:Dask support is moving out of Narwhals:FutureWarning"),
+]
+
+CLOSE = 1e-10
+
+
+def dask_frame(table):
+    # of Arrow's types: Dask makes strings of dates that are Python objects
+    return dd.from_pandas(table.to_pandas(types_mapper=pd.ArrowDtype), npartitions=3)
+
+
+def spark_frame(table):
+    from pyspark.sql import SparkSession
+
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.host": "127.0.0.1",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session.createDataFrame(table)
+
+
+EAGER = {"pandas": pa.Table.to_pandas, "polars": pl.from_arrow, "pyarrow": lambda table: table}
+LAZY = {
+    "polars lazy": lambda table: pl.from_arrow(table).lazy(),
+    "DuckDB": duckdb.from_arrow,
+    "Dask": dask_frame,
+    "Spark": spark_frame,
+}
+SLOW = {
+    "Spark": [
+        pytest.mark.slow,
+        pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="needs pyspark"),
+        pytest.mark.filterwarnings("ignore"),  # its own: of Python, pandas, sockets left open
+    ]
+}
+
+
+def engines(names):
+    return [pytest.param(name, marks=SLOW.get(name, ())) for name in names]
+
+
+@pytest.fixture(params=engines([*EAGER, *LAZY]))
+def engine(request):
+    return (EAGER | LAZY)[request.param]
+
+
+@pytest.fixture(params=engines(LAZY))
+def lazy(request):
+    return LAZY[request.param]
+
+
+RNG = np.random.default_rng(0)
+CODES = np.concatenate([RNG.integers(0, 40, 1200), [40, 41]])  # two groups of one row
+FAR = np.array([0.0, 1e8, -1e8])[CODES % 3]
+LABELS = {
+    "integers": pa.array(CODES * 1000 - 7),
+    "strings": pa.array([f"ö{code:02d}" for code in CODES]),
+    "days": pa.array([dt.date(1969, 12, 20) + dt.timedelta(days=int(code)) for code in CODES]),
+    "times": pa.array(np.datetime64("1969-12-31T23:00:00.000001", "us") + CODES * 10**6),
+    "booleans": pa.array(CODES % 2 == 0),
+}
+COLUMNS = {
+    "small": RNG.normal(2.0, 1.0, len(CODES)),
+    "large": 1e8 + RNG.normal(size=len(CODES)),
+    "apart": FAR + RNG.normal(size=len(CODES)),
+    "constant": CODES * 0.1,
+    "whole": RNG.integers(-5, 5, len(CODES)),
+    "bit": RNG.integers(0, 2, len(CODES)) == 1,
+}
+
+
+def table_of(labels="integers", columns=tuple(COLUMNS)):
+    return pa.table({"g": LABELS[labels]} | {name: COLUMNS[name] for name in columns})
+
+
+def values_of(columns):
+    return np.column_stack([COLUMNS[name] for name in columns]).astype(float)
+
+
+def products_in_memory(values):
+    """Products of deviations from group means; differences from a row of the group are exact."""
+    means, products = [], []
+    for code in np.unique(CODES):
+        own = values[code == CODES]
+        rest = own - own[0]
+        means.append(own[0] + rest.mean(axis=0))
+        rest -= rest.mean(axis=0)
+        products.append(rest.T @ rest)
+    return np.array(means), np.array(products)
+
+
+def assert_close(found, expected):
+    assert found.ids.dtype == expected.ids.dtype
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.n, expected.n)
+    scale = np.sqrt(expected.scatter / expected.n[:, None]) + np.abs(expected.mean)
+    assert (np.abs(found.mean - expected.mean) <= CLOSE * scale).all()
+    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=CLOSE, atol=0)
+
+
+# --- agreement -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_summaries_are_those_of_the_rows_in_memory(engine, labels):
+    table = table_of(labels)
+    expected = eb.GaussianEB().fit(pl.from_arrow(table), groups="g").summaries_
+    found = summarise(engine(table), "g")
+    assert found.columns == list(COLUMNS)
+    assert found.consent is None
+    assert_close(found.summary, expected)
+
+
+def test_products_of_columns(engine):
+    columns = list(COLUMNS)
+    found = statistics(engine(table_of()), ["g"], columns, cross=True)
+    means, products = products_in_memory(values_of(columns))
+    size = np.sqrt(np.einsum("gii->gi", products))
+    np.testing.assert_array_equal(found.n, np.unique(CODES, return_counts=True)[1])
+    np.testing.assert_allclose(found.mean, means, rtol=CLOSE, atol=CLOSE)
+    bound = CLOSE * size[:, :, None] * size[:, None, :]
+    assert (np.abs(found.scatter - products) <= bound).all()
+
+
+def test_keys_of_several_columns(engine):
+    table = table_of(columns=["small"]).append_column("h", LABELS["strings"])
+    found = statistics(engine(table), ["h", "g"], ["small"])
+    expected = statistics(table, ["g"], ["small"])
+    np.testing.assert_array_equal(found.n, expected.n)
+    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=CLOSE)
+
+
+@pytest.mark.parametrize("columns", [["small"], ["large"], ["apart", "whole"]])
+def test_fits_are_those_of_the_rows_in_memory(engine, columns):
+    table = table_of("strings", columns)
+    found = eb.GaussianEB().fit(engine(table), groups="g")
+    expected = eb.GaussianEB().fit(table, groups="g")
+    np.testing.assert_allclose(found.prior_.variance_, expected.prior_.variance_, rtol=CLOSE)
+    np.testing.assert_allclose(found.noise_variance_, expected.noise_variance_, rtol=CLOSE)
+    spread = CLOSE * np.sqrt(expected.prior_.variance_ + expected.noise_variance_)
+    assert (np.abs(found.prior_.mean_ - expected.prior_.mean_) <= spread).all()
+    assert (np.abs(found.predict() - expected.predict()) <= spread).all()
+    assert found.feature_names_in_.tolist() == columns
+
+
+def test_rates_are_those_of_the_rows_in_memory(engine):
+    table = table_of("strings", ["bit"])
+    found, expected = (eb.BernoulliEB().fit(each, groups="g") for each in (engine(table), table))
+    np.testing.assert_allclose(found.predict(), expected.predict(), rtol=CLOSE)
+    with pytest.raises(ValueError, match="0 and 1"):
+        eb.BernoulliEB().fit(engine(table_of("strings", ["small"])), groups="g")
+
+
+@st.composite
+def tables(draw):
+    centres = st.sampled_from([0.0, 1.0, 1e8, -1e8, 1e-8, 1e15])
+    groups = draw(st.lists(st.tuples(centres, st.integers(1, 6)), min_size=1, max_size=5))
+    scale = draw(st.sampled_from([1e-6, 1.0, 1e6]))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    codes = np.repeat(np.arange(len(groups)), [size for _, size in groups])
+    x = np.array([centre for centre, _ in groups])[codes] + scale * rng.normal(size=len(codes))
+    return codes, x if draw(st.booleans()) else np.round(x, 1)
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "polars lazy", "DuckDB"])
+@given(tables())
+@settings(max_examples=40)
+def test_no_digits_are_lost(name, rows):
+    codes, x = rows
+    found = summarise((EAGER | LAZY)[name](pa.table({"g": codes, "x": x})), "g").summary
+    assert_close(found, eb.Summary.from_rows(x, codes))
+
+
+def scans(monkeypatch, table):
+    calls = []
+    collect = pushdown._collect
+    monkeypatch.setattr(pushdown, "_collect", lambda each: calls.append(0) or collect(each))
+    summarise(table, "g")
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"), [("small", 1), ("whole", 1), ("bit", 1), ("large", 2), ("apart", 2)]
+)
+def test_a_second_scan_only_where_digits_are_lost(monkeypatch, column, expected):
+    assert scans(monkeypatch, table_of(columns=[column])) == expected
+
+
+# --- how it looks --------------------------------------------------------------------------------
+
+
+def test_whether_rows_are_in_memory(lazy):
+    table = table_of(columns=["small"])
+    assert is_lazy(lazy(table))
+    assert column_names(lazy(table)) == ["g", "small"]
+    for eager in EAGER.values():
+        assert not is_lazy(eager(table))
+    for array in (np.eye(2), [[1.0]], pd.Series([1.0]), pl.Series([1.0]), None):
+        assert not is_lazy(array)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_reports_are_frames_of_polars_or_pandas(lazy, labels):
+    table = lazy(table_of(labels, ["small"]))
+    fitted = eb.GaussianEB().fit(table, groups="g")
+    for report in (fitted.posterior().to_frame(), fitted.posterior(table, groups="g").to_frame()):
+        kind = pl.DataFrame if isinstance(table, pl.LazyFrame) else pd.DataFrame
+        assert type(report) is kind
+        assert report.columns[0] == "g"
+        expected = pl.from_arrow(table_of(labels, []))["g"].unique().sort().to_list()
+        back = pd.Series(list(report["g"]))
+        if labels in ("days", "times"):  # times of Spark are in a zone
+            back = pd.to_datetime(back, utc=True).dt.tz_localize(None)
+            expected = pd.to_datetime(pd.Series(expected)).tolist()
+        assert back.tolist() == expected
+    assert type(fitted.glance()) is kind
+
+
+def test_what_else_a_fit_can_do(lazy):
+    table = table_of("strings", ["small", "whole"])
+    rows, fitted = table.to_pandas(), eb.GaussianEB().fit(lazy(table), groups="g")
+    expected = eb.GaussianEB().fit(table, groups="g")
+    some = lazy(table.slice(0, 300))
+    np.testing.assert_allclose(
+        fitted.posterior(some, groups="g").mean,
+        expected.posterior(rows[:300], groups="g").mean,
+        rtol=CLOSE,
+    )
+    assert fitted.score(some, groups="g") == pytest.approx(
+        expected.score(rows[:300], groups="g"), rel=1e-9
+    )
+    pieces = eb.GaussianEB().partial_fit(some, groups="g")
+    pieces.partial_fit(lazy(table.slice(300)), groups="g")
+    np.testing.assert_allclose(pieces.predict(), expected.predict(), rtol=1e-9)
+    for method in (fitted.predict, fitted.transform, fitted.augment):
+        with pytest.raises(ValueError, match="posterior"):
+            method(some, groups="g")
+    other = lazy(table_of("strings", ["small", "large"]))
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.posterior(other, groups="g")
+
+
+def consenting(choice):
+    table = table_of("strings", ["small"])
+    return table.append_column("choice", pa.array(choice.tolist()))
+
+
+def test_consent(engine):
+    choice = np.where(CODES % 4 == 0, "open", "private")
+    found = summarise(engine(consenting(choice)), "g", "choice")
+    np.testing.assert_array_equal(found.consent == "open", np.arange(42) % 4 == 0)
+    assert found.columns == ["small"]
+    assert_close(found.summary, summarise(table_of("strings", ["small"]), "g").summary)
+
+
+def test_two_kinds_of_consent_in_one_group(engine):
+    choice = np.where(CODES % 4 == 0, "open", "private")
+    choice[np.flatnonzero(CODES == 7)[0]] = "open"
+    with pytest.raises(ValueError, match=r"consent must be the same in all rows .*'ö07' has two"):
+        summarise(engine(consenting(choice)), "g", "choice")
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+BAD = {
+    "null label": ([1, None, 1, None], [1.0, 2.0, 3.0, 4.0], "g has 2 missing or infinite labels"),
+    "NaN label": ([1.0, np.nan, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0], "g has 1 missing"),
+    "infinite label": ([1.0, np.inf, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0], "g has 1 missing"),
+    "null": ([1, 1, 2, 2], [1.0, None, 3.0, None], "NaN or infinity in 2 rows"),
+    "only nulls": ([1, 1, 2, 2], [1.0, 1.0, None, None], "NaN or infinity in 2 rows"),
+    "NaN": ([1, 1, 2, 2], [1.0, np.nan, 3.0, 4.0], "NaN or infinity in 1 rows"),
+    "infinity": ([1, 1, 2, 2], [np.inf, -np.inf, 3.0, -np.inf], "NaN or infinity in 3 rows"),
+    "missing integer": ([1, 1, 2, 2], [1, None, 3, 4], "NaN or infinity in 1 rows"),
+    "too large": ([1, 1, 2, 2], [1e308, -1e308, 3.0, 4.0], r"too large .*\(up to 1e\+308\)"),
+    "large alone": ([1, 1, 2, 2], [1e70, 1e70, 3.0, 4.0], r"too large .*\(up to 1e\+70\)"),
+    "no rows": ([], [], "no rows"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of pandas, adding infinities
+@pytest.mark.parametrize("kind", BAD)
+def test_tables_that_cannot_be_used(engine, kind):
+    labels, values, message = BAD[kind]
+    labels = pa.array(labels, pa.float64() if "label" in kind else pa.int64())
+    values = pa.array(values, pa.int64() if "integer" in kind else pa.float64())
+    table = engine(
+        pa.table({"g": labels, "x": values, "y": pa.array([0.5] * len(labels), pa.float64())})
+    )
+    with pytest.raises(ValueError, match=message):
+        summarise(table, "g")
+
+
+@pytest.mark.parametrize("labels", ["strings", "days"])
+def test_missing_labels_are_counted(engine, labels):
+    column = pa.array([None, None, *LABELS[labels].to_pylist()[:3]], LABELS[labels].type)
+    with pytest.raises(ValueError, match="g has 2 missing or infinite labels"):
+        summarise(engine(pa.table({"g": column, "x": np.arange(5.0)})), "g")
+
+
+def test_columns_that_cannot_be_used(engine):
+    table = engine(table_of("strings", ["small"]))
+    with pytest.raises(ValueError, match=r"groups='state' is not a column of X.* 'g', 'small'"):
+        summarise(table, "state")
+    with pytest.raises(ValueError, match="consent='choice' is not a column"):
+        summarise(table, "g", "choice")
+    with pytest.raises(ValueError, match="no column but the labels 'g'"):
+        summarise(engine(table_of("strings", [])), "g")
+    with pytest.raises(TypeError, match=r"column 'g' of X is .*, not numeric"):
+        summarise(table, "small")
+
+
+@pytest.mark.parametrize("groups", [None, CODES, LABELS["strings"]])
+def test_groups_of_a_lazy_table_are_a_column(lazy, groups):
+    with pytest.raises(ValueError, match="groups must name a column of X"):
+        eb.GaussianEB().fit(lazy(table_of(columns=["small"])), groups=groups)
+
+
+def test_cutting_at_a_threshold_is_left_to_the_engine(lazy):
+    with pytest.raises(ValueError, match="binarize"):
+        eb.BernoulliEB(binarize=2.0).fit(lazy(table_of(columns=["small"])), groups="g")
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(pushdown, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r'pip install "ebfed\[parquet\]"'):
+        summarise(duckdb.from_arrow(table_of()), "g")

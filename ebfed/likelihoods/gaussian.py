@@ -175,7 +175,7 @@ class Gaussian(Likelihood):
 
     def relative(self, theta: NDArray) -> NDArray:
         """Likelihood of each client at theta of shape (k, d), over that at its value, (n, k)."""
-        if self.n_features > 1 or not self._all_told:
+        if self.n_features > 1 or not self._all_have_data:
             return super().relative(theta)
         z = self.values - theta[:, 0]
         z *= np.sqrt(0.5 / self.variances)
@@ -185,12 +185,12 @@ class Gaussian(Likelihood):
 
     def tally(self, masses: NDArray, nodes: NDArray) -> NDArray:
         """``sum_i masses_i exp(-(values_i - node)**2 / (2 variances_i))`` at increasing nodes."""
-        if not self._all_told:
+        if not self._all_have_data:
             return super().tally(masses, nodes)
         return gaussian_tally(masses, self.values[:, 0], np.sqrt(self.variances[:, 0]), nodes)
 
     @cached_property
-    def _all_told(self) -> bool:
+    def _all_have_data(self) -> bool:
         return bool((np.isfinite(self.variances) & (self.variances > 0)).all())
 
     def column(self, j: int) -> Self:

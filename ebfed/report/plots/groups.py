@@ -85,7 +85,7 @@ def check_rows(estimator: Any) -> None:
     ValueError
         If the clients kept their rows.
     """
-    if getattr(estimator, "_elsewhere", False):
+    if getattr(estimator, "_is_server", False):
         raise ValueError("the clients kept their rows and their estimates; draw this at a client.")
 
 

@@ -20,6 +20,7 @@ posteriors computed from it, whatever channel the message came through. An imple
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -185,6 +186,11 @@ class Likelihood(ABC):
     @abstractmethod
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self | None:
+        """Put likelihoods of this kind one after another; None if they stay parts of a `Joined`."""
+        return None
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""

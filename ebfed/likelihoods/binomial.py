@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from functools import cached_property, partial
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Law, Reported, words
 
-if TYPE_CHECKING:
-    from ebfed.likelihoods.reported import Law, ReportedCounts
-
-__all__ = ["Binomial", "beta_binomial_masses", "binomial_masses"]
+__all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses"]
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,6 @@ class Binomial(Likelihood):
         self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedCounts:
         """Likelihood of reports about these clients' proportions; see `Reported`."""
-        from ebfed.likelihoods.reported import ReportedCounts
-
         has_data = has_data & (self.trials > 0)[:, None]
         return ReportedCounts(law, reports, has_data, self.trials, centre, half)
 
@@ -132,6 +130,92 @@ class Binomial(Likelihood):
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.successes[index], self.trials[index])
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Put counts one after another."""
+        return cls(
+            np.concatenate([part.successes for part in parts]),
+            np.concatenate([part.trials for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class ReportedCounts(Reported):
+    """Reports about proportions: ``sizes_i x_i ~ Binomial(sizes_i, theta_i)`` reached the channel.
+
+    Parameters
+    ----------
+    law, reports, told, sizes, centre, half :
+        See `Reported`.
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        return self._mixed(partial(binomial_masses, theta=theta), j)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is beta with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        for j, moments in enumerate(zip(mean, variance, strict=True)):
+            masses = partial(beta_binomial_masses, mean=moments[0], variance=moments[1])
+            density = self._mixed(masses, j)
+            with np.errstate(divide="ignore"):
+                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
+        return total
+
+    def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
+        """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
+        density = np.ones((len(self), len(np.atleast_2d(masses(0)))))
+        for trials, at, table in self._tables[j]:
+            density[at] = table @ np.atleast_2d(masses(trials)).T
+        return density
+
+    @cached_property
+    def _tables(self) -> list[list[tuple[int, NDArray, NDArray]]]:
+        """For each coordinate and number of trials: its clients, density at every count."""
+        tables: list[list[tuple[int, NDArray, NDArray]]] = []
+        for j in range(self.n_features):
+            tables.append([])
+            for trials in np.unique(self.sizes):
+                at = np.flatnonzero(self.sizes == trials)
+                if len(at) * (trials + 1.0) > MOST_ENTRIES:
+                    raise ValueError(
+                        f"{len(at):,} different reports about {trials:,} rows each are more than "
+                        "the exact likelihood can hold; with so many rows, proportions are nearly "
+                        "Gaussian: use GaussianEB."
+                    )
+                rates = np.arange(trials + 1) / max(trials, 1)
+                u = (rates - self.centre[j]) / self.half[j]
+                density = self.law.density(self.reports[at, j], u, self.sizes[at])
+                tables[j].append((int(trials), at, density))
+        return tables
+
+    def _rounded(self) -> NDArray:
+        """Give one report to all that are as probable at every count, if these are few enough."""
+        if len(self) * (self.sizes.max() + 1.0) > MOST_ENTRIES / 4:
+            return super()._rounded()
+        reports = self.reports.copy()
+        for j, tables in enumerate(self._tables):
+            n_classes = 0
+            for _, at, table in tables:
+                codes = np.zeros(len(at), np.int64)
+                for column in table.T:
+                    number, _ = number_integers(words(column))
+                    codes, first = number_integers(codes * (number.max() + 1) + number)
+                least = self.reports[at[first], j]
+                np.minimum.at(least, codes, self.reports[at, j])
+                reports[at, j] = least[codes]
+                n_classes += len(first)
+            if n_classes > MOST_ROWS:
+                return super()._rounded()
+        return reports
+
+    def nodes(self, k: int) -> NDArray:
+        """``sin(t)**2`` for even t, as for counts."""
+        k = int(max(k, min(4 * np.sqrt(np.max(self.sizes, initial=0)) * np.pi, 2000)))
+        return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)
 
 
 def binomial_masses(trials: int, theta: NDArray) -> NDArray:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally, number_integers
 from ebfed.likelihoods.base import Likelihood
-
-if TYPE_CHECKING:
-    from ebfed.likelihoods.reported import Law, ReportedMeans
+from ebfed.likelihoods.reported import Law, ReportedMeans
 
 __all__ = ["Gaussian"]
 
@@ -218,8 +217,6 @@ class Gaussian(Likelihood):
         ValueError
             If the scale of the variances is open.
         """
-        from ebfed.likelihoods.reported import ReportedMeans
-
         self._check_scale()
         variances = np.broadcast_to(self.variances, self.values.shape)
         has_data = has_data & np.isfinite(variances)
@@ -248,3 +245,14 @@ class Gaussian(Likelihood):
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return type(self)(self.values[index], self.variances[index], self.scatter, self.degrees)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Put messages one after another; what is known of an open scale adds up."""
+        scatters = [part.scatter for part in parts if part.scatter is not None]
+        return cls(
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([np.broadcast_to(p.variances, p.values.shape) for p in parts]),
+            np.sum(scatters, axis=0) if scatters else None,
+            sum(part.degrees for part in parts),
+        )

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.binomial import Binomial
-from ebfed.likelihoods.gaussian import Gaussian
 
 __all__ = ["Joined", "join"]
 
@@ -21,6 +19,7 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
 
     Examples
     --------
+    >>> from ebfed.likelihoods import Binomial
     >>> join([Binomial(np.array([[1]]), np.array([2])), Binomial(np.array([[0]]), np.array([3]))])
     Binomial(successes=array([[1],
            [0]]), trials=array([2, 3]))
@@ -28,21 +27,11 @@ def join(parts: Sequence[Likelihood]) -> Likelihood:
     parts = [part for part in parts if len(part)] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
-    counts = [part for part in parts if isinstance(part, Binomial)]
-    if len(counts) == len(parts):
-        return Binomial(
-            np.concatenate([part.successes for part in counts]),
-            np.concatenate([part.trials for part in counts]),
-        )
-    means = [part for part in parts if isinstance(part, Gaussian)]
-    if len(means) == len(parts):
-        scatters = [part.scatter for part in means if part.scatter is not None]
-        return Gaussian(
-            np.concatenate([part.values for part in means]),
-            np.concatenate([np.broadcast_to(p.variances, p.values.shape) for p in means]),
-            np.sum(scatters, axis=0) if scatters else None,
-            sum(part.degrees for part in means),
-        )
+    kind = type(parts[0])
+    if all(type(part) is kind for part in parts):
+        together = kind.concatenated(parts)
+        if together is not None:
+            return together
     return Joined(tuple(parts))
 
 

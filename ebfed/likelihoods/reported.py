@@ -6,16 +6,15 @@ likelihood is
     L(theta) = integral p(y | x) p(x | theta) dx,
 
 computed exactly: for `ReportedMeans`, x given theta is normal, and the channel's law knows how to
-average itself over a normal x; for `ReportedCounts`, x is one of n + 1 proportions, and the
-integral is a sum. Nothing is pretended away: clipping, rounding and noise are in the law.
+average itself over a normal x; where x has a list of values, as for `ReportedCounts` and
+`ReportedEvents`, the integral is a sum. Clipping, rounding and noise are all in the law.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -23,9 +22,8 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.binomial import beta_binomial_masses, binomial_masses
 
-__all__ = ["Law", "Reported", "ReportedCounts", "ReportedMeans"]
+__all__ = ["Law", "Reported", "ReportedMeans"]
 
 # With more rows than this, reports that are nearly the same count as one.
 MOST_ROWS = 2000
@@ -130,7 +128,7 @@ class Reported(Likelihood):
         flat = rows.reports.reshape(len(rows), -1)
         codes, first = number_integers(rows.sizes)
         for column in (*rows.has_data.T, *flat.T, *rows._background().T):
-            number, _ = number_integers(_words(column))
+            number, _ = number_integers(words(column))
             codes, first = number_integers(codes * (number.max() + 1) + number)
         keys = (*rows._background()[first].T, *flat[first].T, *rows.has_data[first].T)
         order = np.lexsort((*keys, rows.sizes[first]))  # whatever the order of clients
@@ -165,7 +163,7 @@ class Reported(Likelihood):
         )
 
 
-def _words(values: NDArray) -> NDArray[np.int64]:
+def words(values: NDArray) -> NDArray[np.int64]:
     """Numbers as integers that are equal where the numbers are."""
     if values.dtype.kind == "f":
         return np.ascontiguousarray(values + 0.0, np.float64).view(np.int64)  # -0 is 0
@@ -219,81 +217,3 @@ class ReportedMeans(Reported):
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
         return replace(super().take(index), variances=self.variances[index])
-
-
-@dataclass(frozen=True)
-class ReportedCounts(Reported):
-    """Reports about proportions: ``sizes_i x_i ~ Binomial(sizes_i, theta_i)`` reached the channel.
-
-    Parameters
-    ----------
-    law, reports, told, sizes, centre, half :
-        See `Reported`.
-    """
-
-    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    def _density(self, theta: NDArray, j: int) -> NDArray:
-        return self._mixed(partial(binomial_masses, theta=theta), j)
-
-    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
-        """Log-density of the reports where theta is beta with these moments, shape (n,)."""
-        total = np.zeros(len(self))
-        for j, moments in enumerate(zip(mean, variance, strict=True)):
-            masses = partial(beta_binomial_masses, mean=moments[0], variance=moments[1])
-            density = self._mixed(masses, j)
-            with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
-        return total
-
-    def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
-        """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
-        density = np.ones((len(self), len(np.atleast_2d(masses(0)))))
-        for trials, at, table in self._tables[j]:
-            density[at] = table @ np.atleast_2d(masses(trials)).T
-        return density
-
-    @cached_property
-    def _tables(self) -> list[list[tuple[int, NDArray, NDArray]]]:
-        """For each coordinate and number of trials: its clients, density at every count."""
-        tables: list[list[tuple[int, NDArray, NDArray]]] = []
-        for j in range(self.n_features):
-            tables.append([])
-            for trials in np.unique(self.sizes):
-                at = np.flatnonzero(self.sizes == trials)
-                if len(at) * (trials + 1.0) > MOST_ENTRIES:
-                    raise ValueError(
-                        f"{len(at):,} different reports about {trials:,} rows each are more than "
-                        "the exact likelihood can hold; with so many rows, proportions are nearly "
-                        "Gaussian: use GaussianEB."
-                    )
-                rates = np.arange(trials + 1) / max(trials, 1)
-                u = (rates - self.centre[j]) / self.half[j]
-                density = self.law.density(self.reports[at, j], u, self.sizes[at])
-                tables[j].append((int(trials), at, density))
-        return tables
-
-    def _rounded(self) -> NDArray:
-        """Give one report to all that are as probable at every count, if these are few enough."""
-        if len(self) * (self.sizes.max() + 1.0) > MOST_ENTRIES / 4:
-            return super()._rounded()
-        reports = self.reports.copy()
-        for j, tables in enumerate(self._tables):
-            n_classes = 0
-            for _, at, table in tables:
-                codes = np.zeros(len(at), np.int64)
-                for column in table.T:
-                    number, _ = number_integers(_words(column))
-                    codes, first = number_integers(codes * (number.max() + 1) + number)
-                least = self.reports[at[first], j]
-                np.minimum.at(least, codes, self.reports[at, j])
-                reports[at, j] = least[codes]
-                n_classes += len(first)
-            if n_classes > MOST_ROWS:
-                return super()._rounded()
-        return reports
-
-    def nodes(self, k: int) -> NDArray:
-        """``sin(t)**2`` for even t, as for counts."""
-        k = int(max(k, min(4 * np.sqrt(np.max(self.sizes, initial=0)) * np.pi, 2000)))
-        return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)

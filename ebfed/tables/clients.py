@@ -10,7 +10,8 @@ client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -267,6 +268,10 @@ class Summary:
         0 where a client has no rows.
     scatter : ndarray of shape (n_clients, d)
         Sum of squared deviations from the client's own mean, column by column.
+    weight : ndarray of shape (n_clients,), optional
+        What the mean is an average over, where that is not the number of rows: the exposure.
+    sums : mapping of str to ndarray of shape (n_clients, d)
+        What else the family of the rows adds up, by name.
 
     Examples
     --------
@@ -281,6 +286,8 @@ class Summary:
     n: NDArray[np.int64]
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
+    weight: NDArray[np.float64] | None = None
+    sums: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
@@ -421,6 +428,11 @@ class Summary:
         """Number of columns d."""
         return self.mean.shape[1]
 
+    @property
+    def size(self) -> NDArray:
+        """What each mean is an average over: the number of rows, or the exposure."""
+        return self.n if self.weight is None else self.weight
+
     def merge(self, other: Self) -> Self:
         """Summarise the union of the rows behind two summaries (Chan, Golub, LeVeque 1983).
 
@@ -445,20 +457,46 @@ class Summary:
         ids, codes = number_labels(np.concatenate(both))
         n = np.zeros(len(ids), np.int64)
         mean, scatter = (np.zeros((len(ids), self.n_features)) for _ in range(2))
-        own, other_rows = codes[: len(self)], codes[len(self) :]
-        n[own], mean[own], scatter[own] = self.n, self.mean, self.scatter
-        total = np.maximum(n[other_rows] + other.n, 1)[:, None]
-        deviation = other.mean - mean[other_rows]
-        scatter[other_rows] += other.scatter + deviation**2 * n[other_rows][:, None] * (
-            other.n[:, None] / total
-        )
-        mean[other_rows] += deviation * (other.n[:, None] / total)
-        n[other_rows] += other.n
-        return type(self)(ids, n, mean, scatter)
+        first, second = codes[: len(self)], codes[len(self) :]
+        size = np.zeros(len(ids), self.size.dtype)
+        n[first], mean[first], scatter[first] = self.n, self.mean, self.scatter
+        size[first] = self.size
+        total = size[second] + other.size
+        share = (other.size / np.where(total > 0, total, 1))[:, None]
+        deviation = other.mean - mean[second]
+        scatter[second] += other.scatter + deviation**2 * size[second][:, None] * share
+        mean[second] += deviation * share
+        n[second] += other.n
+        size[second] += other.size
+        sums = {name: np.zeros(mean.shape) for name in self.sums}
+        for name, total in sums.items():
+            total[first] = self.sums[name]
+            total[second] += other.sums[name]
+        return type(self)(ids, n, mean, scatter, None if self.weight is None else size, sums)
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
-        return type(self)(self.ids[index], self.n[index], self.mean[index], self.scatter[index])
+        return type(self)(
+            self.ids[index],
+            self.n[index],
+            self.mean[index],
+            self.scatter[index],
+            None if self.weight is None else self.weight[index],
+            {name: values[index] for name, values in self.sums.items()},
+        )
+
+    def among(self, ids: NDArray, place: NDArray[np.int64]) -> Self:
+        """Return summaries of these labels: those at `place`, and empty ones where that is -1."""
+        found, seen = self.take(np.maximum(place, 0)), place >= 0
+        return replace(
+            found,
+            ids=ids,
+            n=np.where(seen, found.n, 0),
+            mean=np.where(seen[:, None], found.mean, 0.0),
+            scatter=np.where(seen[:, None], found.scatter, 0.0),
+            weight=None if found.weight is None else np.where(seen, found.weight, 0.0),
+            sums={name: np.where(seen[:, None], x, 0.0) for name, x in found.sums.items()},
+        )
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
@@ -467,11 +505,14 @@ class Summary:
     @classmethod
     def join(cls, blocks: list[Self]) -> Self:
         """Put blocks of different clients one after another."""
+        first = blocks[0]
         return cls(
             *(
                 np.concatenate([getattr(block, name) for block in blocks])
                 for name in ("ids", "n", "mean", "scatter")
-            )
+            ),
+            None if first.weight is None else np.concatenate([block.size for block in blocks]),
+            {name: np.concatenate([block.sums[name] for block in blocks]) for name in first.sums},
         )
 
 

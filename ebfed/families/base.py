@@ -1,0 +1,186 @@
+"""The interface of a family: what the rows of a group are, given the group's parameter theta.
+
+A `Family` is a small immutable object. It owns
+
+- the statistic that summarises the rows of a group, and how it is read from a table (`summarise`);
+- what the summary says about theta (`likelihood`), and what it leaves open about the rows
+  (`log_base_measure`): the two together are the log-density of the rows;
+- the sampling variance of a group's own estimate (`sampling_variance`), and draws of it
+  (`simulate`), from which plots and channels work;
+- the name, the support and the link of theta, and its conjugate population.
+
+The statistic of every family has a *mean*, the group's own estimate of theta, and a *size*, what
+that mean is an average over: the number of rows, or the exposure. A new family is one file here,
+and one for its conjugate population in `ebfed.priors`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Likelihood
+from ebfed.tables.clients import Summary
+
+__all__ = ["IDENTITY", "LOG", "LOGIT", "Family", "Figures", "Link"]
+
+# Arrays of a summary, or of the message of a channel that hides nothing.
+Figures = Mapping[str, NDArray]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A smooth scale for theta, on which it may take any value.
+
+    Parameters
+    ----------
+    name : str
+    to_line, from_line : callable
+        From theta to the scale, and back.
+    slope : callable
+        Derivative of `to_line` at theta.
+
+    Examples
+    --------
+    >>> LOGIT.to_line(np.array([0.5])), LOGIT.from_line(np.array([0.0])), LOGIT.slope(0.5)
+    (array([0.]), array([0.5]), 4.0)
+    """
+
+    name: str
+    to_line: Callable[[Any], Any] = field(repr=False)
+    from_line: Callable[[Any], Any] = field(repr=False)
+    slope: Callable[[Any], Any] = field(repr=False)
+
+
+def _logit(p: Any) -> Any:
+    from scipy.special import logit
+
+    return logit(p)
+
+
+def _expit(x: Any) -> Any:
+    from scipy.special import expit
+
+    return expit(x)
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+IDENTITY = Link("identity", _same, _same, np.ones_like)
+LOGIT = Link("logit", _logit, _expit, lambda p: 1 / (p * (1 - p)))
+LOG = Link("log", np.log, np.exp, lambda x: 1 / x)
+
+
+@dataclass(frozen=True)
+class Family(ABC):
+    """What the rows of a group are."""
+
+    name: ClassVar[str]
+    """Name of the family in formulas and at the command line."""
+    parameter: ClassVar[str]
+    """Usual word for theta, such as ``"mean"`` or ``"rate"``."""
+    support: ClassVar[tuple[float, float]]
+    """Where theta lies."""
+    link: ClassVar[Link]
+    """Scale on which covariates act and intervals are computed."""
+    has_density: ClassVar[bool]
+    """Whether rows have a density, rather than probabilities."""
+    conjugate: ClassVar[str]
+    """Name of the conjugate population in `ebfed.priors`."""
+    takes_exposure: ClassVar[bool] = False
+    """Whether a row may count for more than one: `exposure=`."""
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def check_rows(self, values: NDArray) -> NDArray:
+        """Return rows as the family has them.
+
+        Raises
+        ------
+        ValueError
+            If they are no rows of this family.
+        """
+        return values
+
+    def check_summary(self, summary: Summary) -> None:
+        """Raise a ValueError if this is no summary of rows of this family."""
+        return None
+
+    def check_figures(self, figures: Figures) -> None:
+        """Raise a ValueError if exact figures are beyond what the arithmetic can hold."""
+        return None
+
+    def summarise(
+        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+    ) -> Summary:
+        """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
+        return Summary.each_row(values) if labels is None else Summary.from_rows(values, labels)
+
+    # Laws -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def likelihood(self, figures: Figures) -> Likelihood:
+        """Return what exact figures say of each group's parameter."""
+
+    @abstractmethod
+    def log_base_measure(self, summary: Summary) -> NDArray:
+        """Log-density of the rows given their summary, shape (n,): what `likelihood` leaves out."""
+
+    @abstractmethod
+    def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
+        """Variance of a group's own estimate around theta, where it is an average over `size`."""
+
+    @abstractmethod
+    def simulate(
+        self, theta: NDArray, size: NDArray, rng: np.random.Generator, column: int = 0
+    ) -> NDArray:
+        """Draw the own estimates of groups with these parameters and sizes, shape (n,)."""
+
+    def outcomes(self, size: float, highest: float) -> NDArray:
+        """List the own estimates that a group of this size can have, up to `highest`."""
+        raise TypeError(f"own estimates of {self.name} rows are not a list of values.")
+
+    def counts(self, size: float) -> int:
+        """Number of rows that a report may be a count of; 0 where reports are of other values."""
+        return 0
+
+    def typical(self, size: float, n_features: int) -> Likelihood:
+        """Likelihood of one group of this size."""
+        return self.likelihood(self.figures(self.blank(np.array([size]), n_features)))
+
+    # What is open -----------------------------------------------------------------------------
+
+    @property
+    def needs_scatter(self) -> bool:
+        """Whether something about rows is to be learned from their scatter within groups."""
+        return False
+
+    def settled(self, noise_variance: NDArray | None) -> Self:
+        """Return the family with what a fit has learned about rows."""
+        return self
+
+    def pooled(self, messages: Sequence[Figures]) -> NDArray | None:
+        """Estimate what is open from figures that show their scatter; None if none does."""
+        return None
+
+    # Figures ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def figures(summary: Summary) -> dict[str, NDArray]:
+        """Return the arrays of a summary, as a channel that hides nothing sends them."""
+        figures = {"n": summary.n, "mean": summary.mean, "scatter": summary.scatter}
+        if summary.weight is not None:
+            figures["weight"] = summary.weight
+        return figures | dict(summary.sums)
+
+    def blank(self, size: NDArray, n_features: int) -> Summary:
+        """Return a summary of groups of these sizes whose own estimates are 0."""
+        nothing = np.zeros((len(size), n_features))
+        return Summary(np.arange(len(size)), np.asarray(size), nothing, nothing)

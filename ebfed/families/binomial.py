@@ -1,0 +1,80 @@
+"""Rows of 0 and 1, with a rate for every group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.families.base import LOGIT, Family, Figures, Link
+from ebfed.likelihoods import Binomial as BinomialLikelihood
+from ebfed.tables.clients import Summary
+
+__all__ = ["Binomial"]
+
+
+@dataclass(frozen=True)
+class Binomial(Family):
+    """Rows that are 1 with probability ``theta_i``, else 0.
+
+    Examples
+    --------
+    >>> summary = Summary.from_counts([3, 0], [4, 4])
+    >>> Binomial().likelihood(Binomial.figures(summary)).successes.ravel()
+    array([3, 0])
+    """
+
+    name: ClassVar[str] = "binomial"
+    parameter: ClassVar[str] = "rate"
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    link: ClassVar[Link] = LOGIT
+    has_density: ClassVar[bool] = False
+    conjugate: ClassVar[str] = "Beta"
+
+    def check_rows(self, values: NDArray) -> NDArray:
+        """Refuse rows that are not 0 or 1."""
+        other = ~((values == 0) | (values == 1)).all(axis=1)
+        if other.any():
+            row = int(np.argmax(other))
+            raise ValueError(
+                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table of "
+                "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
+            )
+        return values
+
+    def check_summary(self, summary: Summary) -> None:
+        """Refuse summaries of other rows than 0 and 1."""
+        n, rate = summary.n[:, None], summary.mean
+        whole = np.abs(n * rate - np.rint(n * rate)) < 1e-6
+        binary = np.abs(summary.scatter - n * rate * (1 - rate)) < 1e-6 * (1 + n)
+        if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
+            raise ValueError("X must summarise rows of 0 and 1; got other numbers.")
+
+    def likelihood(self, figures: Figures) -> BinomialLikelihood:
+        """``z_i ~ Binomial(n_i, theta_i)``."""
+        successes = np.rint(figures["mean"] * figures["n"][:, None]).astype(np.int64)
+        return BinomialLikelihood(successes, figures["n"])
+
+    def log_base_measure(self, summary: Summary) -> NDArray:
+        """Minus the log-number of orders in which the rows of a count can stand."""
+        return -self.likelihood(self.figures(summary)).log_coefficient()
+
+    def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
+        """``theta (1 - theta) / n``."""
+        return theta * (1 - theta) / np.maximum(size, 1.0)
+
+    def simulate(
+        self, theta: NDArray, size: NDArray, rng: np.random.Generator, column: int = 0
+    ) -> NDArray:
+        """Draw proportions."""
+        return rng.binomial(size, theta) / size
+
+    def outcomes(self, size: float, highest: float) -> NDArray:
+        """List the proportions ``0, 1/n, ..., 1``."""
+        return np.arange(int(size) + 1) / max(int(size), 1)
+
+    def counts(self, size: float) -> int:
+        """Return the number of rows."""
+        return int(size)

@@ -1,0 +1,113 @@
+"""Rows that count events, each with an exposure; a rate of events for every group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.families.base import LOG, Family, Figures, Link
+from ebfed.likelihoods import Poisson as PoissonLikelihood
+from ebfed.tables.clients import Summary, number_labels
+
+__all__ = ["Poisson"]
+
+
+@dataclass(frozen=True)
+class Poisson(Family):
+    """Rows ``y_ij ~ Poisson(e_ij theta_i)`` with known exposures ``e_ij``, 1 if none are given.
+
+    A group is summarised by its events over its exposure, ``sum_j y_ij / sum_j e_ij``, and by the
+    log base measure ``sum_j (y_ij log e_ij - log y_ij!)`` of its rows.
+
+    Examples
+    --------
+    >>> rows, labels = np.array([[2.0], [4.0], [1.0]]), np.array(["a", "a", "b"])
+    >>> summary = Poisson().summarise(rows, labels, np.array([1.0, 2.0, 4.0]))
+    >>> summary.mean.ravel(), summary.weight
+    (array([2.  , 0.25]), array([3., 4.]))
+    """
+
+    name: ClassVar[str] = "poisson"
+    parameter: ClassVar[str] = "rate"
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    link: ClassVar[Link] = LOG
+    has_density: ClassVar[bool] = False
+    conjugate: ClassVar[str] = "Gamma"
+    takes_exposure: ClassVar[bool] = True
+
+    def check_rows(self, values: NDArray) -> NDArray:
+        """Refuse rows that are not whole numbers from 0 on."""
+        other = ~((values >= 0) & (values == np.floor(values)) & (values <= 2**53)).all(axis=1)
+        if other.any():
+            row = int(np.argmax(other))
+            raise ValueError(
+                f"X must hold counts, whole numbers from 0; row {row} has {values[row].tolist()}."
+            )
+        return values
+
+    def check_summary(self, summary: Summary) -> None:
+        """Refuse summaries of other rows than counts."""
+        counts = summary.mean * summary.size[:, None]
+        whole = np.abs(counts - np.rint(counts)) < 1e-6 * (1 + counts)
+        if not (whole & (summary.mean >= 0)).all():
+            raise ValueError("X must summarise counts; got other numbers.")
+
+    def summarise(
+        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+    ) -> Summary:
+        """Add up events, exposures and the base measure of the rows of each group."""
+        from scipy.special import gammaln, xlogy
+
+        n_rows, d = values.shape
+        exposure = np.ones(n_rows) if exposure is None else exposure
+        base = xlogy(values, exposure[:, None]) - gammaln(values + 1)
+        if labels is None:
+            ids, codes = np.arange(n_rows), np.arange(n_rows)
+        else:
+            ids, codes = number_labels(labels)
+        m = len(ids)
+
+        def total(column: NDArray) -> NDArray:
+            return np.bincount(codes, column, minlength=m)
+
+        weight = total(exposure)
+        events, base = (np.stack([total(x) for x in part.T], axis=1) for part in (values, base))
+        n = np.bincount(codes, minlength=m).astype(np.int64)
+        return Summary(
+            ids, n, events / weight[:, None], np.zeros((m, d)), weight, {"log_base": base}
+        )
+
+    def likelihood(self, figures: Figures) -> PoissonLikelihood:
+        """``y_i ~ Poisson(E_i theta_i)``."""
+        exposure = np.asarray(figures.get("weight", figures["n"]), float)
+        counts = np.rint(figures["mean"] * exposure[:, None]).astype(np.int64)
+        return PoissonLikelihood(counts, exposure)
+
+    def log_base_measure(self, summary: Summary) -> NDArray:
+        """Log-probability of how the events of a group are spread over its rows."""
+        likelihood = self.likelihood(self.figures(summary))
+        if "log_base" not in summary.sums:  # one row of all the exposure
+            return np.zeros(len(summary))
+        return summary.sums["log_base"].sum(axis=1) - likelihood.log_coefficient()
+
+    def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
+        """``theta / E``."""
+        return theta / size
+
+    def simulate(
+        self, theta: NDArray, size: NDArray, rng: np.random.Generator, column: int = 0
+    ) -> NDArray:
+        """Draw events over exposures."""
+        return rng.poisson(theta * size) / size
+
+    def outcomes(self, size: float, highest: float) -> NDArray:
+        """List the rates ``0, 1/E, 2/E, ...`` up to the highest."""
+        return np.arange(int(np.ceil(highest * size)) + 1) / size
+
+    def blank(self, size: NDArray, n_features: int) -> Summary:
+        """Return a summary of groups of these exposures without events."""
+        summary = super().blank(np.ones(len(size), np.int64), n_features)
+        return replace(summary, weight=np.asarray(size, float))

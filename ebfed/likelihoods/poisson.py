@@ -1,0 +1,301 @@
+"""Poisson messages: events with exposures, as they are or through a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import number_integers
+from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.reported import MOST_ENTRIES, Law, Reported
+
+__all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
+
+# Clients whose reports are computed side by side; each costs the tables of all others in its block.
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Client i's message is ``counts[i, j] ~ Poisson(exposure[i] theta_i[j])`` for each j.
+
+    Parameters
+    ----------
+    counts : int64 ndarray of shape (n, d)
+    exposure : ndarray of shape (n,)
+        0: the message says nothing.
+
+    Examples
+    --------
+    >>> Poisson(np.array([[2]]), np.array([4.0])).logpdf(np.array([[0.0], [0.5]]))
+    array([[   -inf, -1.3069]])
+    """
+
+    counts: NDArray
+    exposure: NDArray
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.counts.shape[1]
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.exposure)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-probability of the counts."""
+        from scipy.special import xlogy
+
+        total = self._log_base()[:, None]
+        exposure = self.exposure[:, None]
+        for counts, rate in zip(self.counts.T, theta.T, strict=True):
+            total = total + xlogy(counts[:, None], rate) - exposure * rate
+        return total
+
+    def log_coefficient(self) -> NDArray:
+        """``sum_j (y_j log E - log y_j!)``, shape (n,): the part without theta."""
+        return self._log_base()
+
+    def _log_base(self) -> NDArray:
+        from scipy.special import gammaln, xlogy
+
+        return (xlogy(self.counts, self.exposure[:, None]) - gammaln(self.counts + 1.0)).sum(axis=1)
+
+    def log_peak(self) -> NDArray:
+        """Log-probability of the counts at their own rates."""
+        from scipy.special import xlogy
+
+        rate = np.nan_to_num(self.local)
+        return self._log_base() + (xlogy(self.counts, rate) - self.counts).sum(axis=1)
+
+    @property
+    def local(self) -> NDArray:
+        """Events over exposure; NaN without exposure."""
+        return self.counts / np.where(self.exposure > 0, self.exposure, np.nan)[:, None]
+
+    def nodes(self, k: int) -> NDArray:
+        """``t**2`` for even t: a count is about equally informative everywhere on that scale."""
+        has_data = self.exposure > 0
+        if not has_data.any():
+            return np.linspace(0.0, 2.0, k + 1)[1:]
+        exposure, counts = self.exposure[has_data], self.counts[has_data, 0]
+        error = 0.5 / np.sqrt(exposure)  # of the root of a rate
+        root = np.sqrt(counts / exposure)
+        low, high = np.maximum(root - 8 * error, 0.0).min(), (root + 8 * error).max()
+        k = int(max(k, min(4 * (high - low) / np.quantile(error, 0.05), 2000)))
+        even = np.linspace(low, high, k) ** 2
+        # rates known more sharply than the grid are nodes themselves
+        sharp = (counts / exposure)[error < 2 * (high - low) / k]
+        if len(sharp) > 1000:
+            sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
+        # off 0 by less than matters: no count is impossible anywhere
+        return np.unique(np.maximum(np.append(even, sharp), 1e-12 * high**2))
+
+    def combine(self, weights: NDArray) -> NDArray:
+        """Weighted events over weighted exposure."""
+        total = weights.T @ self.exposure
+        return weights.T @ self.counts.astype(float) / np.where(total > 0, total, 1)[:, None]
+
+    def compress(self) -> tuple[Poisson, NDArray]:
+        """Table of the distinct (counts, exposure)."""
+        rows = self.take(self.exposure > 0)
+        if not len(rows):
+            return rows, np.empty(0)
+        codes, first = number_integers(np.ascontiguousarray(rows.exposure).view(np.int64))
+        for counts in rows.counts.T:
+            codes, first = number_integers(codes * (counts.max() + 1) + counts)
+        table = rows.take(first)
+        order = np.lexsort((*table.counts.T, table.exposure))  # whatever the order of clients
+        return table.take(order), np.bincount(codes)[order].astype(float)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        with np.errstate(divide="ignore"):
+            for counts, *moments in zip(self.counts.T, mean, variance, strict=True):
+                total += np.log(negative_binomial_masses(counts, self.exposure, *moments))
+        return total
+
+    def through(
+        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+    ) -> ReportedEvents:
+        """Likelihood of reports about these clients' events over exposure; see `Reported`."""
+        has_data = has_data & (self.exposure > 0)[:, None]
+        sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
+        return ReportedEvents(law, reports, has_data, sizes, centre, half, self.exposure)
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        return type(self)(self.counts[:, [j]], self.exposure)
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.counts[index], self.exposure[index])
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Put counts one after another."""
+        return cls(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.exposure for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class ReportedEvents(Reported):
+    """Reports about rates: ``exposure_i x_i ~ Poisson(exposure_i theta_i)`` reached the channel.
+
+    Rates beyond the range are clipped to its end, so that the sum over counts is finite: all counts
+    from the end of the range on are one outcome.
+
+    Parameters
+    ----------
+    law, reports, has_data, sizes, centre, half :
+        See `Reported`.
+    exposure : ndarray of shape (n,)
+    """
+
+    exposure: NDArray
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        from scipy.special import gammainc, gammaln, xlogy
+
+        def masses(y: NDArray, exposure: NDArray, last: NDArray) -> NDArray:
+            mean = exposure[:, None] * theta
+            below = np.exp(xlogy(y[:, None], mean) - mean - gammaln(y + 1.0)[:, None])
+            below[last] = gammainc(y[last][:, None], mean[last])
+            return below
+
+        return self._mixed(masses, len(theta), j)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is gamma with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        for j, moments in enumerate(zip(mean, variance, strict=True)):
+
+            def masses(
+                y: NDArray, exposure: NDArray, last: NDArray, moments: tuple = moments
+            ) -> NDArray:
+                below = negative_binomial_masses(y, exposure, *moments)
+                below[last] = _upper_masses(y[last], exposure[last], *moments)
+                return below[:, None]
+
+            density = self._mixed(masses, 1, j)
+            with np.errstate(divide="ignore"):
+                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
+        return total
+
+    def _mixed(self, masses: Callable[..., NDArray], k: int, j: int) -> NDArray:
+        """Density of the reports where counts have k laws: shape (n, k)."""
+        density = np.ones((len(self), k))
+        clients, starts, y, table = self._tables[j]
+        step = max(1, 2_000_000 // max(k, 1))
+        first = 0
+        while first < len(clients):  # some clients at a time, to bound memory
+            stop = int(np.searchsorted(starts, starts[first] + step, side="right")) - 1
+            stop = min(max(stop, first + 1), len(clients))
+            part = slice(int(starts[first]), int(starts[stop]))
+            local = starts[first:stop] - starts[first]
+            last = np.zeros(part.stop - part.start, bool)
+            last[np.append(local[1:], len(last)) - 1] = True
+            owner = np.repeat(clients[first:stop], np.diff(np.append(local, len(last))))
+            joint = masses(y[part], self.exposure[owner], last)
+            joint *= table[part][:, None]
+            density[clients[first:stop]] = np.add.reduceat(joint, local, axis=0)
+            first = stop
+        return density
+
+    @cached_property
+    def _tables(self) -> list[tuple[NDArray, NDArray, NDArray, NDArray]]:
+        """For each coordinate: clients, where theirs starts, counts, and the report's density."""
+        tables = []
+        for j in range(self.n_features):
+            clients = np.flatnonzero(self.has_data[:, j])
+            clients = clients[np.argsort(self.exposure[clients], kind="stable")]
+            exposure = self.exposure[clients]
+            highest = max(self.centre[j] + self.half[j], 0.0)
+            most = np.maximum(np.ceil(exposure * highest * (1 - 1e-12)), 1.0)
+            if most.sum() > MOST_ENTRIES / 4:
+                raise ValueError(
+                    f"reports on rates up to {highest:g} with {len(clients):,} exposures up to "
+                    f"{exposure.max():g} are more than the exact likelihood can hold; with so many "
+                    "events rates are nearly Gaussian: use GaussianEB."
+                )
+            length = most.astype(np.int64) + 1
+            starts = np.concatenate(([0], np.cumsum(length)))
+            owner = np.repeat(np.arange(len(clients)), length)
+            y = np.arange(starts[-1]) - starts[owner]
+            u = (y / exposure[owner] - self.centre[j]) / self.half[j]
+            table = np.empty(len(y))
+            for first in range(0, len(clients), BLOCK):
+                block = clients[first : first + BLOCK]
+                part = slice(starts[first], starts[first + len(block)])
+                # the last count stands for all beyond the range, which are clipped to its end
+                both = self.law.density(self.reports[block, j], u[part], self.sizes[block])
+                table[part] = both[owner[part] - first, np.arange(part.stop - part.start)]
+            tables.append((clients, starts, y, table))
+        return tables
+
+    def _background(self) -> NDArray:
+        return self.exposure[:, None]
+
+    def nodes(self, k: int) -> NDArray:
+        """``t**2`` for even t, to the end of the range and four errors beyond."""
+        high = max(self.centre[0] + self.half[0], 0.0)
+        exposure = self.exposure[self.has_data[:, 0]]
+        error = 0.5 / np.sqrt(np.median(exposure)) if len(exposure) else 0.0
+        top = np.sqrt(high) + 4 * error
+        sharp = 0.5 / np.sqrt(np.quantile(exposure, 0.95)) if len(exposure) else top
+        k = int(max(k, min(4 * top / sharp, 2000)))
+        return np.linspace(1e-6 * top, top, k) ** 2
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return replace(super().take(index), exposure=self.exposure[index])
+
+
+def negative_binomial_masses(
+    y: NDArray, exposure: NDArray, mean: float, variance: float
+) -> NDArray:
+    """Probability of y events where the rate is gamma with these moments, shape (n,).
+
+    With ``a = mean**2 / variance`` and ``M = exposure * mean`` it is ``Gamma(a + y) / (Gamma(a) y!)
+    (a / (a + M))**a (M / (a + M))**y``; Poisson at a variance of zero.
+
+    Examples
+    --------
+    >>> negative_binomial_masses(np.arange(3), np.ones(3), 1.0, 1.0)  # geometric
+    array([0.5  , 0.25 , 0.125])
+    """
+    from scipy.special import betaln, gammaln, xlog1py, xlogy
+
+    expected = exposure * mean
+    shape = mean**2 / variance if variance > 0 else np.inf
+    if not shape < 1e12:
+        return np.exp(xlogy(y, expected) - expected - gammaln(y + 1.0))
+    some = np.maximum(y, 1)
+    # log of Gamma(a + y) / (Gamma(a) Gamma(y)) keeps its digits for large a
+    rising = np.where(y > 0, -betaln(shape, some) - np.log(some), 0.0)
+    ratio = expected / shape
+    return np.exp(rising + xlogy(y, ratio) - xlog1py(y + shape, ratio))
+
+
+def _upper_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:
+    """Probability of at least y >= 1 events where the rate is gamma with these moments."""
+    from scipy.special import betainc, gammainc
+
+    expected = exposure * mean
+    shape = mean**2 / variance if variance > 0 else np.inf
+    if not shape < 1e12:
+        return gammainc(y, expected)
+    return betainc(y, shape, expected / (expected + shape))

@@ -78,7 +78,7 @@ class UnderstatesItsVariance(Laplace):
         return 0.9 * super().variance(summary)
 
 
-class HearsNoClipping(Laplace):
+class IgnoresClipping(Laplace):
     """Takes reports for normal with the right variance."""
 
     def likelihood(self, message, model):
@@ -95,16 +95,16 @@ class MixesUpClients(OneBit):
 @pytest.mark.parametrize(
     ("channel", "sentence"),
     [
-        (GivesLabels, "who gives labels away"),
+        (GivesLabels, "who must not contain labels"),
         (ForgetsTheSeed, "a seed must fix the message"),
         (DependsOnBlocks, "blocks must not matter"),
-        (ChangesTheFigures, "leave the figures of clients alone"),
+        (ChangesTheFigures, "encode must not change the summary"),
         (SendsText, "note must be plain numbers"),
         (PromisesTooMuch, "must keep epsilon"),
         (PromisesTooMuchDelta, "must keep epsilon and delta"),
         (Biased, "decode must be unbiased"),
         (UnderstatesItsVariance, "variance says"),
-        (HearsNoClipping, "frequencies of the likelihood|probabilities of reports"),
+        (IgnoresClipping, "frequencies of the likelihood|probabilities of reports"),
         (MixesUpClients, "frequencies of the likelihood"),
     ],
     ids=lambda x: getattr(x, "__name__", ""),

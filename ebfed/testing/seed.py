@@ -1,0 +1,3 @@
+"""The seed of every check that draws random numbers."""
+
+SEED = 20230723

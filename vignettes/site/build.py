@@ -8,16 +8,19 @@ vignette whose packages are missing is shown without its output, and says so.
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import importlib.util
 import inspect
+import io
 import json
 import logging
 import os
 import re
 import shutil
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -33,6 +36,14 @@ DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
 NEEDED = ("ebfed/**/*.py", "data/*", "tests/reference/*")  # by executed pages
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 TITLES = {"report": "Report and plots", "price": "Price of privacy", "formula": "Formulas"}
+PAPERS = {
+    "E": "A statistical framework for personalized federated learning and estimation",
+    "O": "FeO2: federated learning with opt-out differential privacy",
+    "P": "Personalization improves privacy-accuracy tradeoffs",
+    "J": "Learning across data owners with joint differential privacy",
+}
+RESULTS = ("Theorem", "Lemma", "Proposition", "Corollary", "Algorithm", "Equation")
+TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ({'|'.join(RESULTS)}) (\w+(?:\.\w+)*)")
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
 
 # Executed pages
@@ -292,6 +303,67 @@ def seconds(time: float) -> str:
     return f"{time:.3g} s" if time >= 1 else f"{time * 1e3:.3g} ms"
 
 
+def tags(folder: Path = ROOT / "ebfed") -> Iterator[tuple[tuple[str, str, str], str, Path, int]]:
+    """Find the tags of the papers' results in comments of the code.
+
+    Yields the paper, the kind and the number of a result, the name that the tag stands at, the file
+    and the line. A comment that begins like a tag and is none is an error.
+    """
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text()
+        if not re.search(rf"#\s*\[[{''.join(PAPERS)}]\]", text):
+            continue
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type != tokenize.COMMENT or not re.match(r"#\s*\[[A-Z]\]", token.string):
+                continue
+            line = token.start[0]
+            found = TAG.match(token.string)
+            if found is None:
+                raise ValueError(f"{path}:{line} is not a tag such as '# [E] Theorem 3'")
+            paper, kind, number = found.groups()
+            yield (paper, kind, number), name_at(text, line), path, line
+
+
+def name_at(text: str, line: int) -> str:
+    """Name the function or class that a line lies in, or that begins below comments there."""
+    lines = text.splitlines()
+    while line < len(lines) and re.match(r"\s*(#|@|$)", lines[line - 1]):
+        line += 1
+    name, nodes = "", list(ast.parse(text).body)
+    while nodes:
+        node = nodes.pop(0)
+        first = getattr(node, "lineno", line + 1)
+        if not first <= line <= (node.end_lineno or first):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            name = f"{name}.{node.name}" if name else node.name
+        nodes = [child for child in ast.iter_child_nodes(node) if hasattr(child, "lineno")]
+    return name
+
+
+def theory_page() -> str:
+    """Write the tables of the papers' results and where each is computed."""
+    found = sorted(tags(), key=lambda tag: (RESULTS.index(tag[0][1]), natural(tag[0][2])))
+    parts = [(PAGES / "theory.md").read_text()]
+    for paper, title in PAPERS.items():
+        rows = [
+            f"| {kind} {number} | `{name or path.stem}` | `{path.relative_to(ROOT)}:{line}` |"
+            for (letter, kind, number), name, path, line in found
+            if letter == paper
+        ]
+        if rows:
+            parts.append(f"## [{paper}] {title}")
+            parts.append("\n".join(["| result | computed by | place |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts 2 before 10 and 5 before 5b."""
+    return [
+        (int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)
+    ]
+
+
 def vignettes(listed: list[str]) -> list[Path]:
     """Find all vignettes: those listed in mkdocs.yml first, then the others by name."""
     order = {name: k for k, name in enumerate(listed)}
@@ -322,6 +394,7 @@ def write_pages() -> None:
     for slug in topics():
         (DOCS / "api" / f"{slug}.md").write_text(api_page(slug))
     (DOCS / "benchmarks.md").write_text(link_names(benchmarks_page()))
+    (DOCS / "theory.md").write_text(link_names(theory_page()))
     (DOCS / "changelog.md").write_text(link_names((ROOT / "CHANGELOG.md").read_text()))
     (DOCS / "index.md").write_text(link_names(relink((ROOT / "README.md").read_text())))
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels import secure
-from ebfed.channels.base import Channel, Message, Model
+from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.report import box
+from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, Summary
@@ -50,9 +51,9 @@ class AddNoise(Channel):
             if rng != "secure":
                 raise ValueError(f"rng must be a seed, a Stream or 'secure'; got {rng!r}.")
             noise = np.vectorize(lambda u: secure.gaussian(u, self._scale()), otypes=[float])
-            return {"n": summary.n, "mean": noise(means) if means.size else means}
+            return public_figures(summary) | {"mean": noise(means) if means.size else means}
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
-        return {"n": summary.n, "mean": stream.add_normals(means, self._scale())}
+        return public_figures(summary) | {"mean": stream.add_normals(means, self._scale())}
 
     def decode(self, message: Message) -> NDArray:
         """Return the noisy means."""
@@ -62,10 +63,11 @@ class AddNoise(Channel):
         """``sd**2``."""
         return np.full(summary.mean.shape, self._scale() ** 2)
 
-    def likelihood(self, message: Message, model: Model) -> Likelihood:
+    def likelihood(self, message: Message, family: Family) -> Likelihood:
         """Return the likelihood of the clients' data, blurred."""
         nothing = np.zeros_like(message["mean"])
-        return model(message | {"scatter": nothing}).blurred(np.array([self._scale() ** 2]))
+        exact = family.likelihood(message | {"scatter": nothing})
+        return exact.blurred(np.array([self._scale() ** 2]))
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
         """Tell which clients' local means lie outside the range, shape (n_clients,)."""

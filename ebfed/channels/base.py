@@ -5,8 +5,8 @@ A `Channel` says what a client sends of its summary and what the server may conc
 - `encode` turns a block of summaries into a message, a plain dict of arrays with one entry per
   client; labels never leave, numbers of rows do;
 - `decode` estimates each client's local mean from the message, without bias;
-- `likelihood` says what the message tells about each client's parameter under a model of its
-  data; the prior is fitted to that and to nothing else;
+- `likelihood` says what the message tells about each client's parameter, given the family of its
+  rows; the prior is fitted to that and to nothing else;
 - `guarantee` says what a client is promised, `event` the same to an accountant, `bits` what a
   report costs to send.
 
@@ -17,21 +17,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
 from ebfed.tables.clients import Summary
 
-__all__ = ["Channel", "Message", "Model"]
+__all__ = ["Channel", "Message", "public_figures"]
 
 Message = dict[str, NDArray]
-Model = Callable[[Message], Likelihood]
 
 
 class Channel(BaseEstimator, ABC):
@@ -66,14 +65,14 @@ class Channel(BaseEstimator, ABC):
         """Variance of `decode` around each client's local mean, shape (n_clients, d)."""
 
     @abstractmethod
-    def likelihood(self, message: Message, model: Model) -> Likelihood:
+    def likelihood(self, message: Message, family: Family) -> Likelihood:
         """Say what the message tells about each client's parameter.
 
         Parameters
         ----------
         message : dict of arrays
-        model : callable
-            The likelihood of exact figures ``n``, ``mean``, ``scatter``.
+        family : Family
+            What the rows of the clients are; it has the likelihood of exact figures.
         """
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
@@ -96,3 +95,15 @@ class Channel(BaseEstimator, ABC):
     def message_bits(self, summary: Summary) -> NDArray:
         """Bits that each client sends, the number of its rows not counted, shape (n_clients,)."""
         return np.full(len(summary), self.bits * summary.n_features)
+
+
+def public_figures(summary: Summary) -> Message:
+    """Return what every channel sends as it is: numbers of rows, and exposures if there are any.
+
+    Examples
+    --------
+    >>> public_figures(Summary.from_rows([1.0, 3.0, 8.0], groups=["a", "a", "b"]))
+    {'n': array([2, 1])}
+    """
+    figures = {"n": summary.n}
+    return figures if summary.weight is None else figures | {"weight": summary.weight}

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from ebfed.channels.base import Model
 from ebfed.channels.levels import counts_are_levels
 from ebfed.channels.report import Report
 from ebfed.channels.two_bit import TwoBit
-from ebfed.likelihoods import Binomial, Likelihood
+from ebfed.families import Family
+from ebfed.likelihoods import Likelihood
 
 __all__ = ["DEFAULT_GUESS", "Guess", "fisher_information", "settle", "theorem_range"]
 
@@ -92,18 +92,23 @@ def theorem_range(low: float, high: float, spread: float, error: float, m: int, 
 
 
 def settle(
-    channel: Report, model: Model, n_features: int, n_clients: int, size: int, guess: Guess | None
+    channel: Report,
+    family: Family,
+    n_features: int,
+    n_clients: int,
+    size: float,
+    guess: Guess | None,
 ) -> dict[str, Any]:
     """Choose the arguments that a channel leaves open.
 
     Parameters
     ----------
     channel : Report
-    model : callable
-        The likelihood of exact figures.
+    family : Family
+        What the rows of the clients are.
     n_features, n_clients : int
-    size : int
-        Rows of a typical client.
+    size : float
+        Rows, or exposure, of a typical client.
     guess : Guess or None
 
     Returns
@@ -115,13 +120,14 @@ def settle(
     if tuned and channel.range != "private":
         raise ValueError(f"range must be (low, high), Clip or 'private'; got {channel.range!r}.")
     auto = isinstance(channel, TwoBit) and channel.split == "auto"
+    one = family.typical(size, n_features)
+    bounded = bool(np.isfinite(family.support).all())
     if getattr(channel, "levels", 2) is None:
-        counts_are_levels(_typical(model, n_features, size).support == (0.0, 1.0))
+        counts_are_levels(one.counts_rows)
     if not (tuned or auto or channel.range is None) or getattr(channel, "radius", None):
         return {}
-    one = _typical(model, n_features, size)
     if guess is None:
-        if one.support != (0.0, 1.0):
+        if not bounded:
             return {}  # the channel itself will say what it needs
         guess = DEFAULT_GUESS
     columns = [guess.column(j, n_features) for j in range(n_features)]
@@ -134,11 +140,14 @@ def settle(
     elif tuned:
         chosen = {}
         ranges = [_tune_range(channel, one.column(j), c) for j, c in enumerate(columns)]
-    elif one.support == (0.0, 1.0):
-        return {"range": (0.0, 1.0)}
+    elif bounded:
+        return {"range": family.support}
     else:
         chosen = {}
-        errors = [float(_noise(one.column(j), 0.0, 0.0)) ** 0.5 for j in range(n_features)]
+        errors = [
+            _noise(one.column(j), (low + high) / 2, 0.0) ** 0.5
+            for j, (low, high, _) in enumerate(columns)
+        ]
         ranges = [
             theorem_range(*c, error, n_clients, size)
             for c, error in zip(columns, errors, strict=True)
@@ -147,17 +156,9 @@ def settle(
     return chosen | {"range": (low, high)}
 
 
-def _typical(model: Model, d: int, size: int) -> Likelihood:
-    """Likelihood of one client with that many rows."""
-    nothing = np.zeros((1, d))
-    return model({"n": np.array([size]), "mean": nothing, "scatter": nothing})
-
-
 def _noise(one: Likelihood, mean: float, variance: float) -> float:
     """Variance of a local mean around its parameter."""
-    if isinstance(one, Binomial):
-        return (mean * (1 - mean) - variance) / max(float(one.trials[0]), 1.0)
-    return float(np.asarray(one.variances)[0, 0])  # type: ignore[attr-defined]
+    return float(one.sampling_variance(mean, variance)[0])
 
 
 def fisher_information(
@@ -183,8 +184,7 @@ def fisher_information(
         What each possible report contributes to it.
     """
     law = channel._law(1)
-    size = int(one.trials[0]) if isinstance(one, Binomial) else 0
-    reports, weights = law.outcomes(size)
+    reports, weights = law.outcomes(one.row_counts)
     many = one.take(np.zeros(len(reports), np.int64))
     where = channel._box(1)
     has_data = np.ones((len(reports), 1), bool)
@@ -215,10 +215,7 @@ def _points(one: Likelihood, low: float, high: float, spread: float) -> list[tup
     """Means and variances to average over, with the weights of regret there."""
     points = []
     for at in np.linspace(low, high, 5 if high - low > spread else 3):
-        mean, variance = float(at), spread**2
-        if isinstance(one, Binomial):
-            mean = float(np.clip(mean, 0.02, 0.98))
-            variance = min(variance, 0.5 * mean * (1 - mean))
+        mean, variance = one.feasible(float(at), spread**2)
         noise = _noise(one, mean, variance)
         total = variance + noise
         points.append((mean, variance, (noise / total) ** 2, noise**2 / total**3))
@@ -267,8 +264,8 @@ def _tune_questions(channel: TwoBit, one: Likelihood, guessed: tuple) -> dict[st
     centre = (low + high) / 2
     total = float(np.sqrt(spread**2 + _noise(one, points[len(points) // 2][0], spread**2)))
     reach = (high - low) / 2 + 6 * total
-    if isinstance(one, Binomial):
-        reach = max(centre, 1 - centre)
+    if np.isfinite(one.support).all():
+        reach = max(centre - one.support[0], one.support[1] - centre)
     locations = [x for x in (1e-3, 0.5, 1.0, 2.0) if x * total < reach]
     locations = [x * total / reach for x in locations] + [1.0]
     starts = np.arange(0.4, 2.6, 0.15) * total / reach

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels.base import Channel, Message, Model
+from ebfed.channels.base import Channel, Message
+from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.tables.clients import Summary
 
@@ -26,8 +27,8 @@ class Exact(Channel):
     """
 
     def encode(self, summary: Summary, rng: Any = None) -> Message:
-        """Send ``n``, ``mean`` and ``scatter``; nothing is drawn."""
-        return {"n": summary.n, "mean": summary.mean, "scatter": summary.scatter}
+        """Send ``n``, ``mean``, ``scatter`` and what else is summed up; nothing is drawn."""
+        return Family.figures(summary)
 
     def decode(self, message: Message) -> NDArray:
         """Return the means."""
@@ -37,9 +38,10 @@ class Exact(Channel):
         """Zero."""
         return np.zeros_like(summary.mean)
 
-    def likelihood(self, message: Message, model: Model) -> Likelihood:
+    def likelihood(self, message: Message, family: Family) -> Likelihood:
         """Return the likelihood of the clients' own data."""
-        return model(message)
+        family.check_figures(message)
+        return family.likelihood(message)
 
     @property
     def bits(self) -> float:

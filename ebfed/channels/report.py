@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels.base import Channel, Message, Model
+from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.law import Law
+from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
@@ -100,9 +101,11 @@ class Report(Channel):
         if isinstance(rng, str):
             if rng != "secure":
                 raise ValueError(f"rng must be a seed, a Stream or 'secure'; got {rng!r}.")
-            return {"n": summary.n} | self._secure(law, _units(where, summary.mean), summary.n)
+            return public_figures(summary) | self._secure(
+                law, _units(where, summary.mean), summary.n
+            )
         stream = rng if isinstance(rng, Stream) else Stream(make_key(rng), 0)
-        message, calls = {"n": summary.n}, stream.calls
+        message, calls = public_figures(summary), stream.calls
         # some clients at a time, whose figures stay in the processor's cache
         for start in np.arange(0, max(len(summary), 1), CHUNK):
             rows, part = slice(start, start + CHUNK), stream.after(int(start), calls)
@@ -165,7 +168,7 @@ class Report(Channel):
             variance = d * variance + (d - 1) * u**2
         return where.half**2 * variance
 
-    def likelihood(self, message: Message, model: Model) -> Likelihood:
+    def likelihood(self, message: Message, family: Family) -> Likelihood:
         """Return the exact likelihood of the reports."""
         report, asked = message["report"], message.get("asked")
         d = report.shape[1] if asked is None else asked.shape[1]
@@ -175,7 +178,8 @@ class Report(Channel):
         else:
             has_data, report = asked, np.repeat(report, d, axis=1)
         nothing = np.zeros(has_data.shape)
-        exact = model({"n": message["n"], "mean": nothing, "scatter": nothing})
+        public = {name: message[name] for name in ("n", "weight") if name in message}
+        exact = family.likelihood(public | {"mean": nothing, "scatter": nothing})
         centre, half = np.broadcast_to(where.centre, d), np.broadcast_to(where.half, d)
         return exact.through(self._law(d), report, has_data, centre, half)
 

@@ -147,10 +147,6 @@ class Family(ABC):
         """List the own estimates that a group of this size can have, up to `highest`."""
         raise TypeError(f"own estimates of {self.name} rows are not a list of values.")
 
-    def counts(self, size: float) -> int:
-        """Number of rows that a report may be a count of; 0 where reports are of other values."""
-        return 0
-
     def typical(self, size: float, n_features: int) -> Likelihood:
         """Likelihood of one group of this size."""
         return self.likelihood(self.figures(self.blank(np.array([size]), n_features)))

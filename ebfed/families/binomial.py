@@ -74,7 +74,3 @@ class Binomial(Family):
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the proportions ``0, 1/n, ..., 1``."""
         return np.arange(int(size) + 1) / max(int(size), 1)
-
-    def counts(self, size: float) -> int:
-        """Return the number of rows."""
-        return int(size)

@@ -35,6 +35,10 @@ class Likelihood(ABC):
     """What the messages of n clients say about their parameters theta_1 … theta_n."""
 
     support: ClassVar[tuple[float, float]]
+    counts_rows: ClassVar[bool] = False
+    """Whether local estimates are proportions of rows, so that reports may be of counts."""
+    row_counts: int = 0
+    """Rows of the first client, of which its reports may be counts; 0 where they are none."""
 
     @property
     @abstractmethod
@@ -72,6 +76,20 @@ class Likelihood(ABC):
         ----------
         mean, variance : ndarray of shape (d,)
         """
+
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """Variance of local estimates around theta, averaged over a population, shape (n,).
+
+        Parameters
+        ----------
+        mean, variance : float
+            Moments of the population of the first coordinate.
+        """
+        raise TypeError(f"{type(self).__name__} clients have no local estimates of known variance.")
+
+    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
+        """Return the nearest moments that a population on the support can have."""
+        return mean, variance
 
     def through(
         self, law: Any, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray

@@ -36,6 +36,12 @@ class Binomial(Likelihood):
     trials: NDArray
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    counts_rows: ClassVar[bool] = True
+
+    @property
+    def row_counts(self) -> int:  # type: ignore[override]
+        """Trials of the first client."""
+        return int(self.trials[0])
 
     @property
     def n_features(self) -> int:
@@ -115,6 +121,15 @@ class Binomial(Likelihood):
                     at = self.trials == trials
                     total[at] += np.log(beta_binomial_masses(int(trials), *moments)[z[at]])
         return total
+
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """``E theta (1 - theta) / n``."""
+        return (mean * (1 - mean) - variance) / np.maximum(self.trials.astype(float), 1.0)
+
+    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
+        """Keep the mean off 0 and 1, and the variance below half of what the mean allows."""
+        mean = float(np.clip(mean, 0.02, 0.98))
+        return mean, min(variance, 0.5 * mean * (1 - mean))
 
     def through(
         self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray

@@ -207,6 +207,10 @@ class Gaussian(Likelihood):
         terms = np.where(np.isnan(terms), -np.inf, terms)
         return -0.5 * np.where(np.isinf(total), 0.0, terms).sum(axis=1)
 
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """Return the variances, whatever the population."""
+        return np.broadcast_to(self.variances, self.values.shape)[:, 0]
+
     def through(
         self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedMeans:

@@ -124,6 +124,14 @@ class Poisson(Likelihood):
                 total += np.log(negative_binomial_masses(counts, self.exposure, *moments))
         return total
 
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """``E theta / exposure``."""
+        return mean / self.exposure
+
+    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
+        """Keep the mean off 0."""
+        return max(mean, 0.05 * float(np.sqrt(variance))), variance
+
     def through(
         self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedEvents:

@@ -40,6 +40,8 @@ class AddNoise(Channel):
     array([2., 8.])
     """
 
+    keeps_means = True
+
     def __init__(self, sd: float | None = None, range: Any = None):
         self.sd = sd
         self.range = range

@@ -38,6 +38,10 @@ class Channel(BaseEstimator, ABC):
 
     identifies_spread: ClassVar[bool] = True
     """Whether messages of many clients carry the spread of a population, not only its mean."""
+    is_exact: ClassVar[bool] = False
+    """Whether a client sends its figures as they are."""
+    keeps_means: ClassVar[bool] = False
+    """Whether a message is the client's mean, as it is or with Gaussian noise."""
 
     @property
     def left_open(self) -> set[str]:

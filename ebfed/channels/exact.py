@@ -26,6 +26,9 @@ class Exact(Channel):
     array([2., 8.])
     """
 
+    is_exact = True
+    keeps_means = True
+
     def encode(self, summary: Summary, rng: Any = None) -> Message:
         """Send ``n``, ``mean``, ``scatter`` and what else is summed up; nothing is drawn."""
         return Family.figures(summary)

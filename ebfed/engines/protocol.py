@@ -13,12 +13,22 @@ runs in this process and anywhere a cohort can carry a dict. Each wing declares 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, Self, TypedDict, runtime_checkable
+from typing import Any, ClassVar, NotRequired, Protocol, Self, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Estimator", "Facts", "Sent", "State"]
+__all__ = [
+    "Estimator",
+    "Facts",
+    "LocationFacts",
+    "LocationMemory",
+    "LocationSent",
+    "LocationState",
+    "Message",
+    "Sent",
+    "State",
+]
 
 
 class Facts(TypedDict):
@@ -51,6 +61,83 @@ class State(TypedDict):
     n: NDArray[np.int64]
     n_features: int
     columns: str
+
+
+# Location: a parameter for every group, in one round ------------------------------------------
+
+Message = dict[str, NDArray]
+"""What a block of clients sends through one channel."""
+
+
+class LocationFacts(Facts):
+    """What clients of a location estimator state."""
+
+    consent: NDArray[np.int8]
+    """Number of the class of consent that each client chose."""
+    covariates: NDArray[np.float64]
+    """Covariates of the clients, row by row, shape (n_clients * k,)."""
+    covariate_names: NDArray[np.str_]
+    """Names of the covariates, one to a line, shape (1,)."""
+    weight: NotRequired[NDArray[np.float64]]
+    """Exposure of each client, of families that have one."""
+
+
+class LocationSent(Sent):
+    """What the server of a location estimator broadcasts."""
+
+    settings: Any
+    """How to report: arguments of channels by class; in the end, those of every round."""
+    prior: NotRequired[dict[str, Any]]
+    """Learned attributes of the population."""
+    log_likelihood: NotRequired[float | None]
+    """Of the reports; None where that is the clients' own to add up."""
+    n_clients: NotRequired[int]
+    centres: NotRequired[NDArray[np.float64]]
+    """Of clustering in rounds: the centres so far, and their shares and noise."""
+    shares: NotRequired[NDArray[np.float64]]
+    noise: NotRequired[NDArray[np.float64]]
+    history: NotRequired[dict[str, NDArray]]
+    """Of mixtures: columns of the history."""
+    n_private: NotRequired[int]
+    """Of opting out: how many clients add noise."""
+    theta: NotRequired[dict[str, Any]]
+    """Of opting out: the weights of the average."""
+
+
+class LocationState(State):
+    """What the server of a location estimator keeps."""
+
+    n_rounds: int
+    consent: NDArray[np.int8]
+    covariates: NDArray[np.float64]
+    """Shape (n_clients, k)."""
+    covariate_names: str
+    weight: NDArray[np.float64] | None
+    messages: list[dict[str, Message]]
+    """Of each round, by class of consent."""
+    settings: list[dict[str, dict[str, Any]]]
+    """How each round was to report."""
+    prior: NotRequired[dict[str, Any]]
+    log_likelihood: NotRequired[float | None]
+    n_clients: NotRequired[int]
+    centres: NotRequired[NDArray[np.float64]]
+    shares: NotRequired[NDArray[np.float64]]
+    noise: NotRequired[NDArray[np.float64]]
+    history: NotRequired[dict[str, NDArray]]
+    theta: NotRequired[dict[str, Any]]
+
+
+class LocationMemory(TypedDict):
+    """What clients of a location estimator keep, one entry each."""
+
+    turn: NotRequired[NDArray[np.int8]]
+    """The round in which the client is to answer, -1 for never."""
+    consent: NDArray[np.int8]
+    clipped: NotRequired[NDArray[np.bool_]]
+    """Whether a channel clipped the client's mean; a server does not know it."""
+    report: NDArray[np.float64]
+    """What the client's message says its mean is, shape (n_clients, d); NaN before it is sent."""
+    covariates: NDArray[np.float64]
 
 
 @runtime_checkable

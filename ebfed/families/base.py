@@ -151,6 +151,10 @@ class Family(ABC):
         """Likelihood of one group of this size."""
         return self.likelihood(self.figures(self.blank(np.array([size]), n_features)))
 
+    def noise_variance(self, n_features: int) -> NDArray | None:
+        """Variance of a row within its group, shape (d,), where that is a parameter of its own."""
+        return None
+
     # What is open -----------------------------------------------------------------------------
 
     @property
@@ -176,7 +180,7 @@ class Family(ABC):
             figures["weight"] = summary.weight
         return figures | dict(summary.sums)
 
-    def blank(self, size: NDArray, n_features: int) -> Summary:
-        """Return a summary of groups of these sizes whose own estimates are 0."""
-        nothing = np.zeros((len(size), n_features))
-        return Summary(np.arange(len(size)), np.asarray(size), nothing, nothing)
+    def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
+        """Return a summary of groups with so many rows whose figures are all 0."""
+        nothing = np.zeros((len(n), n_features))
+        return Summary(np.arange(len(n)), n, nothing, nothing, weight)

@@ -59,9 +59,9 @@ class Gaussian(Family):
         if self.variances is None:
             scatter = figures["scatter"].sum(axis=0)
             return GaussianLikelihood(mean, variances, scatter, int(np.maximum(n - 1, 0).sum()))
-        return GaussianLikelihood(mean, variances).scaled(self.noise(mean.shape[1]))
+        return GaussianLikelihood(mean, variances).scaled(self.noise_variance(mean.shape[1]))
 
-    def noise(self, n_features: int) -> NDArray[np.float64]:
+    def noise_variance(self, n_features: int) -> NDArray[np.float64]:
         """Noise variance of each column, shape (d,).
 
         Raises
@@ -93,7 +93,7 @@ class Gaussian(Family):
         ValueError
             If rows have no noise, so that rows of one group have no joint density.
         """
-        noise, n = self.noise(summary.n_features), summary.n[:, None]
+        noise, n = self.noise_variance(summary.n_features), summary.n[:, None]
         if np.any(noise == 0):
             if np.any(n > 1):
                 raise ValueError(

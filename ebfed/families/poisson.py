@@ -107,7 +107,12 @@ class Poisson(Family):
         """List the rates ``0, 1/E, 2/E, ...`` up to the highest."""
         return np.arange(int(np.ceil(highest * size)) + 1) / size
 
-    def blank(self, size: NDArray, n_features: int) -> Summary:
-        """Return a summary of groups of these exposures without events."""
-        summary = super().blank(np.ones(len(size), np.int64), n_features)
-        return replace(summary, weight=np.asarray(size, float))
+    def typical(self, size: float, n_features: int) -> PoissonLikelihood:
+        """Likelihood of one group of this exposure."""
+        return PoissonLikelihood(np.zeros((1, n_features), np.int64), np.array([float(size)]))
+
+    def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
+        """Return a summary of groups with so many rows, without events."""
+        weight = n.astype(float) if weight is None else weight
+        summary = super().blank(n, n_features, weight)
+        return replace(summary, sums={"log_base": np.zeros((len(n), n_features))})

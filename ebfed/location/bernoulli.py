@@ -10,15 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.channels import Channel, Guess
-from ebfed.channels.base import Message
 from ebfed.engines import Engine
-from ebfed.likelihoods import Binomial, Likelihood
-from ebfed.location.base import LocationEstimator
-from ebfed.priors import Beta, Discrete, Posterior, Prior
-from ebfed.priors.beta import BetaPosterior
-from ebfed.priors.beta_binomial import leave_one_out
-from ebfed.tables.clients import Clients, Summary
-from ebfed.tables.frames import Style
+from ebfed.families import Binomial
+from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.priors import Beta, Discrete, Prior
 
 __all__ = ["BernoulliEB"]
 
@@ -97,8 +92,6 @@ class BernoulliEB(LocationEstimator):
     (array([0.06]), array([[0.5]]))
     """
 
-    _link = "logit"
-
     def __init__(
         self,
         *,
@@ -120,75 +113,30 @@ class BernoulliEB(LocationEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def _validate(self, X: Any, reset: bool) -> NDArray:
-        values = super()._validate(X, reset)
-        if self.binarize is not None:
-            if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
-                raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
-            return (values > self.binarize).astype(float)
-        unknown = ~((values == 0) | (values == 1)).all(axis=1)
-        if unknown.any():
-            row = int(np.argmax(unknown))
-            raise ValueError(
-                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table of "
-                "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
-            )
-        return values
+    def family(self) -> Binomial:
+        """Rows of 0 and 1."""
+        return Binomial()
 
-    def _read_summary(
-        self, X: Clients | Summary, groups: Any, reset: bool
-    ) -> tuple[Summary, NDArray, Style]:
-        summary, labels, style = super()._read_summary(X, groups, reset)
-        n, rate = summary.n[:, None], summary.mean
-        whole = np.abs(n * rate - np.rint(n * rate)) < 1e-6
-        binary = np.abs(summary.scatter - n * rate * (1 - rate)) < 1e-6 * (1 + n)
-        if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
-            raise ValueError("X must summarise rows of 0 and 1; got other numbers.")
-        return summary, labels, style
-
-    def model(self, message: Message) -> Binomial:
-        """``z_i ~ Binomial(n_i, p_i)``."""
-        successes = np.rint(message["mean"] * message["n"][:, None]).astype(np.int64)
-        return Binomial(successes, message["n"])
-
-    def _likelihood(self, summary: Summary) -> Binomial:
-        return self.model({"n": summary.n, "mean": summary.mean})
-
-    def _log_rows(self, summary: Summary) -> NDArray:
-        return -self._likelihood(summary).log_coefficient()
-
-    def _make_prior(self) -> Prior:
+    def population(self) -> Prior:
+        """Return an unfitted prior, as `prior` and `method` say."""
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
-        return self._prior_instance({"beta": Beta(method=self.method), "npmle": Discrete("npmle")})
+        return chosen_prior(
+            self.prior, {"beta": Beta(method=self.method), "npmle": Discrete("npmle")}
+        )
 
-    def _replicates(self) -> bool:
-        return self.method == "paper"
+    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+        """Check values, and cut them at the threshold if there is one."""
+        if self.binarize is None:
+            return super().checked_rows(X, learn)
+        if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
+            raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
+        return (self.numbers(X, learn) > self.binarize).astype(float)
 
-    def _fit_prior(self, state: dict) -> Prior:
-        """Fit by maximum likelihood, or as in Theorem 4 to what randomised reports look like."""
-        prior = self._make_prior()
-        if self._all_exact() or not (isinstance(prior, Beta) and self._replicates()):
-            return super()._fit_prior(state)
-        reports = [
-            channel.decode(message[name])[message[name]["n"] > 0]
-            for settings, message in zip(state["settings"], state["messages"], strict=False)
-            for name, channel in self._channels(settings).items()
-        ]
-        return prior.fit_raw_reports(np.concatenate(reports))
-
-    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
-        """Apply the prior; in eq. (6), groups of the fit see a prior fitted to all others."""
-        raw = getattr(self.prior_, "raw_", None)
-        if raw is None or raw["count"] < 3:
-            return super()._posterior(summary, likelihood, prior)
-        mean = np.repeat(self.prior_.mean_[None], len(summary), axis=0)
-        concentration = np.repeat(self.prior_.concentration_[None], len(summary), axis=0)
-        place = self._places(summary.ids)
-        sent = self._memory["report"][np.maximum(place, 0)]
-        has_data = (place >= 0) & ~np.isnan(sent).any(axis=1)
-        has_data &= self._memory["turn"][np.maximum(place, 0)] >= 0
-        has_data &= self.summaries_.n[np.maximum(place, 0)] > 0
-        means, concentration[has_data] = leave_one_out(sent[has_data], **raw)
-        mean[has_data] = np.clip(means, 1e-9, 1 - 1e-9)
-        return BetaPosterior(self._likelihood(summary), mean, concentration)
+    def _check_lazy(self, exposure: Any) -> None:
+        if self.binarize is not None:
+            raise ValueError(
+                "binarize cuts rows in memory; cut those of X where they are, to a column of "
+                "0 and 1."
+            )
+        super()._check_lazy(exposure)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels import AddNoise, Channel, Exact, Gaussian
-from ebfed.channels.base import Message
-from ebfed.channels.report import box
+from ebfed.channels import Channel
 from ebfed.engines import Engine
-from ebfed.likelihoods import Gaussian as GaussianLikelihood
-from ebfed.likelihoods import Likelihood, join
-from ebfed.location.gaussian import GaussianEB
-from ebfed.priors import Normal, Posterior, Prior
-from ebfed.priors.normal import NormalPosterior
-from ebfed.privacy import ledger
-from ebfed.privacy.calibration import gaussian_sigma
-from ebfed.report.view import LocationView
+from ebfed.engines.protocol import LocationFacts, LocationMemory, LocationSent, LocationState
+from ebfed.families import Gaussian
+from ebfed.location.base import LocationEstimator
+from ebfed.location.learned import Learned, known_noise
+from ebfed.location.opt_out_rounds import OptOutClient, OptOutLearned, OptOutServer, OptOutTerms
+from ebfed.priors import Normal, Prior
 from ebfed.tables.clients import Summary
-from ebfed.theory import opt_out as theory
 
 __all__ = ["OptOutMean"]
 
 
-class OptOutMean(GaussianEB):
+class OptOutMean(LocationEstimator):
     """A global mean and personal ones, from clients that are private and clients that opted out.
 
     Client j's own mean is ``phi_j^ ~ N(phi_j, alpha2)`` with ``phi_j ~ N(phi, tau2)``. It sends
@@ -106,9 +100,7 @@ class OptOutMean(GaussianEB):
     array([  2.191,   2.191,   2.191,   2.191, 100.   ])
     """
 
-    method = "reml"
     prior = "normal"
-    variances = None
     guess = None
     participation = None
 
@@ -139,15 +131,58 @@ class OptOutMean(GaussianEB):
         self.engine = engine
         self.random_state = random_state
 
-    # Arguments --------------------------------------------------------------------------------
+    # Sides ------------------------------------------------------------------------------------
+
+    def family(self) -> Gaussian:
+        """Normal rows, whose variance follows from `alpha2`."""
+        return Gaussian()
+
+    def population(self) -> Prior:
+        """Return a normal population, with variance `tau2` if that is given."""
+        return Normal(variance=self.tau2)
+
+    def terms(self) -> OptOutTerms:
+        """Return the arguments, as both sides need them."""
+        return OptOutTerms(
+            self.tau2,
+            self.alpha2,
+            self.gamma2,
+            self.epsilon,
+            self.delta,
+            self.range,
+            self.ratio,
+            self.personalize,
+            self.trust,
+        )
 
     @property
     def channel(self) -> dict[str, Channel]:  # type: ignore[override]
-        """What leaves clients of each class."""
-        private: Channel = AddNoise(range=self.range)
-        if self.trust == "none" and self.epsilon is not None and self.delta is not None:
-            private = Gaussian(self.epsilon, self.delta, self.range)
-        return {"private": private, "open": Exact()}
+        """Channel of each class of consent."""
+        return self.terms().channels
+
+    def server_side(self) -> OptOutServer:
+        """Return a server that averages."""
+        return OptOutServer(self.channel, self.family(), self.population(), terms=self.terms())
+
+    def client_side(self) -> OptOutClient:
+        """Return clients that add the noise of their class."""
+        side = super().client_side()
+        return OptOutClient(side.channels, side.columns, side.covariate_names, terms=self.terms())
+
+    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
+        """Return the state before the round: how much noise private clients are to add."""
+        self._check()
+        return super().start(facts, key)
+
+    def default_consent(self, summary: Summary) -> NDArray[np.int8]:
+        """Return the class of clients that did not opt out, for all."""
+        return np.zeros(len(summary), np.int8)
+
+    def check_covariates(self) -> None:
+        """Refuse covariates."""
+        raise ValueError("OptOutMean is about one global mean; GaussianEB takes covariates=.")
+
+    # Arguments --------------------------------------------------------------------------------
 
     def _check(self) -> None:
         for name in ("tau2", "alpha2", "gamma2"):
@@ -175,278 +210,45 @@ class OptOutMean(GaussianEB):
                     f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
                 )
 
-    def _shown_channels(self) -> dict[str, Channel]:
-        return self._channels(self.settings_[0])
+    # What was learned -------------------------------------------------------------------------
 
-    def _default_consent(self, summary: Summary) -> NDArray[np.int8]:
-        """Nobody opted out."""
-        return np.zeros(len(summary), np.int8)
+    def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
+        """Return what a fit has learned, from the last broadcast."""
+        plain, theta = super().learned(sent, summaries, memory), sent["theta"]
+        return OptOutLearned(
+            plain.prior,
+            Gaussian(theta["noise"]),
+            plain.channels,
+            plain.settings,
+            plain.summaries,
+            plain.memory,
+            plain.covariate_names,
+            plain.n_clients,
+            plain.reported,
+            theta=theta,
+            personalize=self.personalize,
+        )
 
-    def _check_noise(self, facts: dict) -> None:
-        if self.alpha2 is None and not self._shows_noise(facts):
-            raise ValueError(
-                "alpha2 must be given: no client that opted out (consent 'open') has two rows to "
-                "estimate it from."
-            )
-        has_data = facts["n"] > 0
-        shown = has_data & (facts["consent"] == 1) if self.trust == "server" else has_data
-        if self.tau2 is None and shown.sum() < 2:
-            raise ValueError(
-                "tau2 must be given: with trust='server' it is estimated from clients that opted "
-                "out (consent 'open'), and there are fewer than two."
-            )
-
-    def _sends_gaussians(self) -> bool:
-        return True
-
-    def _check_covariates(self) -> None:
-        raise ValueError("OptOutMean is about one global mean; GaussianEB takes covariates=.")
-
-    # Server -----------------------------------------------------------------------------------
-
-    def start(self, facts: dict, key: NDArray) -> dict:
-        """Return the state before the round: how much noise private clients are to add."""
-        self._check()
-        return super().start(facts, key)
-
-    def _settle(self, state: dict, guess: Any) -> dict:
-        settings: dict[str, dict] = {"private": {}, "open": {}}
-        if "sd" in self.channel["private"].left_open:
-            settings["private"]["sd"] = self._noise(state)
-        return state | {"settings": [settings]}
-
-    def _noise(self, state: dict) -> float:
-        """Standard deviation of each private client's noise, for so many of them."""
-        n_private = int(((state["consent"] == 0) & (state["n"] > 0)).sum())
-        if self.gamma2 is not None:
-            return float(np.sqrt(n_private * self.gamma2))
-        return self._least_noise(n_private, state["n_features"])
-
-    def _least_noise(self, n_private: int, n_features: int) -> float:
-        """Standard deviation that keeps the promise for theta.
-
-        Who reads theta may be a private client, who knows its own noise: that of the others is to
-        suffice.
-        """
-        assert self.epsilon is not None
-        assert self.delta is not None
-        diameter = 2 * float(np.linalg.norm(box(self.range, n_features).half))
-        sigma = float(gaussian_sigma(self.epsilon, self.delta, diameter))
-        return sigma / np.sqrt(max(n_private - 1, 1))
-
-    def broadcast(self, state: dict) -> dict:
-        """Return how to report; in the end, theta and what a client's weight in it follows from."""
-        if state["done"]:
-            return super().broadcast(state) | {"theta": state["theta"]}
-        n_private = int(((state["consent"] == 0) & (state["n"] > 0)).sum())
-        return super().broadcast(state) | {"n_private": n_private}
-
-    def update(self, state: dict, messages: dict[str, Message]) -> dict:
-        """Average the messages."""
-        state = state | {"messages": [messages], "round": 1}
-        channels = self._channels(state["settings"][0])
-        sizes = state["n"][state["n"] > 0]
-        noise = self._row_variance(state, sizes)
-        means, q = {}, {}
-        for name, channel in channels.items():
-            message = messages[name]
-            with np.errstate(divide="ignore"):
-                own = GaussianLikelihood(channel.decode(message), 1 / message["n"][:, None])
-            anyone = np.zeros((1, len(noise)))
-            means[name] = own.scaled(noise)
-            q[name] = channel.variance(Summary(np.zeros(1), np.ones(1, int), anyone, anyone))[0]
-        blurred = {name: means[name].blurred(q[name]) for name in channels}
-        # a server that is trusted with noisy means may publish theta, not what else they tell
-        shown = [blurred["open"]] if self.trust == "server" else list(blurred.values())
-        prior = Normal() if self.tau2 is None else Normal.known(np.full(len(noise), self.tau2))
-        if self.tau2 is None:
-            prior.fit(join(shown))
-        alpha2 = noise * np.mean(1 / sizes)
-        theta = self._average(state, prior.variance_, alpha2, means, q)
-        theta |= {"noise": noise, "alpha2": alpha2, "q": q["private"]}
-        prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
-        return self._done(state, prior) | {"theta": theta}
-
-    def _row_variance(self, state: dict, sizes: NDArray) -> NDArray:
-        """Variance of one row, shape (d,): alpha2 times the (harmonic) mean number of rows."""
-        if not len(sizes):
-            raise ValueError("no client has data.")
-        if self.alpha2 is not None:
-            return np.full(state["n_features"], self.alpha2 / np.mean(1 / sizes))
-        noise = self._pooled(state)
-        if noise is None:  # who had them did not answer
-            raise ValueError("alpha2 must be given: no client that opted out showed two rows.")
-        return noise
-
-    def _average(self, state: dict, tau2: NDArray, alpha2: NDArray, means: dict, q: dict) -> dict:
-        """Weigh the messages; returns theta, its variance around phi, and the weights."""
-        total, top, square = (np.zeros(state["n_features"]) for _ in range(3))
-        fixed, counts, typical = {}, {}, {}
-        for name, own in means.items():
-            spread = tau2 + own.variances + q[name]
-            has_data = np.isfinite(own.variances[:, :1])
-            if np.any(has_data & (spread <= 0)):
-                raise ValueError(
-                    "tau2 and alpha2 leave means without any variance: give them, above 0."
-                )
-            weight = np.where(has_data, 1 / spread, 0.0)
-            fixed[name] = self._fixed_weight(name, weight, has_data)
-            if fixed[name] is not None:
-                weight = has_data * fixed[name]
-            counts[name] = int(has_data.sum())
-            typical[name] = weight.sum(axis=0) / max(counts[name], 1)
-            if not counts[name]:  # what one such client would weigh
-                nominal = 1 / (tau2 + alpha2 + q[name])
-                typical[name] = nominal if fixed[name] is None else fixed[name]
-            total += weight.sum(axis=0)
-            top += (weight * own.values).sum(axis=0)
-            square += (weight**2 * np.where(has_data, spread, 0.0)).sum(axis=0)
-            if name == "private" and self._is_central():
-                # clients that were to add noise and did not answer
-                missing = ((state["consent"] == 0) & (state["n"] > 0)).sum() - counts[name]
-                sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
-                noise = np.random.default_rng([*state["key"], 2]).normal(size=len(total))
-                top += typical[name] * sd * noise
-                square += typical[name] ** 2 * sd**2
-        if not np.all(total > 0):
-            raise ValueError("no message has a weight: ratio is 0 and nobody opted out.")
-        return {
-            "mean": top / total,
-            "variance": square / total**2,
-            "total": total,
-            "fixed": fixed,
-            "counts": counts,
-            "typical": typical,
-        }
-
-    def _is_central(self) -> bool:
-        """Whether noise protects the sum of private messages, not each of them."""
-        return self.trust == "server" and self.epsilon is not None
-
-    def _fixed_weight(self, name: str, weight: NDArray, has_data: NDArray) -> NDArray | None:
-        """Weight that all clients of a class share; None where they weigh by precision."""
-        if self.ratio == "optimal":
-            if name == "open" or not self._is_central() or not has_data.any():
-                return None
-            # noise calibrated to a sum covers all clients alike if their weights are equal
-            with np.errstate(divide="ignore"):
-                return has_data.sum() / np.where(has_data, 1 / weight, 0.0).sum(axis=0)
-        ratio = 1.0 if self.ratio == "fedavg" else float(self.ratio)
-        return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
-
-    def _log_likelihood_of_reports(self, state: dict, prior: Prior) -> float | None:
-        """NaN: it would tell more of private messages than theta does, or is not computed."""
-        return np.nan
-
-    # Clients ----------------------------------------------------------------------------------
-
-    def _learn(self, sent: dict) -> None:
-        super()._learn(sent)
-        theta = self._theta = sent["theta"]
-        self.global_, self.server_variance_ = self.prior_.mean_, self.prior_.mean_variance_
-        self.tau2_, self.alpha2_ = self.prior_.variance_, theta["alpha2"]
+    def _take(self, learned: Any) -> Self:
+        theta = learned.theta
+        self.global_, self.server_variance_ = learned.prior.mean_, learned.prior.mean_variance_
+        self.tau2_, self.alpha2_ = learned.prior.variance_, theta["alpha2"]
         self.gamma2_ = theta["q"] / max(theta["counts"]["private"], 1)
         self.ratio_ = theta["typical"]["private"] / theta["typical"]["open"]
+        return super()._take(learned)
 
-    def _make_prior(self) -> Prior:
-        return Normal(variance=self.tau2)
-
-    @property
-    def noise_variance_(self) -> NDArray:
-        """Variance of a row around its group's parameter, shape (d,)."""
-        return self._theta["noise"]
-
-    def finish(self, sent: dict, memory: dict, clients: Summary) -> Self:
+    def finish(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> Self:
         """Set the learned attributes of these clients' own copy."""
         super().finish(sent, memory, clients)
-        weight = np.asarray(self._posterior_of_all().weight)
+        weight = np.asarray(self._learned.posterior_of_all().weight)
         with np.errstate(divide="ignore"):
             self.lambda_ = (1 - weight) / weight
         return self
 
-    def _share(self, summary: Summary, own: NDArray) -> NDArray:
-        """Weight of each client's message in theta, shape (n, d)."""
-        place = np.maximum(self._places(summary.ids), 0)
-        consent = self._memory["consent"][place]
-        with np.errstate(divide="ignore"):
-            precision = 1 / (self.tau2_ + self.noise_variance_ / summary.n[:, None] + own)
-        share = precision.copy()
-        for index, name in enumerate(self.channel):
-            fixed = self._theta["fixed"][name]
-            if fixed is not None:
-                share[consent == index] = fixed
-        share[np.isinf(own)] = 0.0
-        return share / self._theta["total"]
-
-    def _posterior(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
-        """Combine each client's own mean with theta."""
-        assert isinstance(likelihood, GaussianLikelihood)
-        own, noise = self._own(summary)
-        return NormalPosterior(
-            self.prior_,
-            likelihood,
-            own,
-            noise if self.personalize == "bayes" else None,
-            share=self._share(summary, own) if self._has_fixed_weights() else None,
-            weight=self._paper_weight(summary) if self.personalize == "paper" else None,
-        )
-
-    def _has_fixed_weights(self) -> bool:
-        return any(fixed is not None for fixed in self._theta["fixed"].values())
-
-    def _paper_weight(self, summary: Summary) -> NDArray:
-        """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
-        private = self._memory["consent"][np.maximum(self._places(summary.ids), 0)] == 0
-        counts, q = self._theta["counts"], self._theta["q"]
-        known = self.tau2_, self.alpha2_, 1, q, counts["private"], counts["open"]
-        return 1 / (1 + theory.feo2_penalty(*known, private=private[:, None]))
-
-    # Ledger -----------------------------------------------------------------------------------
-
-    def _promise(self, name: str) -> tuple[float, float]:
-        if name == "private" and self._is_central():
-            return float(self.epsilon), float(self.delta)  # type: ignore[arg-type]
-        return super()._promise(name)
-
-    def _privacy_kind(self) -> str:
-        if not self._is_central():
-            return super()._privacy_kind()
-        return "central differential privacy against readers of theta"
-
-    def view(self) -> LocationView:
-        """Return what reports and plots read of the fit."""
-        return replace(super().view(), refit=None)
-
-    def local(self, sent: dict, memory: dict, clients: Summary, rng: Any) -> tuple[dict, dict]:
-        """Send means, if the noise that the server asks for keeps the promise.
-
-        Raises
-        ------
-        ValueError
-            If it is too little for that many private clients.
-        """
-        if self._is_central():
-            least = self._least_noise(sent["n_private"], clients.n_features)
-            if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
-                raise ValueError(
-                    f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
-                    f"needs {least:.6g} from each of {sent['n_private']} private clients."
-                )
-        return super().local(sent, memory, clients, rng)
-
-    def releases(self, sent: dict, memory: dict, clients: Summary) -> list[dict[str, Any]]:
-        """List what clients send, and what is promised for it."""
-        rows = super().releases(sent, memory, clients)
-        for row in rows:
-            if row["who"].startswith("private") and self._is_central():
-                row["epsilon"], row["delta"] = self._promise("private")
-                row["relation"] = ledger.LOCAL
-                row["assumptions"] = (
-                    "numbers of rows are public; the server is trusted with noisy means and with "
-                    "the number of private clients, and publishes their weighted mean only; "
-                    "private clients do not collude"
-                )
-        return rows
+    @property
+    def noise_variance_(self) -> NDArray:
+        """Variance of a row around its group's parameter, shape (d,)."""
+        return known_noise(self._learned)
 
 
 def _is_weight(value: Any) -> bool:

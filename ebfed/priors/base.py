@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,7 +39,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.posterior import DiscretePosterior, Posterior
 
-__all__ = ["IdentificationWarning", "Prior"]
+__all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
 
 UNKNOWN_NOISE = (
@@ -55,6 +56,25 @@ class IdentificationWarning(UserWarning):
     """The data cannot tell something that was to be estimated."""
 
 
+@dataclass(frozen=True)
+class OwnReports:
+    """What clients' own messages contributed to a fitted population.
+
+    Attributes
+    ----------
+    variance : ndarray of shape (n, d)
+        Variance that the channel added to the client's mean; infinite if it sent nothing.
+    error : ndarray of shape (n, d) or None
+        What the channel added, where a client can take it out again; NaN where not.
+    value : ndarray of shape (n, d)
+        What the message says the client's mean is; NaN if it sent nothing.
+    """
+
+    variance: NDArray
+    error: NDArray | None
+    value: NDArray
+
+
 class Prior(BaseEstimator, ABC):
     """Distribution of a population of parameters."""
 
@@ -69,6 +89,21 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
+
+    @property
+    def fits_raw_reports(self) -> bool:
+        """Whether a paper's formula is applied to reports as if they were the clients' means."""
+        return False
+
+    @property
+    def shares_scale(self) -> bool:
+        """Whether all columns have one variance, and one noise variance fitted with it."""
+        return False
+
+    @property
+    def weighs_own_reports(self) -> bool:
+        """Whether `posterior_of_members` differs from `posterior`."""
+        return False
 
     @property
     def estimates_spread(self) -> bool:
@@ -250,6 +285,18 @@ class Prior(BaseEstimator, ABC):
         """
         check_is_fitted(self, "mean_")
         return DiscretePosterior(*self._grid(likelihood), likelihood)
+
+    def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
+        """Posterior of clients whose own messages the population was fitted to.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            Of the clients' exact data.
+        own : OwnReports
+            What each client's own message contributed.
+        """
+        return self.posterior(likelihood)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Log marginal likelihood of each client's message, shape (n,)."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
-from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.base import ONE_GROUP, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
@@ -98,6 +98,11 @@ class Beta(WithCovariates, Prior):
         self.alpha = alpha
         self.beta = beta
         self.method = method
+
+    @property
+    def fits_raw_reports(self) -> bool:
+        """By the paper's method, which takes reports for proportions (Theorem 4)."""
+        return self.method == "paper"
 
     @property
     def estimates_spread(self) -> bool:
@@ -368,6 +373,23 @@ class Beta(WithCovariates, Prior):
             (self.second_moment_, self.fourth_moment_) if self.slopes_ is None else None,
             partial(mean_errors, self),
         )
+
+    @property
+    def weighs_own_reports(self) -> bool:
+        """By the paper's method, clients leave themselves out."""
+        return hasattr(self, "raw_")
+
+    def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
+        """In eq. (6), each client has a population fitted to all others."""
+        raw = getattr(self, "raw_", None)
+        if raw is None or raw["count"] < 3 or not isinstance(likelihood, Binomial):
+            return self.posterior(likelihood)
+        mean = np.repeat(self.mean_[None], len(likelihood), axis=0)
+        concentration = np.repeat(self.concentration_[None], len(likelihood), axis=0)
+        sent = ~np.isnan(own.value).any(axis=1)
+        means, concentration[sent] = beta_binomial.leave_one_out(own.value[sent], **raw)
+        mean[sent] = np.clip(means, 1e-9, 1 - 1e-9)
+        return BetaPosterior(likelihood, mean, concentration)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """Beta-binomial log-probability of each client's counts, shape (n,)."""

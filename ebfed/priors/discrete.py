@@ -103,6 +103,16 @@ class Discrete(Prior):
         return prior
 
     @property
+    def centres_(self) -> NDArray:
+        """Centres of the components, the atoms, shape (k, d)."""
+        return self.atoms_
+
+    @property
+    def spreads_(self) -> NDArray:
+        """Variances of the components, all zero, shape (k, d)."""
+        return np.zeros_like(self.atoms_)
+
+    @property
     def max_features(self) -> float:  # type: ignore[override]
         """The npmle is found on the line only."""
         return 1 if isinstance(self.atoms, str) and self.atoms == "npmle" else np.inf

@@ -100,6 +100,16 @@ class GaussianMixture(Prior):
         parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
         return all(isinstance(part, Gaussian) for part in parts)
 
+    @property
+    def centres_(self) -> NDArray:
+        """Centres of the components, shape (k, d)."""
+        return self.means_
+
+    @property
+    def spreads_(self) -> NDArray:
+        """Variances of the components, shape (k, d)."""
+        return self.variances_
+
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, d), shape (k,); infinite at a component of no width."""
         terms = np.log(self.weights_) - 0.5 * np.log(2 * np.pi) * len(self.mean_)

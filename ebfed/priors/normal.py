@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
-from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, Prior
+from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, OwnReports, Prior
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
@@ -306,6 +306,22 @@ class Normal(WithCovariates, Prior):
             self._check_clients()
             return super().posterior(likelihood)
         return NormalPosterior(self, likelihood, own, noise)
+
+    @property
+    def shares_scale(self) -> bool:
+        """With a spherical covariance that is estimated."""
+        return self.covariance == "spherical" and self.variance is None
+
+    @property
+    def weighs_own_reports(self) -> bool:
+        """A client knows its own mean better than its message in the fitted one."""
+        return True
+
+    def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
+        """Weigh by what each client's own message left in the fitted mean."""
+        if not isinstance(likelihood, Gaussian):
+            return self.posterior(likelihood)
+        return self.posterior(likelihood, own.variance, own.error)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""

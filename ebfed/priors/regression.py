@@ -36,23 +36,23 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     --------
     >>> check_covariates(np.array([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0], [5.0, 10.0]]), ["a", "b"])
     Traceback (most recent call last):
-    ValueError: population has collinear columns: 'a', 'b'; leave one of them out.
+    ValueError: covariates have collinear columns: 'a', 'b'; leave one of them out.
     """
     n, k = covariates.shape
     if not np.isfinite(covariates).all():
-        raise ValueError("population must be finite numbers, none missing.")
+        raise ValueError("covariates must be finite numbers, none missing.")
     shown = [repr(name) for name in (names or [f"w{j}" for j in range(k)])]
     if n < k + 2:
         raise ValueError(
-            f"population has {k} columns for {n} groups with data; an intercept, a coefficient for "
-            f"each column and a spread need at least {k + 2} groups."
+            f"covariates have {k} columns for {n} groups with data; an intercept, a coefficient "
+            f"for each column and a spread need at least {k + 2} groups."
         )
     centred = covariates - covariates.mean(axis=0)
     size = np.abs(centred).max(axis=0)
     constant = np.flatnonzero(size <= 1e-13 * np.abs(covariates).max(axis=0))
     if len(constant):
         raise ValueError(
-            f"population has constant columns: {', '.join(shown[j] for j in constant)}; an "
+            f"covariates have constant columns: {', '.join(shown[j] for j in constant)}; an "
             "intercept is always included."
         )
     _, sizes, axes = np.linalg.svd(centred / size / np.sqrt(n), full_matrices=False)
@@ -60,7 +60,7 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     if len(free):
         involved = np.flatnonzero((np.abs(free) > 1e-6).any(axis=0))
         raise ValueError(
-            f"population has collinear columns: {', '.join(shown[j] for j in involved)}; leave "
+            f"covariates have collinear columns: {', '.join(shown[j] for j in involved)}; leave "
             "one of them out."
         )
 

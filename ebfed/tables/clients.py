@@ -485,6 +485,10 @@ class Summary:
             {name: values[index] for name, values in self.sums.items()},
         )
 
+    def renamed(self, ids: NDArray) -> Self:
+        """Return the same figures under other labels."""
+        return replace(self, ids=ids)
+
     def among(self, ids: NDArray, place: NDArray[np.int64]) -> Self:
         """Return summaries of these labels: those at `place`, and empty ones where that is -1."""
         found, seen = self.take(np.maximum(place, 0)), place >= 0

@@ -1,0 +1,209 @@
+"""What a location fit has learned: a population, the clients it was fitted to, and posteriors."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import Channel
+from ebfed.engines.protocol import LocationMemory
+from ebfed.families import Family
+from ebfed.likelihoods import Likelihood
+from ebfed.location.client import settled
+from ebfed.priors import Posterior, Prior
+from ebfed.priors.base import OwnReports
+from ebfed.tables.clients import Summary
+
+__all__ = ["Learned", "known_noise"]
+
+
+@dataclass
+class Learned:
+    """The population of a fit, and what it says of groups.
+
+    Parameters
+    ----------
+    prior : Prior
+        Fitted.
+    family : Family
+        What rows are, with what the fit learned about them.
+    channels : dict of Channel
+        By class of consent, as given.
+    settings : list of dict
+        What each round settled of the channels.
+    summaries : Summary
+        Figures of the clients of the fit; a server knows their numbers of rows only.
+    memory : LocationMemory
+        What these clients keep.
+    covariate_names : list of str
+    n_clients : int
+        Of the whole fit: a node of a federation has some of them.
+    reported : float or None
+        Log-likelihood of the reports, where that is not for the clients to add up.
+    is_server : bool
+        Whether the rows are with the clients, elsewhere.
+    ledger : list of dict
+        What left the clients.
+    """
+
+    prior: Prior
+    family: Family
+    channels: dict[str, Channel]
+    settings: list[dict[str, dict[str, Any]]]
+    summaries: Summary
+    memory: LocationMemory
+    covariate_names: list[str]
+    n_clients: int
+    reported: float | None
+    is_server: bool = False
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+
+    # Groups -----------------------------------------------------------------------------------
+
+    def places(self, ids: NDArray) -> NDArray[np.int64]:
+        """Find groups among those of the fit; -1 for groups that were not in it."""
+        import pandas as pd
+
+        if ids is self.summaries.ids:
+            return np.arange(len(ids))
+        if self.is_server:  # a server does not know who is who
+            return np.full(len(ids), -1)
+        return pd.Index(self.summaries.ids).get_indexer(pd.Index(ids))
+
+    def known(self, ids: NDArray) -> Summary:
+        """Summaries of these groups in the fit, empty for groups that were not in it."""
+        return self.summaries.among(ids, self.places(ids))
+
+    def covariates_of(self, ids: NDArray, given: NDArray) -> NDArray:
+        """Covariates of these groups: those of the fit or, for others, the given ones."""
+        fitted = self.memory["covariates"]
+        if not fitted.shape[1]:
+            return np.empty((len(ids), 0))
+        place = self.places(ids)
+        unseen = place < 0
+        if not unseen.any():
+            return fitted[place]
+        if not given.shape[1]:
+            raise ValueError(
+                f"covariates= must give the covariates {', '.join(self.covariate_names)} of "
+                f"{int(unseen.sum())} groups that were not in the fit."
+            )
+        return np.where(unseen[:, None], given, fitted[np.maximum(place, 0)])
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def population(self, covariates: NDArray) -> Prior:
+        """Return the fitted population, of clients with these covariates if it has some."""
+        return self.prior.at(covariates) if covariates.shape[1] else self.prior
+
+    def expected(self, covariates: NDArray, n: int) -> NDArray:
+        """Mean of the population of n clients, shape (n, d)."""
+        mean = self.population(covariates).mean_
+        return np.broadcast_to(mean, (n, mean.shape[-1]))
+
+    def likelihood(self, summary: Summary) -> Likelihood:
+        """Likelihood of clients' own data, with what the fit has learned."""
+        return self.family.likelihood(self.family.figures(summary))
+
+    def posterior(self, summary: Summary, covariates: NDArray) -> Posterior:
+        """Posterior of clients, from their own data and the population they come from."""
+        prior = self.population(covariates)
+        return self.shrink(summary, self.likelihood(summary), prior)
+
+    def shrink(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
+        """Apply a population to clients, some of whose messages it may have been fitted to."""
+        if not prior.weighs_own_reports:
+            return prior.posterior(likelihood)
+        return prior.posterior_of_members(likelihood, self.own_reports(summary))
+
+    def posterior_of_all(self) -> Posterior:
+        """Posterior of the groups of the fit; its means are void if those are elsewhere."""
+        return self.posterior(self.summaries, self.memory["covariates"])
+
+    def posterior_given_population(self) -> Posterior:
+        """Posterior of the groups of the fit, if the population were known to be as fitted."""
+        known = copy(self.population(self.memory["covariates"]))
+        for doubt in ("mean_variance_", "variance_variance_"):
+            if hasattr(known, doubt):
+                setattr(known, doubt, np.zeros_like(getattr(known, doubt)))
+        return self.shrink(self.summaries, self.likelihood(self.summaries), known)
+
+    def own_reports(self, summary: Summary) -> OwnReports:
+        """Return what each client's own message contributed to the fitted population."""
+        place = self.places(summary.ids)
+        seen, at = place >= 0, np.maximum(place, 0)
+        turn = np.where(seen, self.memory["turn"][at], -1)
+        consent = np.where(seen, self.memory["consent"][at], -1)
+        variance = np.full(summary.mean.shape, np.inf)
+        for wave, settings in enumerate(self.settings):
+            for index, channel in enumerate(settled(self.channels, settings).values()):
+                asked = (turn == wave) & (consent == index)
+                if asked.any():
+                    variance[asked] = channel.variance(self.summaries.take(place[asked]))
+        reporting = seen & (turn >= 0) & (self.summaries.n[at] > 0)
+        value = np.where(reporting[:, None], self.memory["report"][at], np.nan)
+        if self.all_exact or not self.keeps_means:
+            return OwnReports(variance, None, value)
+        own = self.memory["report"][at] - self.summaries.take(at).mean
+        return OwnReports(variance, np.where(seen[:, None], own, np.nan), value)
+
+    @property
+    def noise_variance(self) -> NDArray | None:
+        """Variance of a row within its group, shape (d,), where the family has one."""
+        return self.family.noise_variance(self.summaries.n_features)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of fitted parameters, noise variances included."""
+        prior = self.prior
+        if prior.noise_variance_ is None:
+            return prior.n_parameters_
+        # spherical: fitted with the population's variance, and like it one for all columns
+        shared = prior.shares_scale and self.all_exact
+        return prior.n_parameters_ + (1 if shared else len(prior.noise_variance_))
+
+    @property
+    def method(self) -> str:
+        """Name the method of the fit, in a few words."""
+        method = getattr(self.prior, "method", "ml")
+        if method == "reml" and not self.keeps_means:
+            method = "ml"  # of reports that are not normal around the means
+        names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
+        return names.get(method, "maximum likelihood")
+
+    @property
+    def all_exact(self) -> bool:
+        """Whether every client sent its figures as they are."""
+        return all(channel.is_exact for channel in self.channels.values())
+
+    @property
+    def keeps_means(self) -> bool:
+        """Whether every message was a mean, as it is or with Gaussian noise."""
+        return all(channel.keeps_means for channel in self.channels.values())
+
+    # Evidence ---------------------------------------------------------------------------------
+
+    def log_evidence(self, summary: Summary, covariates: NDArray) -> NDArray:
+        """Log marginal density of each group's rows, shape (n,)."""
+        marginal = self.population(covariates).log_marginal(self.likelihood(summary))
+        return marginal + self.family.log_base_measure(summary)
+
+    def log_likelihood(self) -> float:
+        """Log marginal likelihood at the fitted parameters: of all rows, or of reports."""
+        if self.is_server or len(self.summaries) == self.n_clients:
+            if self.reported is not None:  # what did not leave clients is not summed up either
+                return self.reported
+        else:  # a node's own: the likelihood is that of all nodes together
+            return np.nan
+        return float(self.log_evidence(self.summaries, self.memory["covariates"]).sum())
+
+
+def known_noise(learned: Learned) -> NDArray:
+    """Variance of a row around its group's parameter, shape (d,), of a family that has one."""
+    noise = learned.noise_variance
+    assert noise is not None
+    return noise

@@ -1,0 +1,309 @@
+"""How mixtures are fitted: EM on messages, clustering in rounds, or EM by a trusted server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels.report import Box
+from ebfed.engines.protocol import (
+    LocationFacts,
+    LocationMemory,
+    LocationSent,
+    LocationState,
+    Message,
+)
+from ebfed.families import Gaussian
+from ebfed.location.client import Client, settled
+from ebfed.location.noisy_em import noisy_em, spread_out
+from ebfed.location.server import RESULTS, Server
+from ebfed.priors import Discrete, Prior
+from ebfed.priors.kmeans import kmeans
+from ebfed.privacy import ledger
+from ebfed.tables.clients import Summary
+
+__all__ = [
+    "CentralClient",
+    "CentralServer",
+    "ClusteringClient",
+    "ClusteringServer",
+    "MixtureServer",
+]
+
+MESSAGES = "message_log_likelihood"  # column of the history
+FEW = "Groups are too few, or too much alike: of {} components, {} fitted."
+DRIFTS = (
+    "Clustering assigns estimates to their nearest centres and takes no account of their errors: "
+    "where components overlap, centres drift apart from round to round and estimates get worse. "
+    "solver='em' does not."
+)
+
+
+@dataclass(frozen=True)
+class MixtureServer(Server):
+    """EM on the messages of all clients; keeps its path.
+
+    Parameters
+    ----------
+    k : int or None
+        Components that were asked for; None if their number is chosen.
+    """
+
+    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
+    k: int | None = None
+
+    def finished(self, state: LocationState, prior: Prior) -> LocationState:
+        """Return the last state, with notes on components that are hardly told apart."""
+        for note in self._doubts(state, prior):
+            prior._add_note(note)
+        path = getattr(prior, "path_", np.empty(0))
+        history = {"step": np.arange(len(path)), MESSAGES: path}
+        return cast(LocationState, super().finished(state, prior) | {"history": history})
+
+    def _doubts(self, state: LocationState, prior: Any) -> list[str]:
+        """Say if there are too few groups, or reports too noisy, to tell components apart."""
+        centres = prior.centres_
+        away = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
+        few = []
+        if self.k is not None and len(centres) < self.k:
+            few = [FEW.format(self.k, len(centres))]
+        gap = (away + np.diag(np.full(len(away), np.inf))).min() if len(away) > 1 else 0.0
+        middle = Summary(np.zeros(1), np.ones(1, int), prior.mean_[None], np.zeros((1, 1)))
+        channels = settled(self.channels, state["settings"][-1]).values()
+        noise = max(float(np.sqrt(channel.variance(middle).max())) for channel in channels)
+        if gap >= 2 * noise:
+            return few
+        return [
+            *few,
+            f"Reports carry noise of standard deviation up to {noise:.3g}. Components nearer to "
+            "one another than twice that are hardly told apart, and estimates drawn to wrong "
+            "centres can be worse than the groups' own means. More epsilon, a smaller radius or "
+            "trust='server' would tell them.",
+        ]
+
+
+# Clustering in rounds -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClusteringServer(Server):
+    """Alternates with clients between posterior means and their clusters.
+
+    Parameters
+    ----------
+    k, n_init, n_rounds : int
+        Components, starts of each clustering, and rounds.
+    """
+
+    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
+    k: int = 1
+    n_init: int = 1
+    n_rounds: int = 1
+
+    def check_message(
+        self, message: dict[str, Message], facts: LocationFacts, sent: LocationSent, turn: NDArray
+    ) -> None:
+        """Raise a ValueError if that is no answer: those of the first round answer in all."""
+        super().check_message(message, facts, once(sent), turn)
+
+    def broadcast(self, state: LocationState) -> LocationSent:
+        """Return how to report, and the centres so far; in the end, the population."""
+        sent = super().broadcast(state)
+        if state["done"] or "centres" not in state:
+            return sent
+        sent |= {"centres": state["centres"], "shares": state["shares"], "noise": state["noise"]}
+        return sent
+
+    def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
+        """Cluster what clients sent: one round."""  # [E] Algorithm 3
+        (message,) = messages.values()
+        first = state["round"] == 0
+        own = message if first else next(iter(state["messages"][0].values()))
+        self.family.check_figures(own)
+        has_data = message["n"] > 0
+        centres, shares = _k_means(message["mean"][has_data], self.k, self.n_init, state["key"])
+        prior = Discrete.known(centres, shares)
+        exact = prior._settled(self.family.likelihood(own))
+        log = float(prior.log_marginal(exact).sum())
+        past = {"round": np.empty(0, int), MESSAGES: np.empty(0)}
+        past = past if first else state["history"]
+        changed = {
+            "round": state["round"] + 1,
+            "messages": [messages] if first else state["messages"],
+            "history": {
+                "round": np.append(past["round"], state["round"] + 1),
+                MESSAGES: np.append(past[MESSAGES], log),
+            },
+        }
+        state = cast(LocationState, state | changed)
+        if state["round"] < self.n_rounds:
+            noise = prior.noise_variance_
+            noise = self.family.noise_variance(state["n_features"]) if noise is None else noise
+            return cast(
+                LocationState, state | {"centres": centres, "shares": shares, "noise": noise}
+            )
+        if len(centres) < self.k:
+            prior._add_note(FEW.format(self.k, len(centres)))
+        prior._add_note(DRIFTS)
+        path = state["history"][MESSAGES]
+        if (best := int(np.argmax(path))) < len(path) - 1:
+            prior._add_note(
+                f"Here it has: after round {best + 1} the messages lost "
+                f"{path[best] - path[-1]:.3g} in log-likelihood."
+            )
+        prior.n_parameters_ = centres.size + len(centres) - 1
+        return self.finished(state, prior)
+
+
+@dataclass(frozen=True)
+class ClusteringClient(Client):
+    """Sends summaries or, in later rounds, posterior means in their place."""
+
+    n_rounds: int = 1
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send own means, or posterior means given the centres so far."""
+        if "centres" in sent:
+            own = Gaussian(sent["noise"]).likelihood(Gaussian.figures(clients))
+            theta = Discrete.known(sent["centres"], sent["shares"]).posterior(own).mean
+            clients = replace(clients, mean=theta, scatter=np.zeros_like(theta))
+        return super().local(once(sent), memory, clients, rng)
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send in a round."""
+        return super().releases(once(sent), memory, clients)
+
+    def ledger(
+        self, settings: list[dict], memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients sent in all rounds."""
+        return [
+            row | {"times": row["times"] * self.n_rounds, "bits": row["bits"] * self.n_rounds}
+            for row in super().ledger(settings, memory, clients)
+        ]
+
+
+def once(sent: LocationSent) -> LocationSent:
+    """In clustering, who answers in the first round answers in all."""
+    return cast(LocationSent, sent | {"round": 0})
+
+
+# A trusted server -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CentralServer(Server):
+    """EM by a server that sees clipped means, and releases noisy sums and counts only.
+
+    Parameters
+    ----------
+    k, n_rounds : int
+        Components, and steps of EM.
+    sigma : float
+        Standard deviation of the noise of each step.
+    """
+
+    results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
+    k: int = 1
+    n_rounds: int = 1
+    sigma: float = 0.0
+
+    def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
+        """Release noisy sums and counts, and nothing else that depends on what clients sent."""
+        (channel,), (message,) = self.channels.values(), messages.values()
+        has_data = message["n"] > 0
+        box, n = _box(channel, state["n_features"]), message["n"][has_data]
+        means = channel.decode(message)[has_data]
+        row_noise = self.family.noise_variance(state["n_features"])
+        assert row_noise is not None
+        noise = row_noise / box.half**2
+        rng = np.random.default_rng([*state["key"], 2])
+        centres, shares, moved = noisy_em(
+            (means - box.centre) / box.half,
+            noise / n[:, None],
+            # sizes are public: who has more rows says more, up to the middle client
+            np.minimum(n / np.median(n), 1.0) if len(n) else n,
+            spread_out(self.k, state["n_features"], rng),
+            self.n_rounds,
+            self.sigma,
+            rng,
+        )
+        prior = Discrete.known(box.centre + box.half * centres, shares)
+        prior._add_note(
+            "Weights and centres carry noise for privacy, which posteriors take no account of."
+        )
+        prior.n_parameters_ = centres.size + len(centres) - 1
+        history = {"round": np.arange(1, len(moved) + 1), "moved": moved * box.half[0]}
+        state = self.received(state, messages)
+        return self.finished(cast(LocationState, state | {"history": history}), prior)
+
+    def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
+        """NaN: it is not released."""
+        return np.nan
+
+
+@dataclass(frozen=True)
+class CentralClient(Client):
+    """Sends clipped means to a server that is trusted with them.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What the server's noise keeps.
+    k, n_rounds : int
+        Components and steps, of which the ledger speaks.
+    """
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+    k: int = 1
+    n_rounds: int = 1
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send, and what is promised for it."""
+        rows = super().releases(sent, memory, clients)
+        for row in rows:
+            if row["times"]:
+                row["epsilon"], row["delta"] = self.epsilon, self.delta
+                row["relation"] = ledger.LOCAL
+                row["assumptions"] = (
+                    "numbers of rows are public; the server is trusted with clipped means, and "
+                    f"releases only sums and counts of {self.k} components with noise, "
+                    f"{self.n_rounds} times"
+                )
+        return rows
+
+    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+        """Epsilon and delta of each client."""
+        return self.epsilon, self.delta
+
+    @property
+    def promised(self) -> str:
+        """Kind of privacy, in words."""
+        return "central differential privacy against readers of the population"
+
+
+def _box(channel: Any, n_features: int) -> Box:
+    return channel._box(n_features)
+
+
+def _k_means(values: NDArray, k: int, n_init: int, key: NDArray) -> tuple[NDArray, NDArray]:
+    """Lloyd's centres from the best of several k-means++ starts, and shares of the clients."""
+    if not len(values):
+        return np.zeros((1, values.shape[1])), np.ones(1)
+    values = values[np.lexsort(values.T)]  # whatever the order of clients
+    k = min(k, len(np.unique(values, axis=0)))
+    rng = np.random.RandomState(np.random.default_rng([*key, 3]).integers(2**31))
+    runs = [kmeans(values, k, rng) for _ in range(n_init)]
+    nearest, centres = min(runs, key=lambda run: ((values - run[1][run[0]]) ** 2).sum())
+    shares = np.bincount(nearest, minlength=k) / len(values)
+    return centres[shares > 0], shares[shares > 0]

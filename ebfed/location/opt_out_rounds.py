@@ -1,0 +1,325 @@
+"""How a mean is fitted to private clients and to clients that opted out: both sides, posteriors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import AddNoise, Channel, Exact, Gaussian, Guess
+from ebfed.channels.report import box
+from ebfed.engines.protocol import (
+    LocationFacts,
+    LocationMemory,
+    LocationSent,
+    LocationState,
+    Message,
+)
+from ebfed.likelihoods import Gaussian as GaussianLikelihood
+from ebfed.likelihoods import Likelihood, join
+from ebfed.location.client import Client, settled
+from ebfed.location.learned import Learned
+from ebfed.location.server import RESULTS, Server
+from ebfed.priors import Normal, Posterior, Prior
+from ebfed.priors.normal import NormalPosterior
+from ebfed.privacy import ledger
+from ebfed.privacy.calibration import gaussian_sigma
+from ebfed.tables.clients import Summary
+from ebfed.theory import opt_out as theory
+
+__all__ = ["OptOutClient", "OptOutLearned", "OptOutServer", "OptOutTerms"]
+
+
+@dataclass(frozen=True)
+class OptOutTerms:
+    """Arguments of `OptOutMean`, and what follows from them alone."""
+
+    tau2: float | None
+    alpha2: float | None
+    gamma2: float | None
+    epsilon: float | None
+    delta: float | None
+    range: Any
+    ratio: Any
+    personalize: str
+    trust: str
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """Channel of each class of consent."""
+        private: Channel = AddNoise(range=self.range)
+        if self.trust == "none" and self.epsilon is not None and self.delta is not None:
+            private = Gaussian(self.epsilon, self.delta, self.range)
+        return {"private": private, "open": Exact()}
+
+    @property
+    def is_central(self) -> bool:
+        """Whether noise protects the sum of private messages, not each of them."""
+        return self.trust == "server" and self.epsilon is not None
+
+    def least_noise(self, n_private: int, n_features: int) -> float:
+        """Standard deviation of each client's noise that keeps the promise for theta.
+
+        Who reads theta may be a private client, who knows its own noise: that of the others is to
+        suffice.
+        """
+        assert self.epsilon is not None
+        assert self.delta is not None
+        diameter = 2 * float(np.linalg.norm(box(self.range, n_features).half))
+        sigma = float(gaussian_sigma(self.epsilon, self.delta, diameter))
+        return sigma / np.sqrt(max(n_private - 1, 1))
+
+
+@dataclass(frozen=True)
+class OptOutServer(Server):
+    """Averages messages, those of private clients with a smaller weight."""
+
+    results: tuple[str, ...] = field(default=(*RESULTS, "theta"), repr=False)
+    terms: OptOutTerms = None  # type: ignore[assignment]
+
+    def check_identified(self, facts: LocationFacts) -> None:
+        """Refuse where no client shows the variances that are to be estimated."""
+        terms = self.terms
+        if terms.alpha2 is None and not self.shows_scatter(facts):
+            raise ValueError(
+                "alpha2 must be given: no client that opted out (consent 'open') has two rows to "
+                "estimate it from."
+            )
+        has_data = facts["n"] > 0
+        shown = has_data & (facts["consent"] == 1) if terms.trust == "server" else has_data
+        if terms.tau2 is None and shown.sum() < 2:
+            raise ValueError(
+                "tau2 must be given: with trust='server' it is estimated from clients that opted "
+                "out (consent 'open'), and there are fewer than two."
+            )
+
+    def settle(self, state: LocationState, guess: Guess | None) -> LocationState:
+        """Choose how much noise private clients are to add."""
+        settings: dict[str, dict] = {"private": {}, "open": {}}
+        if "sd" in self.channels["private"].left_open:
+            settings["private"]["sd"] = self._noise(state)
+        return cast(LocationState, state | {"settings": [settings]})
+
+    def _noise(self, state: LocationState) -> float:
+        """Standard deviation of each private client's noise, for so many of them."""
+        n_private = _n_private(state)
+        if self.terms.gamma2 is not None:
+            return float(np.sqrt(n_private * self.terms.gamma2))
+        return self.terms.least_noise(n_private, state["n_features"])
+
+    def broadcast(self, state: LocationState) -> LocationSent:
+        """Return how to report; in the end, theta and what a client's weight in it follows from."""
+        sent = super().broadcast(state)
+        if not state["done"]:
+            sent["n_private"] = _n_private(state)
+        return sent
+
+    def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
+        """Average the messages."""
+        state = self.received(state, messages)
+        channels = settled(self.channels, state["settings"][0])
+        sizes = state["n"][state["n"] > 0]
+        noise = self._row_variance(state, sizes)
+        means, q = {}, {}
+        for name, channel in channels.items():
+            message = messages[name]
+            with np.errstate(divide="ignore"):
+                own = GaussianLikelihood(channel.decode(message), 1 / message["n"][:, None])
+            anyone = np.zeros((1, len(noise)))
+            means[name] = own.scaled(noise)
+            q[name] = channel.variance(Summary(np.zeros(1), np.ones(1, int), anyone, anyone))[0]
+        blurred = {name: means[name].blurred(q[name]) for name in channels}
+        # a server that is trusted with noisy means may publish theta, not what else they tell
+        shown = [blurred["open"]] if self.terms.trust == "server" else list(blurred.values())
+        tau2 = self.terms.tau2
+        prior = Normal() if tau2 is None else Normal.known(np.full(len(noise), tau2))
+        if tau2 is None:
+            prior.fit(join(shown))
+        alpha2 = noise * np.mean(1 / sizes)
+        theta = self._average(state, prior.variance_, alpha2, means, q)
+        theta |= {"noise": noise, "alpha2": alpha2, "q": q["private"]}
+        prior.mean_, prior.mean_variance_ = theta.pop("mean"), theta.pop("variance")
+        return cast(LocationState, self.finished(state, prior) | {"theta": theta})
+
+    def _row_variance(self, state: LocationState, sizes: NDArray) -> NDArray:
+        """Variance of one row, shape (d,): alpha2 times the (harmonic) mean number of rows."""
+        if not len(sizes):
+            raise ValueError("no client has data.")
+        if self.terms.alpha2 is not None:
+            return np.full(state["n_features"], self.terms.alpha2 / np.mean(1 / sizes))
+        noise = self.pooled(state)
+        if noise is None:  # who had them did not answer
+            raise ValueError("alpha2 must be given: no client that opted out showed two rows.")
+        return noise
+
+    def _average(
+        self, state: LocationState, tau2: NDArray, alpha2: NDArray, means: dict, q: dict
+    ) -> dict[str, Any]:
+        """Weigh the messages; returns theta, its variance around phi, and the weights."""
+        total, top, square = (np.zeros(state["n_features"]) for _ in range(3))
+        fixed, counts, typical = {}, {}, {}
+        for name, own in means.items():
+            spread = tau2 + own.variances + q[name]
+            has_data = np.isfinite(own.variances[:, :1])
+            if np.any(has_data & (spread <= 0)):
+                raise ValueError(
+                    "tau2 and alpha2 leave means without any variance: give them, above 0."
+                )
+            weight = np.where(has_data, 1 / spread, 0.0)
+            fixed[name] = self._fixed_weight(name, weight, has_data)
+            if fixed[name] is not None:
+                weight = has_data * fixed[name]
+            counts[name] = int(has_data.sum())
+            typical[name] = weight.sum(axis=0) / max(counts[name], 1)
+            if not counts[name]:  # what one such client would weigh
+                nominal = 1 / (tau2 + alpha2 + q[name])
+                typical[name] = nominal if fixed[name] is None else fixed[name]
+            total += weight.sum(axis=0)
+            top += (weight * own.values).sum(axis=0)
+            square += (weight**2 * np.where(has_data, spread, 0.0)).sum(axis=0)
+            if name == "private" and self.terms.is_central:
+                # clients that were to add noise and did not answer
+                missing = _n_private(state) - counts[name]
+                sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
+                noise = np.random.default_rng([*state["key"], 2]).normal(size=len(total))
+                top += typical[name] * sd * noise
+                square += typical[name] ** 2 * sd**2
+        if not np.all(total > 0):
+            raise ValueError("no message has a weight: ratio is 0 and nobody opted out.")
+        return {
+            "mean": top / total,
+            "variance": square / total**2,
+            "total": total,
+            "fixed": fixed,
+            "counts": counts,
+            "typical": typical,
+        }
+
+    def _fixed_weight(self, name: str, weight: NDArray, has_data: NDArray) -> NDArray | None:
+        """Weight that all clients of a class share; None where they weigh by precision."""
+        if self.terms.ratio == "optimal":  # [O] Lemma 1
+            if name == "open" or not self.terms.is_central or not has_data.any():
+                return None
+            # noise calibrated to a sum covers all clients alike if their weights are equal
+            with np.errstate(divide="ignore"):
+                return has_data.sum() / np.where(has_data, 1 / weight, 0.0).sum(axis=0)
+        ratio = 1.0 if self.terms.ratio == "fedavg" else float(self.terms.ratio)
+        return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
+
+    def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
+        """NaN: it would tell more of private messages than theta does, or is not computed."""
+        return np.nan
+
+
+@dataclass(frozen=True)
+class OptOutClient(Client):
+    """Sends means, with the noise that keeps the promise."""
+
+    terms: OptOutTerms = None  # type: ignore[assignment]
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send means, if the noise that the server asks for keeps the promise.
+
+        Raises
+        ------
+        ValueError
+            If it is too little for that many private clients.
+        """
+        if self.terms.is_central:
+            least = self.terms.least_noise(sent["n_private"], clients.n_features)
+            if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
+                raise ValueError(
+                    f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
+                    f"needs {least:.6g} from each of {sent['n_private']} private clients."
+                )
+        return super().local(sent, memory, clients, rng)
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send, and what is promised for it."""
+        rows = super().releases(sent, memory, clients)
+        for row in rows:
+            if row["who"].startswith("private") and self.terms.is_central:
+                row["epsilon"], row["delta"] = self.promise("private", [], 0)
+                row["relation"] = ledger.LOCAL
+                row["assumptions"] = (
+                    "numbers of rows are public; the server is trusted with noisy means and with "
+                    "the number of private clients, and publishes their weighted mean only; "
+                    "private clients do not collude"
+                )
+        return rows
+
+    def shown(self, settings: list[dict]) -> dict[str, Channel]:
+        """Return channels with the noise that was added."""
+        return settled(self.channels, settings[0])
+
+    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+        """Epsilon and delta of each client of a class."""
+        terms = self.terms
+        if name == "private" and terms.is_central:
+            return float(cast(float, terms.epsilon)), float(cast(float, terms.delta))
+        return super().promise(name, settings, n_features)
+
+    @property
+    def promised(self) -> str:
+        """Kind of privacy, in words."""
+        if not self.terms.is_central:
+            return super().promised
+        return "central differential privacy against readers of theta"
+
+
+@dataclass
+class OptOutLearned(Learned):
+    """Theta, and personal estimates between it and each client's own mean."""
+
+    theta: dict[str, Any] = field(default_factory=dict)
+    personalize: str = "bayes"
+
+    def shrink(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
+        """Combine each client's own mean with theta."""
+        own = self.own_reports(summary)
+        fixed = any(weight is not None for weight in self.theta["fixed"].values())
+        return NormalPosterior(
+            cast(Normal, self.prior),
+            cast(GaussianLikelihood, likelihood),
+            own.variance,
+            own.error if self.personalize == "bayes" else None,
+            share=self.share(summary, own.variance) if fixed else None,
+            weight=self._paper_weight(summary) if self.personalize == "paper" else None,
+        )
+
+    @property
+    def keeps_means(self) -> bool:
+        """Noise is Gaussian, whatever the channel."""
+        return True
+
+    def share(self, summary: Summary, own: NDArray) -> NDArray:
+        """Weight of each client's message in theta, shape (n, d)."""
+        consent = self.memory["consent"][np.maximum(self.places(summary.ids), 0)]
+        with np.errstate(divide="ignore"):
+            noise = self.theta["noise"] / summary.n[:, None]
+            precision = 1 / (self.prior.variance_ + noise + own)
+        share = precision.copy()
+        for index, name in enumerate(self.channels):
+            fixed = self.theta["fixed"][name]
+            if fixed is not None:
+                share[consent == index] = fixed
+        share[np.isinf(own)] = 0.0
+        return share / self.theta["total"]
+
+    def _paper_weight(self, summary: Summary) -> NDArray:
+        """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
+        private = self.memory["consent"][np.maximum(self.places(summary.ids), 0)] == 0
+        counts, q = self.theta["counts"], self.theta["q"]
+        known = self.prior.variance_, self.theta["alpha2"], 1, q
+        numbers = counts["private"], counts["open"]
+        return 1 / (1 + theory.feo2_penalty(*known, *numbers, private=private[:, None]))
+
+
+def _n_private(state: LocationState) -> int:
+    return int(((state["consent"] == 0) & (state["n"] > 0)).sum())

@@ -1,0 +1,86 @@
+"""An estimator whose two sides are objects: the protocol, handed on to a client and a server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import (
+    LocationFacts,
+    LocationMemory,
+    LocationSent,
+    LocationState,
+    Message,
+)
+from ebfed.engines.rounds import without_messages
+from ebfed.location.client import Client
+from ebfed.location.server import Server
+from ebfed.tables.clients import Summary
+
+__all__ = ["TwoSided"]
+
+
+class TwoSided(ABC):
+    """Does what `ebfed.engines.Estimator` asks, by a `Client` and a `Server` built from arguments.
+
+    An estimator writes `client_side` and `server_side`, and keeps what depends on rows: `prepare`,
+    `finish`, `conclude` and `estimates`.
+    """
+
+    answers_every_round: ClassVar[bool] = False
+
+    @abstractmethod
+    def client_side(self) -> Client:
+        """Return what clients do, built from the arguments and the names of columns."""
+
+    @abstractmethod
+    def server_side(self) -> Server:
+        """Return what the server does, built from the arguments."""
+
+    def describe(self, clients: Summary, memory: LocationMemory) -> LocationFacts:
+        """State what is public of a block of clients; see `Client.describe`."""
+        return self.client_side().describe(clients, memory)
+
+    def local(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
+    ) -> tuple[dict[str, Message], LocationMemory]:
+        """Send the summaries of the clients whose turn it is; see `Client.local`."""
+        return self.client_side().local(sent, memory, clients, rng)
+
+    def releases(
+        self, sent: LocationSent, memory: LocationMemory, clients: Summary
+    ) -> list[dict[str, Any]]:
+        """List what clients send in a round; see `Client.releases`."""
+        return self.client_side().releases(sent, memory, clients)
+
+    def check_facts(self, facts: LocationFacts) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        self.server_side().check_facts(facts)
+
+    def check_message(
+        self, message: dict[str, Message], facts: LocationFacts, sent: LocationSent, turn: NDArray
+    ) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        self.server_side().check_message(message, facts, sent, turn)
+
+    def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
+        """Return the state before the first round; see `Server.start`."""
+        return self.server_side().start(facts, key)
+
+    def broadcast(self, state: LocationState) -> LocationSent:
+        """Return what clients need of the state; see `Server.broadcast`."""
+        return self.server_side().broadcast(state)
+
+    def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
+        """Return the state after one more round; see `Server.update`."""
+        return self.server_side().update(state, messages)
+
+    def keep(self, state: LocationState) -> dict[str, Any]:
+        """Return what is to be kept of the last state: neither messages nor the key of noise."""
+        return without_messages(state)
+
+    def expected_rounds(self) -> int | None:
+        """Return None: how many rounds there are follows from the channels."""
+        return None

@@ -1,0 +1,273 @@
+"""Reading rows: from any table to a summary of groups, with what goes with them.
+
+An `Intake` remembers which columns of the frame of a fit were labels, choices of consent,
+covariates and exposures, so that later frames which have these columns need not name them again.
+What the rows are is not its concern: two functions that are given with each call check values and
+summarise them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.clients import LARGEST, Clients, Summary, number_labels
+from ebfed.tables.covariates import named_columns, read_covariates
+from ebfed.tables.frames import Style, drop_columns, is_frame, numeric_columns, read, read_labels
+from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
+
+__all__ = ["GroupRows", "Intake"]
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """Rows that were read.
+
+    Attributes
+    ----------
+    summary : Summary
+        Of the groups, sorted by label; of each row, if these have none.
+    labels : ndarray of shape (n_rows,) or None
+    style : Style
+    consent : ndarray, mapping or None
+        Choices as given, read.
+    covariates : ndarray of shape (n_groups, k)
+    values : ndarray of shape (n_rows, d) or None
+        The rows, where they are in memory.
+    exposure : ndarray of shape (n_rows,) or None
+    """
+
+    summary: Summary
+    labels: NDArray | None
+    style: Style
+    consent: Any
+    covariates: NDArray
+    values: NDArray | None = None
+    exposure: NDArray | None = None
+
+    @property
+    def clients(self) -> Summary:
+        """The summary; rows without labels are none of the groups of the fit."""
+        if self.labels is not None:
+            return self.summary
+        return replace(self.summary, ids=np.full(len(self.summary), None))
+
+
+# Checks values of shape (n_rows, d), and returns them as floats.
+Check = Callable[[Any, bool], NDArray]
+# From checked values, labels and exposures to a summary.
+Summarise = Callable[[NDArray, NDArray | None, NDArray | None], Summary]
+
+
+class Intake:
+    """Reads rows of a fit, and later rows in the same way.
+
+    Attributes
+    ----------
+    style : Style
+        How frames of the fit are to look.
+    covariate_names : list of str
+    """
+
+    def __init__(self) -> None:
+        self.style = Style()
+        self.covariate_names: list[str] = []
+        self._group: str | None = None
+        self._consent: str | None = None
+        self._exposure: str | None = None
+        self._has_exposure = False
+        self._covariates: Sequence[str] = ()
+
+    def read(
+        self,
+        X: Any,
+        check: Check,
+        summarised: Summarise,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        covariates: Any = None,
+        exposure: Any = None,
+        learn: bool = False,
+    ) -> GroupRows:
+        """Read rows of a table in memory, clients, or a summary.
+
+        Parameters
+        ----------
+        X : array-like, data frame, table of another engine, Clients or Summary
+        check, summarised : callable
+            See `Check` and `Summarise`.
+        groups, consent, covariates, exposure
+            As in `fit` of a location estimator.
+        learn : bool
+            Whether this is the fit, whose names are to be remembered.
+        """
+        if isinstance(X, Clients | Summary):
+            if exposure is not None:
+                raise ValueError("exposure must be None: clients and summaries carry theirs.")
+            if consent is not None and not isinstance(consent, Mapping):
+                consent = read_labels(consent, "consent")
+            summary, labels = self._sorted(X, groups, learn)
+            given = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
+            return GroupRows(summary, labels, Style(), consent, given)
+        groups = self._named("_group", groups, X, learn)
+        whole = X
+        X, covariates = self._without_covariates(X, covariates, learn)
+        X, exposure = self._without_exposure(X, exposure, learn)
+        table = read(X, groups, self._consent_column(X, consent, learn))
+        values = check(table.X, learn)
+        if exposure is not None and len(exposure) != len(values):
+            raise ValueError(
+                f"exposure has {len(exposure)} entries for the {len(values)} rows of X."
+            )
+        style = self._remember(table.style, learn)
+        summary = summarised(values, table.labels, exposure)
+        given = self._read_covariates(covariates, whole, table.labels, summary.ids, style, learn)
+        return GroupRows(summary, table.labels, style, table.consent, given, values, exposure)
+
+    def read_lazily(
+        self,
+        X: Any,
+        check_columns: Callable[[Sequence[str], bool], None],
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        covariates: Any = None,
+        learn: bool = False,
+    ) -> GroupRows:
+        """Read a table whose rows are not in memory, by the summaries of its own engine.
+
+        Parameters
+        ----------
+        check_columns : callable
+            Checks the names of the columns of values, as `Check` does values.
+        """
+        import pandas as pd
+
+        if not isinstance(X, Summarised):
+            header = pd.DataFrame(columns=column_names(X))
+            groups = self._named("_group", groups, header, learn)
+            consent = self._consent_column(header, consent, learn)
+            X = summarise(X, groups, None if isinstance(consent, Mapping) else consent)
+        if named_columns(covariates):
+            raise ValueError(
+                "covariates= must be a frame or an array with a row for each group, where the rows "
+                "of X are not in memory; leave its columns out of X."
+            )
+        check_columns(X.columns, learn)
+        summary, labels = self._sorted(X.summary, None, False)
+        chosen = consent if X.consent is None else X.consent
+        style = self._remember(X.style, learn)
+        given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
+        return GroupRows(summary, labels, style, chosen, given)
+
+    @staticmethod
+    def is_lazy(X: Any) -> bool:
+        """Tell whether the rows of a table are not in memory."""
+        return isinstance(X, Summarised) or is_lazy(X)
+
+    def _sorted(self, X: Clients | Summary, groups: Any, learn: bool) -> tuple[Summary, NDArray]:
+        """Return a summary sorted by label, and the labels as they were."""
+        if groups is not None:
+            raise ValueError("groups must be None: clients and summaries carry their labels.")
+        summary = X.summarise() if isinstance(X, Clients) else X
+        if not len(summary):
+            raise ValueError("X holds no clients.")
+        labels = summary.ids
+        ids, codes = number_labels(labels, "ids")
+        if len(ids) < len(labels):
+            raise ValueError("ids must be all different; merge the summaries of one client.")
+        if learn:
+            self._remember(Style(), learn)
+        return summary.take(np.argsort(codes)), labels
+
+    def _remember(self, style: Style, learn: bool) -> Style:
+        if learn:
+            self.style = style
+        return style
+
+    def _named(self, role: str, value: Any, X: Any, learn: bool) -> Any:
+        """Remember the name of a column, which later frames that have it need not repeat."""
+        if learn:
+            setattr(self, role, value if isinstance(value, str) else None)
+        elif value is None and is_frame(X) and getattr(self, role) in column_names(X):
+            return getattr(self, role)
+        return value
+
+    def _consent_column(self, X: Any, consent: Any, learn: bool) -> Any:
+        """Remember the column that holds the choices, so that later frames may have it too."""
+        if learn:
+            self._consent = consent if isinstance(consent, str) else None
+        elif self._consent in getattr(X, "columns", ()):
+            return self._consent
+        return consent
+
+    def _without_exposure(self, X: Any, exposure: Any, learn: bool) -> tuple[Any, NDArray | None]:
+        """Return X without the column of exposures, and the exposures of its rows."""
+        exposure = self._named("_exposure", exposure, X, learn)
+        if learn:
+            self._has_exposure = exposure is not None
+        if exposure is None:
+            if self._has_exposure:
+                raise ValueError("exposure= must give the exposure of each row, as in the fit.")
+            return X, None
+        if isinstance(exposure, str):
+            if not is_frame(X):
+                raise ValueError(
+                    f"exposure={exposure!r} names a column, but X is not a data frame; pass "
+                    "numbers."
+                )
+            values = numeric_columns(X, [exposure], "exposure")[:, 0]
+            X = drop_columns(X, [exposure])
+        else:
+            try:
+                values = np.asarray(exposure, float)
+            except (TypeError, ValueError):
+                raise TypeError("exposure must be numbers, or the name of a column.") from None
+        if values.ndim != 1:
+            raise ValueError(f"exposure must be one number per row; it has shape {values.shape}.")
+        invalid = ~((values > 0) & (values < LARGEST))
+        if invalid.any():
+            row = int(np.argmax(invalid))
+            raise ValueError(f"exposure must be positive and finite; row {row} has {values[row]}.")
+        return X, values
+
+    def _without_covariates(self, X: Any, covariates: Any, learn: bool) -> tuple[Any, Any]:
+        """Return X without columns of covariates, and which covariates to read.
+
+        Later frames may have the columns of the fit too.
+        """
+        named = named_columns(covariates)
+        if learn:
+            self._covariates = named
+        present = column_names(X) if self._covariates and is_frame(X) else []
+        known = [name for name in self._covariates if name in present]
+        if covariates is None and len(known) == len(self._covariates) > 0:
+            covariates = known
+        return (drop_columns(X, known) if known else X), covariates
+
+    def _read_covariates(
+        self,
+        covariates: Any,
+        X: Any,
+        labels: NDArray | None,
+        ids: NDArray,
+        style: Style,
+        learn: bool,
+    ) -> NDArray:
+        """Read covariates that were given, shape (n_groups, k)."""
+        if learn:
+            values, self.covariate_names = read_covariates(covariates, X, labels, ids, style.group)
+            return values
+        if covariates is not None and not self.covariate_names:
+            raise ValueError("covariates= was given, but the fit had no covariates.")
+        names = self.covariate_names
+        return read_covariates(covariates, X, labels, ids, style.group, names)[0]
+
+    def covariates_of(self, covariates: Any, ids: NDArray) -> NDArray:
+        """Read covariates of these groups of the fit or others, as in `posterior`."""
+        return self._read_covariates(covariates, None, None, ids, self.style, False)

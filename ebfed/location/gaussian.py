@@ -95,6 +95,7 @@ class GaussianEB(LocationEstimator):
 
     Radon in the houses of 85 counties, of which the uranium in the soil is known:
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> uranium = rng.normal(0, 0.5, 85)
     >>> level = 1.4 + 0.7 * uranium + rng.normal(0, 0.2, 85)

@@ -153,7 +153,7 @@ def posterior_from(
     if labels is not None:
         _check_labels(read_labels(labels, "labels"), n)
     table = read(estimates, labels)
-    fitted: Any = GaussianEB(prior=prior)._make_prior()
+    fitted: Any = GaussianEB(prior=prior).population()
     covariance = _checked(errors) if errors.ndim == 2 else None
     if covariance is not None:
         errors = np.sqrt(np.diag(covariance))

@@ -422,7 +422,7 @@ def tolerance(estimator):
     """A gap of 1e-6 in the likelihood leaves some 1e-3 of the estimates of a flat one open."""
     return (
         1e-3
-        if isinstance(estimator._make_prior(), priors.Discrete | priors.GaussianMixture)
+        if isinstance(estimator.population(), priors.Discrete | priors.GaussianMixture)
         else 1e-6
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ebfed import Summary, channels
+from ebfed import Summary, channels, families
 from ebfed.likelihoods import Binomial, Gaussian, Joined, ReportedMeans
 from ebfed.likelihoods import reported as module
 from ebfed.priors import Beta, Discrete, Normal
@@ -13,13 +13,7 @@ UNIT = (0.0, 1.0)
 RNG = np.random.default_rng(11)
 
 
-def means(message):
-    with np.errstate(divide="ignore"):
-        return Gaussian(message["mean"], 0.5 / message["n"][:, None])
-
-
-def counts(message):
-    return Binomial(np.rint(message["mean"] * message["n"][:, None]).astype(int), message["n"])
+means, counts = families.Gaussian(0.5), families.Binomial()
 
 
 def of_means(n, d=1):

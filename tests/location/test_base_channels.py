@@ -129,7 +129,7 @@ def test_theorem_4_leaves_one_out():
     data, _ = rates(40)
     channel = ch.OneBit(3, (0, 1))
     fit = eb.BernoulliEB(channel=channel, method="paper", random_state=5).fit(data)
-    reports = fit._memory["report"][:, 0]
+    reports = fit._learned.memory["report"][:, 0]
     others = np.delete(reports, 7)
     mean, variance = others.mean(), others.var(ddof=1)
     concentration = mean * (1 - mean) / variance

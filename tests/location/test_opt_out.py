@@ -35,7 +35,7 @@ def test_lemma_1(n_private, tau2, alpha2, gamma2, ratio):
     np.testing.assert_allclose(est.ratio_, r, rtol=1e-12)
     expected = theory.server_variance(tau2, alpha2, 1, q, n_private, n_open, ratio=r)
     np.testing.assert_allclose(est.server_variance_, expected, rtol=1e-12)
-    sent = np.where((choice == "open")[:, None], X, est._memory["report"])
+    sent = np.where((choice == "open")[:, None], X, est._learned.memory["report"])
     weights = np.where(choice == "open", 1.0, r)
     np.testing.assert_allclose(est.global_, np.average(sent[:, 0], weights=weights), rtol=1e-12)
 
@@ -190,11 +190,11 @@ def test_equal_weights_under_central_privacy():
     choice = dict(enumerate(["private"] * 4 + ["open"] * 2))
     est = eb.OptOutMean(1.0, 0.5, epsilon=2, delta=1e-5, range=(-4, 4), random_state=0)
     est.fit(summary, consent=choice)
-    share = est._share(est.summaries_, est._own(est.summaries_)[0])[:, 0]
+    share = est._learned.share(est.summaries_, est._learned.own_reports(est.summaries_).variance)[:, 0]
     np.testing.assert_allclose(share[:4], share[0])
     assert share[5] > share[4]
     np.testing.assert_allclose(share.sum(), 1)
-    sent = np.where(np.arange(6)[:, None] < 4, est._memory["report"], X)
+    sent = np.where(np.arange(6)[:, None] < 4, est._learned.memory["report"], X)
     np.testing.assert_allclose(est.global_, share @ sent)
     noise = share[0] ** 2 * 3 * 4 * est.gamma2_
     np.testing.assert_allclose(noise, (share[0] * gaussian_sigma(2, 1e-5, 8.0)) ** 2)

@@ -186,7 +186,7 @@ def test_a_mixed_budget_is_precision_weighting():
     x, _, consent = budgets(2000, 0)
     est = eb.GaussianEB(1.0, prior=Normal(variance=0.25), channel=MIXED, random_state=1)
     est.fit(x, consent=consent)
-    reports = est._memory["report"][:, 0]
+    reports = est._learned.memory["report"][:, 0]
     added = np.zeros(len(x))
     for name in ("one", "four"):
         channel = MIXED[name]
@@ -199,7 +199,7 @@ def test_a_mixed_budget_is_precision_weighting():
     noise = {name: ch.AddNoise(float(np.sqrt(added[consent == name][0]))) for name in MIXED}
     linear = eb.GaussianEB(1.0, prior=Normal(variance=0.25), channel=noise, random_state=1)
     linear.fit(x, consent=consent)
-    expected = precision @ linear._memory["report"][:, 0] / precision.sum()
+    expected = precision @ linear._learned.memory["report"][:, 0] / precision.sum()
     np.testing.assert_allclose(linear.prior_.mean_, expected, rtol=1e-12)
     np.testing.assert_allclose(linear.prior_.mean_variance_, 1 / precision.sum(), rtol=1e-12)
 

@@ -54,7 +54,7 @@ def test_lme4(dataset, method):
     # lme4's are given the population; ours add what estimating coefficients and variance adds
     away, n = 1 - posterior.weight, est.summaries_.n[:, None]
     total = prior.variance_ + est.noise_variance_ / n
-    there = prior.at(est._memory["covariates"])
+    there = prior.at(est._learned.memory["covariates"])
     added = away**2 * (there.mean_variance_ + 2 * prior.variance_variance_ / total)
     np.testing.assert_allclose(np.sqrt(posterior.sd**2 - added)[:, 0], effects["sd"], rtol=STORED)
 
@@ -75,7 +75,7 @@ def test_noisy_messages_give_the_bayes_estimate():
     est.fit(summary, consent=consent, covariates=w)
     posterior = est.posterior()
     added = np.where(np.arange(m) % 3, 0.8**2, 0.0)
-    report = est._memory["report"][:, 0]
+    report = est._learned.memory["report"][:, 0]
     flat = 1e7
     A = np.column_stack([np.ones(m), w])
     between = t * np.eye(m) + flat * A @ A.T

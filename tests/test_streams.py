@@ -233,5 +233,5 @@ def test_bad_keys_and_shapes():
     with pytest.raises(ValueError, match="key must be two words, as make_key gives; got 5"):
         Stream(5, 0)
     for shape in ((), (2, 2, 2)):
-        with pytest.raises(ValueError, match=r"shape \(n_clients,\) or .* is needed; \("):
+        with pytest.raises(ValueError, match=r"shape \(n_clients,\) or .* is needed; got \("):
             Stream(KEY, 0).bernoulli(np.full(shape, 0.5))

@@ -143,6 +143,12 @@ class Family(ABC):
     ) -> NDArray:
         """Draw the own estimates of groups with these parameters and sizes, shape (n,)."""
 
+    @abstractmethod
+    def draw_population(
+        self, mean: float, variance: float, size: int, rng: np.random.Generator
+    ) -> NDArray:
+        """Draw parameters from the conjugate population with these moments, shape (size,)."""
+
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the own estimates that a group of this size can have, up to `highest`."""
         raise TypeError(f"own estimates of {self.name} rows are not a list of values.")

@@ -71,6 +71,13 @@ class Binomial(Family):
         """Draw proportions."""
         return rng.binomial(size, theta) / size
 
+    def draw_population(
+        self, mean: float, variance: float, size: int, rng: np.random.Generator
+    ) -> NDArray:
+        """Draw from a beta distribution."""
+        concentration = mean * (1 - mean) / variance - 1
+        return rng.beta(mean * concentration, (1 - mean) * concentration, size)
+
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the proportions ``0, 1/n, ..., 1``."""
         return np.arange(int(size) + 1) / max(int(size), 1)

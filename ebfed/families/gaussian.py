@@ -118,6 +118,12 @@ class Gaussian(Family):
         """Draw means of normal rows."""
         return rng.normal(theta, np.sqrt(self.sampling_variance(theta, size, column)))
 
+    def draw_population(
+        self, mean: float, variance: float, size: int, rng: np.random.Generator
+    ) -> NDArray:
+        """Draw from a normal distribution."""
+        return rng.normal(mean, np.sqrt(variance), size)
+
     @property
     def needs_scatter(self) -> bool:
         """Whether the noise variance is to be learned."""

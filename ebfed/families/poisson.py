@@ -103,6 +103,12 @@ class Poisson(Family):
         """Draw events over exposures."""
         return rng.poisson(theta * size) / size
 
+    def draw_population(
+        self, mean: float, variance: float, size: int, rng: np.random.Generator
+    ) -> NDArray:
+        """Draw from a gamma distribution."""
+        return rng.gamma(mean**2 / variance, variance / mean, size)
+
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the rates ``0, 1/E, 2/E, ...`` up to the highest."""
         return np.arange(int(np.ceil(highest * size)) + 1) / size

@@ -467,7 +467,8 @@ class FormulaFit:
         columns = self.design_.of(data)
         n = len(columns)
         if self._model.group not in column_names(data):
-            mean = self.estimator_.prior_.at(columns).mean_ if columns.shape[1] else self.estimator_.prior_.mean_
+            prior = self.estimator_.prior_
+            mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
         labels = read_labels(self._labels(data))
         ids, codes = number_labels(labels)

@@ -75,7 +75,7 @@ def read_covariates(
     --------
     >>> import pandas as pd
     >>> counties = pd.DataFrame({"county": ["b", "c", "a"], "uranium": [0.7, 0.1, 0.2]})
-    >>> read_population(counties, None, None, np.array(["a", "b"], object), "county")
+    >>> read_covariates(counties, None, None, np.array(["a", "b"], object), "county")
     (array([[0.2],
            [0.7]]), ['uranium'])
     """

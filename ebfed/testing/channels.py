@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import clone
 
 from ebfed.channels import Channel
-from ebfed.channels.base import Message, Model
+from ebfed.channels.base import Message
 from ebfed.channels.report import Report
-from ebfed.likelihoods import Binomial
+from ebfed.families import Family
 from ebfed.privacy.calibration import PrivacyWarning
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Summary
@@ -25,7 +25,7 @@ __all__ = ["check_channel"]
 def check_channel(
     channel: Channel,
     summary: Summary,
-    model: Model,
+    family: Family,
     *,
     secure: int = 1000,
     size: int = 30_000,
@@ -45,9 +45,8 @@ def check_channel(
         All of its arguments are set.
     summary : Summary of at least two clients, one column
         Local means to try. Both ends of the channel's range are among them.
-    model : callable
-        Likelihood of the exact figures ``n``, ``mean`` and ``scatter``: `Binomial`, or `Gaussian`
-        with known variances.
+    family : Family
+        What the rows of clients are; `families.Gaussian` with known variances.
     secure : int
         Number of reports drawn with the randomness of the operating system, at a false alarm rate
         of 1e-9. 0 if OpenDP is not installed.
@@ -57,11 +56,9 @@ def check_channel(
     Examples
     --------
     >>> from ebfed.channels import OneBit
-    >>> from ebfed.likelihoods import Binomial
-    >>> def model(message):
-    ...     successes = np.rint(message["mean"] * message["n"][:, None]).astype(int)
-    ...     return Binomial(successes, message["n"])
-    >>> check_channel(OneBit(1.0, (0, 1)), Summary.from_counts([0, 2, 8], [5, 5, 8]), model)
+    >>> from ebfed.families import Binomial
+    >>> summary = Summary.from_counts([0, 2, 8], [5, 5, 8])
+    >>> check_channel(OneBit(1.0, (0, 1)), summary, Binomial())
     """
     assert summary.n_features == 1, "give clients of one column; three are made of it"
     _check_message(channel, summary)
@@ -70,18 +67,18 @@ def check_channel(
     three = Summary(summary.ids, summary.n, columns, np.repeat(summary.scatter, 3, axis=1))
     _check_message(channel, three)
     _check_decode(channel, three, size)
-    likelihood = channel.likelihood(channel.encode(summary, SEED), model)
+    likelihood = channel.likelihood(channel.encode(summary, SEED), family)
     assert len(likelihood) == len(summary), "likelihood has one row per client"
     has_data = np.isfinite(likelihood.local[:, 0])
     np.testing.assert_array_equal(has_data, summary.n > 0, "clients with rows must be informative")
     if not isinstance(channel, Report):
         return
-    law, counts = channel._law(1), isinstance(model(_figures(summary)), Binomial)
+    law, counts = channel._law(1), likelihood.counts_rows
     trials = np.unique(summary.n[summary.n > 0])
     for n in np.unique(trials[[0, -1]]):
         if counts or n == trials[0]:
             check_law(law, int(n) if counts else 0, *_guarantee(channel, 1))
-        check_reports(channel, summary, model, int(n), size, secure if n == trials[0] else 0)
+        check_reports(channel, summary, family, int(n), size, secure if n == trials[0] else 0)
 
 
 def _figures(summary: Summary) -> Message:

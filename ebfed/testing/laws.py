@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels.base import Model
+from ebfed.channels.base import public_figures
 from ebfed.channels.law import Law
 from ebfed.channels.report import Report
-from ebfed.likelihoods import Binomial
+from ebfed.families import Family
 from ebfed.tables.clients import Summary
 from ebfed.testing.seed import SEED
 
@@ -93,30 +94,29 @@ def _check_average(law: Law, size: int) -> None:
 
 
 def check_reports(
-    channel: Report, summary: Summary, model: Model, n: int, size: int, secure: int
+    channel: Report, summary: Summary, family: Family, n: int, size: int, secure: int
 ) -> None:
     """Check that reports of clients with n rows have the frequencies of the likelihood."""
     rng = np.random.default_rng(SEED)
     law = channel._law(1)
     reports, weights, own = _outcomes(law, n)
-    one = model({"n": np.array([n]), "mean": np.zeros((1, 1)), "scatter": np.zeros((1, 1))})
-    counts = isinstance(one, Binomial)
+    counts = family.typical(n, 1).counts_rows
     if not counts:
         reports, weights, own = _outcomes(law, 0)
-    message = {"n": np.full(len(reports), n), "report": reports[:, None]}
-    likelihood = channel.likelihood(message, model)
+    blank = family.blank(np.full(len(reports), n), 1)
+    message = public_figures(blank) | {"report": reports[:, None]}
+    likelihood = channel.likelihood(message, family)
 
     def drawn(theta: NDArray, how: Any) -> NDArray:
-        if isinstance(one, Binomial):
-            local = rng.binomial(n, theta) / n
-        else:
-            local = rng.normal(theta, np.sqrt(np.asarray(one.variances)[0, 0]))  # type: ignore[attr-defined]
-        figures = np.full(len(theta), n), local[:, None], np.zeros((len(theta), 1))
-        return channel.encode(Summary(np.arange(len(theta)), *figures), how)["report"][:, 0]
+        sizes = np.full(len(theta), n)
+        local = family.simulate(theta, sizes, rng)
+        clients = replace(family.blank(sizes, 1), mean=local[:, None])
+        return channel.encode(clients, how)["report"][:, 0]
 
     middle, top = summary.mean.mean(), summary.mean.max()
-    if counts:
-        top = min(top, 0.95)
+    low, high = family.support
+    if np.isfinite(high):
+        top = min(top, 0.95 * high)
     for theta in (middle, top):
         masses = weights * np.exp(likelihood.logpdf(np.array([[theta]]))[:, 0])
         simulated = drawn(np.full(size, theta), SEED)
@@ -125,12 +125,9 @@ def check_reports(
             real = drawn(np.full(secure, theta), "secure")
             assert real.dtype == simulated.dtype, "secure reports must be of the same type"
             _check_frequencies(real, reports, own, masses, 1e-9, f"secure at {theta:g}")
-    if counts:
-        variance = 0.2 * middle * (1 - middle)
-        theta = rng.beta(4 * middle, 4 * (1 - middle), size)
-    else:
-        variance = summary.mean.var()
-        theta = rng.normal(middle, np.sqrt(variance), size)
+    bounded = np.isfinite(high)
+    variance = 0.2 * (middle - low) * (high - middle) if bounded else summary.mean.var()
+    theta = family.draw_population(middle, variance, size, rng)
     masses = weights * np.exp(likelihood.marginal(np.array([middle]), np.array([variance])))
     _check_frequencies(drawn(theta, SEED), reports, own, masses, 1e-6, "over a population")
 

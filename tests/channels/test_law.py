@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ebfed import Summary, channels
+from ebfed import Summary, channels, families
 from ebfed.channels.levels import average_levels, hats, normal_hats
 from ebfed.privacy.calibration import discrete_gaussian_delta, gaussian_delta
 from ebfed.streams import Stream, make_key
@@ -280,14 +280,13 @@ def test_units_do_not_matter(name, scale):
         wide.variance(scaled) / scale**2, channel.variance(clients), rtol=1e-9, atol=1e-12
     )
     np.testing.assert_array_equal(wide.clipped(scaled), channel.clipped(clients))
-    from ebfed.likelihoods import Gaussian
 
-    def model(unit):
-        return lambda m: Gaussian(m["mean"], np.full((len(m["n"]), 1), 0.04 * unit**2))
+    def family(unit):
+        return families.Gaussian(0.12 * unit**2)  # of a row; clients have three
 
     theta = np.linspace(-1.5, 1.5, 7)[:, None]
-    one = channel.likelihood(message, model(1.0)).logpdf(theta)
-    two = wide.likelihood(other, model(scale)).logpdf(scale * theta)
+    one = channel.likelihood(message, family(1.0)).logpdf(theta)
+    two = wide.likelihood(other, family(scale)).logpdf(scale * theta)
     np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
 
 

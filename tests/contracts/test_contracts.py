@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import ebfed as eb
-from ebfed import channels, learning, likelihoods, location, models, priors, regression
+from ebfed import channels, families, learning, likelihoods, location, models, priors, regression
 from ebfed.location.base import LocationEstimator
 from ebfed.regression.base import RegressionEstimator
 from ebfed.testing import (
@@ -44,16 +44,8 @@ LIKELIHOODS = {
 }
 
 
-def gaussian_model(message):
-    """Rows of variance 2 around the parameters."""
-    with np.errstate(divide="ignore"):
-        return likelihoods.Gaussian(message["mean"], 2 / message["n"][:, None])
-
-
-def binomial_model(message):
-    successes = np.rint(message["mean"] * message["n"][:, None]).astype(np.int64)
-    return likelihoods.Binomial(successes, message["n"])
-
+# rows of variance 2 around the parameters
+GAUSSIAN, BINOMIAL = families.Gaussian(2.0), families.Binomial()
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -98,16 +90,16 @@ MEANS = eb.Summary(
 COUNTS = eb.Summary.from_counts([0, 7, 3, 1, 0], [5, 7, 6, 4, 0])
 
 
-def reported(channel, model, n_features=1, size=100):
+def reported(channel, family, n_features=1, size=100):
     """Likelihood of what clients with one to nine rows send."""
     n = np.random.default_rng(3).integers(1, 10, size)
-    if model is binomial_model:
+    if family is BINOMIAL:
         x = RNG.binomial(n[:, None], RNG.beta(3, 4, (size, n_features))) / n[:, None]
     else:
         theta = RNG.normal(0.5, 0.4, (size, n_features))
         x = RNG.normal(theta, np.sqrt(2 / n)[:, None])
     summary = eb.Summary(np.arange(size), n, x, np.zeros_like(x))
-    return channel.likelihood(channel.encode(summary, 5), model)
+    return channel.likelihood(channel.encode(summary, 5), family)
 
 
 def is_strict(channel):
@@ -119,12 +111,12 @@ def counts_are_levels(channel):
 
 
 REPORTED = [
-    reported(channel, model, d)
+    reported(channel, family, d)
     for channel in EVERY_CHANNEL
-    for model in (gaussian_model, binomial_model)
+    for family in (GAUSSIAN, BINOMIAL)
     for d in ((1,) if is_strict(channel) else (1, 2))
     if isinstance(channel, channels.report.Report)
-    and not (counts_are_levels(channel) and model is gaussian_model)
+    and not (counts_are_levels(channel) and family is GAUSSIAN)
 ]
 LIKELIHOODS_OF_REPORTS = {
     "ReportedMeans": [x for x in REPORTED if isinstance(x, likelihoods.ReportedMeans)],
@@ -132,13 +124,13 @@ LIKELIHOODS_OF_REPORTS = {
     "Joined": [
         likelihoods.Joined(
             (
-                reported(channels.TwoBit(4.0, 0.4, UNIT_RANGE), model, size=40),
-                reported(channels.Piecewise(4.0, UNIT_RANGE), model, size=30),
-                reported(channels.Exact(), model, size=20),
-                reported(channels.Laplace(2.0, (-1, 3)), model, size=10),
+                reported(channels.TwoBit(4.0, 0.4, UNIT_RANGE), family, size=40),
+                reported(channels.Piecewise(4.0, UNIT_RANGE), family, size=30),
+                reported(channels.Exact(), family, size=20),
+                reported(channels.Laplace(2.0, (-1, 3)), family, size=10),
             )
         )
-        for model in (gaussian_model, binomial_model)
+        for family in (GAUSSIAN, BINOMIAL)
     ],
 }
 PLANES = {
@@ -346,7 +338,7 @@ def test_joined(likelihood):
     ids=repr,
 )
 def test_normal_prior_on_reports(prior, channel):
-    check_prior(prior, reported(channel, gaussian_model))
+    check_prior(prior, reported(channel, GAUSSIAN))
 
 
 @pytest.mark.parametrize("prior", [priors.Beta(), priors.Beta(alpha=3.0, beta=4.0)], ids=repr)
@@ -360,13 +352,13 @@ def test_normal_prior_on_reports(prior, channel):
     ids=repr,
 )
 def test_beta_prior_on_reports(prior, channel):
-    check_prior(prior, reported(channel, binomial_model))
+    check_prior(prior, reported(channel, BINOMIAL))
 
 
 @pytest.mark.parametrize("prior", [priors.Discrete(), priors.Discrete([0.1, 0.4, 0.8])], ids=repr)
 def test_discrete_prior_on_reports(prior):
-    for model in (gaussian_model, binomial_model):
-        check_prior(prior, reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), model))
+    for family in (GAUSSIAN, BINOMIAL):
+        check_prior(prior, reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), family))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +376,7 @@ def test_discrete_prior_on_reports(prior):
     "channel", [channels.Laplace(12.0, (-1, 2)), channels.Quantizer(3, (-1, 2))], ids=repr
 )
 def test_symmetric_prior_on_reports(prior, channel):
-    check_prior(prior, reported(channel, gaussian_model))
+    check_prior(prior, reported(channel, GAUSSIAN))
 
 
 def test_priors_on_joined_reports():
@@ -398,7 +390,7 @@ def test_channel_of_means(channel):
     if counts_are_levels(channel):
         channel = clone(channel).set_params(levels=6)
     # randomness of the operating system is slow: at one epsilon for means, at another for counts
-    check_channel(channel, MEANS, gaussian_model, secure=0 if is_strict(channel) else 1000)
+    check_channel(channel, MEANS, GAUSSIAN, secure=0 if is_strict(channel) else 1000)
 
 
 COUNTING = [channel for channel in EVERY_CHANNEL if not isinstance(channel, channels.AddNoise)]
@@ -406,13 +398,13 @@ COUNTING = [channel for channel in EVERY_CHANNEL if not isinstance(channel, chan
 
 @pytest.mark.parametrize("channel", COUNTING, ids=repr)
 def test_channel_of_counts(channel):
-    check_channel(channel, COUNTS, binomial_model, secure=1000 if is_strict(channel) else 0)
+    check_channel(channel, COUNTS, BINOMIAL, secure=1000 if is_strict(channel) else 0)
 
 
 def test_channel_of_norms():
     ball = channels.Clip(radius=0.5, centre=0.5)
-    check_channel(ball, MEANS, gaussian_model)
-    check_channel(ball | channels.Gaussian(4.0, 1e-5), MEANS, gaussian_model, secure=200)
+    check_channel(ball, MEANS, GAUSSIAN)
+    check_channel(ball | channels.Gaussian(4.0, 1e-5), MEANS, GAUSSIAN, secure=200)
 
 
 NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)

@@ -98,7 +98,7 @@ def test_clone_and_pickle():
 
 def test_score_prefers_the_right_population():
     """Held-out log predictive density: three spikes against a beta, and groups' rows help."""
-    y, groups, _ = make_bernoulli_groups(3000, 14, covariates="spikes", random_state=0)
+    y, groups, _ = make_bernoulli_groups(3000, 14, population="spikes", random_state=0)
     train = np.arange(len(y)) % 7 > 0
     scores = {}
     for prior in ("beta", "npmle"):

@@ -142,7 +142,7 @@ def test_bernoulli_gains(population):
     estimators = [eb.BernoulliEB(method="paper"), eb.BernoulliEB(), eb.BernoulliEB(prior="npmle")]
     gains = []
     for seed in range(12):
-        y, groups, p = make_bernoulli_groups(10_000, 14, covariates=population, random_state=seed)
+        y, groups, p = make_bernoulli_groups(10_000, 14, population=population, random_state=seed)
         fits = [estimator.fit(y, groups=groups) for estimator in estimators]
         summary = fits[0].summaries_
         counts = Binomial(np.rint(14 * summary.mean).astype(int), summary.n)
@@ -229,7 +229,7 @@ def test_coverage_of_robust_intervals(population):
             draw = (
                 "spikes" if population == "spikes" else lambda size, rng: rng.beta(0.2, 0.4, size)
             )
-            y, groups, truth = make_bernoulli_groups(1000, 14, covariates=draw, random_state=seed)
+            y, groups, truth = make_bernoulli_groups(1000, 14, population=draw, random_state=seed)
             posterior = eb.BernoulliEB().fit(y, groups=groups).posterior()
         else:
             truth = (

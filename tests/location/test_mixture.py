@@ -7,7 +7,7 @@ from scipy.special import softmax
 import ebfed as eb
 from ebfed import channels as ch
 from ebfed.location import noisy_em as module
-from ebfed.location.mixture import DRIFTS
+from ebfed.location.mixture_rounds import DRIFTS
 from ebfed.location.noisy_em import noisy_em, spread_out
 from ebfed.privacy import gaussian_delta, gaussian_sigma
 from ebfed.privacy.audit import audit

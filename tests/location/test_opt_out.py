@@ -190,7 +190,9 @@ def test_equal_weights_under_central_privacy():
     choice = dict(enumerate(["private"] * 4 + ["open"] * 2))
     est = eb.OptOutMean(1.0, 0.5, epsilon=2, delta=1e-5, range=(-4, 4), random_state=0)
     est.fit(summary, consent=choice)
-    share = est._learned.share(est.summaries_, est._learned.own_reports(est.summaries_).variance)[:, 0]
+    share = est._learned.share(est.summaries_, est._learned.own_reports(est.summaries_).variance)[
+        :, 0
+    ]
     np.testing.assert_allclose(share[:4], share[0])
     assert share[5] > share[4]
     np.testing.assert_allclose(share.sum(), 1)

@@ -208,7 +208,7 @@ def test_lazy_tables():
     [
         (["iron"], ValueError, "names 'iron', which is not among the columns"),
         (["varied"], ValueError, r"'varied' must be constant within groups; it varies in 'c\d\d'"),
-        (["name"], TypeError, "column 'name' of population is String, not numeric"),
+        (["name"], TypeError, "column 'name' of covariates is String, not numeric"),
         (["hole"], ValueError, "missing, infinite or huge values, the first in column 'hole' for "),
         (["one"], ValueError, "constant columns: 'one'; an intercept is always included"),
         (["uranium", "twice"], ValueError, "collinear columns: 'uranium', 'twice'"),
@@ -216,7 +216,7 @@ def test_lazy_tables():
         (TABLE[["county"]], ValueError, "covariates have no column but the labels"),
         (TABLE[3:], ValueError, "covariates are missing for 3 groups, the first 'c00'"),
         (pd.concat([TABLE, TABLE[5:6]]), ValueError, "one row for each group; 'c05' has two"),
-        (TABLE.assign(clay="yes"), TypeError, "column 'clay' of population is String"),
+        (TABLE.assign(clay="yes"), TypeError, "column 'clay' of covariates is String"),
         (TABLE.assign(clay=np.inf), ValueError, "infinite or huge values, the first in column"),
         (W[1:], ValueError, r"a row for each of the 40 groups, in the order .* shape \(39, 2\)"),
         (W[:, :0], ValueError, r"it has shape \(40, 0\)"),

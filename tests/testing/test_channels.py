@@ -5,29 +5,24 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ebfed import Summary
+from ebfed import Summary, families
 from ebfed.channels import Laplace, OneBit, Piecewise, Quantizer, RandomizedResponse
 from ebfed.channels.laplace import DoubleExponential
 from ebfed.channels.one_bit import Coin
 from ebfed.channels.piecewise import Window
 from ebfed.channels.quantizer import Rounding
 from ebfed.channels.randomized_response import Truth
-from ebfed.likelihoods import Binomial, Gaussian
+from ebfed.likelihoods import Gaussian
 from ebfed.testing import check_channel
 
 SUMMARY = Summary.from_counts([0, 3, 6], [6, 6, 6])
 
 
-def means(message):
-    return Gaussian(message["mean"], 1 / message["n"][:, None])
+means, counts = families.Gaussian(1.0), families.Binomial()
 
 
-def counts(message):
-    return Binomial(np.rint(message["mean"] * message["n"][:, None]).astype(int), message["n"])
-
-
-def check(channel, model=means, secure=0):
-    check_channel(channel, SUMMARY, model, secure=secure)
+def check(channel, family=means, secure=0):
+    check_channel(channel, SUMMARY, family, secure=secure)
 
 
 class GivesLabels(Laplace):
@@ -81,15 +76,16 @@ class UnderstatesItsVariance(Laplace):
 class IgnoresClipping(Laplace):
     """Takes reports for normal with the right variance."""
 
-    def likelihood(self, message, model):
-        exact = model({"n": message["n"], "mean": message["report"], "scatter": message["report"]})
+    def likelihood(self, message, family):
+        figures = {"n": message["n"], "mean": message["report"], "scatter": message["report"]}
+        exact = family.likelihood(figures)
         return Gaussian(message["report"], exact.variances + 2 / self.epsilon**2)
 
 
 class MixesUpClients(OneBit):
-    def likelihood(self, message, model):
+    def likelihood(self, message, family):
         turned = message | {"report": ~message["report"]}
-        return super().likelihood(turned, model)
+        return super().likelihood(turned, family)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +178,7 @@ class OtherLies(Truth):
 
 
 @pytest.mark.parametrize(
-    ("channel", "law", "model"),
+    ("channel", "law", "family"),
     [
         (Laplace(2.0, (0, 1)), AveragesTooNarrowly(1.0), means),
         (Laplace(2.0, (0, 1)), UnclippedTails(1.0), counts),
@@ -195,9 +191,9 @@ class OtherLies(Truth):
     ],
     ids=lambda x: type(x).__name__ if hasattr(x, "draw") else "",
 )
-def test_faults_of_laws(planted, channel, law, model):
+def test_faults_of_laws(planted, channel, law, family):
     with pytest.raises(AssertionError):
-        check(planted(channel, law), model)
+        check(planted(channel, law), family)
 
 
 def test_faults_of_secure_reports(planted):

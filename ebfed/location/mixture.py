@@ -177,13 +177,11 @@ class MixtureEB(LocationEstimator):
         given["participation"] = side.participation
         if self.solver == "clustering":
             return ClusteringServer(
-                **given, k=int(self.k), n_init=self.n_init, n_rounds=self.n_rounds
+                **given, k=self._k(), n_init=self.n_init, n_rounds=self.n_rounds
             )
         if self._is_central():
-            return CentralServer(
-                **given, k=int(self.k), n_rounds=self.n_rounds, sigma=self._sigma()
-            )
-        return MixtureServer(**given, k=None if self.k == "bic" else int(self.k))
+            return CentralServer(**given, k=self._k(), n_rounds=self.n_rounds, sigma=self._sigma())
+        return MixtureServer(**given, k=self._k() or None)
 
     def client_side(self) -> Client:
         """Return clients that send summaries, or what clustering or the server's noise needs."""
@@ -193,7 +191,7 @@ class MixtureEB(LocationEstimator):
             return ClusteringClient(*given, n_rounds=self.n_rounds)
         if self._is_central():
             promise = check_epsilon(self.epsilon), check_delta(self.delta)
-            return CentralClient(*given, *promise, k=int(self.k), n_rounds=self.n_rounds)
+            return CentralClient(*given, *promise, k=self._k(), n_rounds=self.n_rounds)
         return side
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
@@ -261,6 +259,10 @@ class MixtureEB(LocationEstimator):
     def check_covariates(self) -> None:
         """Refuse covariates."""
         raise ValueError("MixtureEB has no covariates; GaussianEB takes covariates=.")
+
+    def _k(self) -> int:
+        """Return the number of components that is asked for; 0 if it is to be chosen."""
+        return int(self.k) if isinstance(self.k, int | np.integer) else 0
 
     def _is_central(self) -> bool:
         """Whether noise protects what the server releases, not what it is sent."""

@@ -3,6 +3,7 @@
 from ebfed.priors.base import IdentificationWarning, Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete import Discrete
+from ebfed.priors.gamma import Gamma
 from ebfed.priors.gaussian_mixture import GaussianMixture
 from ebfed.priors.laplace import Laplace
 from ebfed.priors.normal import Normal
@@ -14,6 +15,7 @@ from ebfed.priors.scale_mixture import ScaleMixture
 __all__ = [
     "Beta",
     "Discrete",
+    "Gamma",
     "GaussianMixture",
     "IdentificationWarning",
     "Laplace",

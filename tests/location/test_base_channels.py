@@ -8,6 +8,7 @@ import ebfed as eb
 from ebfed import channels as ch
 from ebfed import theory
 from ebfed.engines import Local
+from ebfed.location.client import named_channels, settled
 from ebfed.priors import Beta, Discrete, Normal
 from ebfed.privacy import PrivacyWarning, accountant, events, gaussian_sigma
 
@@ -206,8 +207,9 @@ def test_each_client_reports_once_in_a_private_range():
     assert (ledger["times"] == 1).all()
     assert (ledger["epsilon"] == 1.0).all()
     assert ledger["bits"].sum() == 1000
-    settled = [fit._channels(settings)["all clients"] for settings in fit.settings_]
-    windows = [channel._box(1).half[0] for channel in settled]
+    channels = named_channels(fit.channel)
+    each_round = [settled(channels, settings)["all clients"] for settings in fit.settings_]
+    windows = [channel._box(1).half[0] for channel in each_round]
     assert windows[0] > 2 * windows[-1]
 
 

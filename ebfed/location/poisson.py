@@ -1,0 +1,105 @@
+"""Poisson location: a rate of events for every group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ebfed.channels import Channel, Guess
+from ebfed.engines import Engine
+from ebfed.families import Poisson
+from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.priors import Discrete, Gamma, Prior
+
+__all__ = ["PoissonEB"]
+
+
+class PoissonEB(LocationEstimator):
+    """Empirical Bayes rates of events of many groups.
+
+    Rows of group i are counts ``y_ij ~ Poisson(e_ij lambda_i)`` with known exposures ``e_ij`` (1 if
+    none are given), and ``lambda_i`` comes from a population. With a gamma population of shape a
+    and mean mu, y_i events at an exposure of E_i give
+
+        lambda_i^ = b_i y_i / E_i + (1 - b_i) mu,   b_i = E_i / (E_i + a / mu),
+
+    with a and mu by maximum likelihood of the negative binomial. Columns of `X` are treated one by
+    one.
+
+    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has a mean of its
+    own, ``log mu_i = w_i' beta``, and a is one for all: negative binomial regression, by maximum
+    likelihood. Where groups differ no more than that explains, it is Poisson regression. Covariates
+    are public: clients state them as they are; it takes `channels.Exact`.
+
+    Numbers of rows and exposures are public: every channel sends them as they are, and protects
+    the counts.
+
+    Parameters
+    ----------
+    prior : "gamma", "npmle" or Prior
+        The population. A `Prior` is copied.
+    channel : Channel or dict of Channel, optional
+        How clients report; `channels.Exact()` if None. A dict has a channel for each class of
+        `consent`.
+    guess : channels.Guess, optional
+        What is publicly assumed of the population: from it a channel without a range takes one.
+    participation : int or bool array-like of shape (n_groups,), optional
+        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
+        anything. The others are estimated from their own rows and the fitted population.
+    engine : Engine, optional
+        Where clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Seed of the channel's noise.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The fitted population, with `mean_` and `variance_`.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Clayton and Kaldor (1987), Empirical Bayes estimates of age-standardized relative risks for use
+    in disease mapping.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> person_years = rng.uniform(10, 100, 300)
+    >>> deaths = rng.poisson(person_years * rng.gamma(4, 0.05, 300))
+    >>> est = eb.PoissonEB().fit(deaths, groups=np.arange(300), exposure=person_years)
+    >>> est.prior_.mean_.round(1), est.prior_.shape_.round(0)
+    (array([0.2]), array([4.]))
+    >>> est.predict(groups=[0, 999]).round(2)  # 999: no row of it was seen
+    array([0.07, 0.2 ])
+    """
+
+    def __init__(
+        self,
+        *,
+        prior: str | Prior = "gamma",
+        channel: Channel | Mapping[Any, Channel] | None = None,
+        guess: Guess | None = None,
+        participation: int | ArrayLike | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.prior = prior
+        self.channel = channel
+        self.guess = guess
+        self.participation = participation
+        self.engine = engine
+        self.random_state = random_state
+
+    def family(self) -> Poisson:
+        """Counts of events."""
+        return Poisson()
+
+    def population(self) -> Prior:
+        """Return an unfitted prior, as `prior` says."""
+        return chosen_prior(self.prior, {"gamma": Gamma(), "npmle": Discrete("npmle")})

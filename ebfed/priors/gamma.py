@@ -1,0 +1,549 @@
+"""Gamma population of rates of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Likelihood, Poisson
+from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.posterior import Posterior, mean_errors
+from ebfed.priors.regression import Design, WithCovariates
+from ebfed.priors.search import maximise, minimise
+
+__all__ = ["Gamma", "GammaPosterior"]
+
+# A shape this large is a point mass to every digit of float64.
+POINT_MASS = 1e14
+# Linear predictors stop here: covariates separate groups with events from groups without.
+FURTHEST = 30.0
+
+
+class Gamma(WithCovariates, Prior):
+    """Population ``lambda ~ Gamma(shape a, mean mu)``.
+
+    Its density is ``(a/mu)**a lambda**(a-1) exp(-a lambda/mu) / Gamma(a)``, its variance ``mu**2 /
+    a``; several columns of rates have independent populations. Fitted to counts ``y_i ~ Poisson(E_i
+    lambda_i)`` by maximum likelihood of the negative binomial in mean and overdispersion ``phi =
+    1/a >= 0``, with ``M_i = E_i mu``,
+
+        sum_i [sum_{j<y_i} log(1 + j phi) + y_i log M_i - (y_i + 1/phi) log(1 + phi M_i)
+               - log y_i!],
+
+    a form that is exact down to ``phi = 0``, where all groups have one rate.
+
+    With covariates, client i comes from a gamma of mean ``mu_i``, ``log mu_i = w_i' beta``, and the
+    same shape: negative binomial regression, which at ``phi = 0`` is Poisson regression.
+
+    Parameters
+    ----------
+    mean, shape : float, optional
+        Known parameters, both or neither; estimated if None.
+
+    Attributes
+    ----------
+    shape_ : ndarray of shape (d,)
+        Infinite where the spread is zero.
+    mean_, variance_ : ndarray of shape (d,)
+    mean_variance_, variance_variance_ : ndarray of shape (d,)
+        Sampling variances of `mean_` and `variance_`.
+    coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
+        With covariates: intercept and coefficients of the log of the mean, and their standard
+        errors. `mean_` and `variance_` are then those at average covariates.
+
+    References
+    ----------
+    Greenwood and Yule (1920), An inquiry into the nature of frequency distributions; Lawless
+    (1987), Negative binomial and mixed Poisson regression.
+
+    Examples
+    --------
+    >>> counts = Poisson(np.array([[0], [2], [9], [4]]), np.array([1.0, 1.0, 2.0, 2.0]))
+    >>> prior = Gamma().fit(counts)
+    >>> prior.mean_.round(2), prior.shape_.round(2)
+    (array([2.34]), array([3.42]))
+    >>> prior.posterior(counts).mean.ravel().round(2)
+    array([1.39, 2.2 , 3.59, 2.14])
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    max_features: ClassVar[float] = np.inf
+
+    shape_: NDArray
+    covariates_: NDArray  # of the clients, where this is the population `at` theirs
+
+    def __init__(self, mean: float | None = None, shape: float | None = None):
+        self.mean = mean
+        self.shape = shape
+
+    @property
+    def estimates_spread(self) -> bool:
+        """Unless the parameters are given."""
+        return self.shape is None
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, d), shape (k,)."""
+        from scipy.special import gammaln, xlogy
+
+        shape = self._finite_shape()
+        rate = shape / self.mean_
+        density = xlogy(shape, rate) + xlogy(shape - 1, theta) - rate * theta - gammaln(shape)
+        return density.sum(axis=1)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, d)."""
+        shape = self._finite_shape()
+        rng = np.random.default_rng(random_state)
+        return rng.gamma(shape, self.mean_ / shape, (size, len(shape)))
+
+    def _finite_shape(self) -> NDArray:
+        return np.minimum(self.shape_, POINT_MASS)
+
+    def _log_masses(self, atoms: NDArray) -> NDArray:
+        """Exact mass of the cell around each node: the density may be infinite at 0."""
+        from scipy.special import gammainc, gammaincc
+
+        at = atoms[:, 0]
+        edges = np.concatenate(([0.0], (at[1:] + at[:-1]) / 2, [np.inf]))
+        (shape,), (mean,) = self._finite_shape(), self.mean_
+        scaled = shape * edges / mean
+        below, above = np.diff(gammainc(shape, scaled)), -np.diff(gammaincc(shape, scaled))
+        with np.errstate(divide="ignore"):  # the smaller tail keeps its digits
+            return np.log(np.where(edges[1:] < mean, below, above))
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        if (self.mean is None) != (self.shape is None):
+            raise ValueError("give both mean and shape, or neither.")
+        d = likelihood.n_features
+        if self.mean is not None and self.shape is not None:
+            if not (self.mean > 0 and self.shape > 0 and np.isfinite(self.mean + self.shape)):
+                raise ValueError(
+                    f"mean and shape must be positive; got {self.mean!r} and {self.shape!r}."
+                )
+            self._set(np.full(d, float(self.mean)), np.full(d, 1 / self.shape))
+            self.n_parameters_ = 0
+        elif isinstance(likelihood, Poisson):
+            self._fit_counts([likelihood.column(j) for j in range(d)])
+        elif likelihood.support == self.support:
+            self._fit_reports(likelihood)
+        else:
+            super()._fit(likelihood)
+
+    def _fit_counts(self, columns: list[Poisson]) -> None:
+        tables = [column.compress() for column in columns]
+        if not len(tables[0][0]):
+            self._add_note("No client has data: the population is unknown, taken as 1.", True)
+            self._set(np.ones(len(tables)), np.ones(len(tables)))
+            return
+        self._set(*np.array([_maximise_counts(*table) for table in tables]).T)
+        for j, (rows, counts) in enumerate(tables):
+            self._learn_precision(j, rows.exposure * self.mean_[j], counts)
+            if counts.sum() == 1:
+                self._add_note(ONE_GROUP, True)
+            elif self.mean_[j] == 0:
+                self._add_note(
+                    "There are no events: the spread of the population is not identified and taken "
+                    "to be zero.",
+                    True,
+                )
+            elif np.isinf(self.shape_[j]):
+                self._add_note(
+                    "Estimated overdispersion is zero: groups differ no more than Poisson noise "
+                    "explains, and every estimate is the pooled rate."
+                )
+
+    def _learn_precision(self, j: int, expected: NDArray, counts: NDArray) -> None:
+        """Sampling variances of mean and variance, from those of counts around ``expected``."""
+        if not self.mean_[j] > 0:
+            return
+        dispersion = 1 / self.shape_[j]
+        # Var(y / E) = (M + phi M**2) / E**2 in units of the mean, with E = M / mean
+        relative = 1 / expected + dispersion
+        self.mean_variance_[j] = self.mean_[j] ** 2 / (counts / relative).sum()
+        self.variance_variance_[j] = 2 * self.mean_[j] ** 4 / (counts / relative**2).sum()
+
+    def _set(self, mean: NDArray, overdispersion: NDArray) -> None:
+        """Set every attribute from mean and overdispersion 1 / shape."""
+        with np.errstate(divide="ignore"):
+            shape = 1 / overdispersion
+        self.shape_ = np.where(shape < POINT_MASS, shape, np.inf)
+        self.mean_ = mean
+        self.variance_ = mean**2 / self.shape_
+        self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
+        self.n_parameters_ = 2 * len(mean)
+
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        """Fit a negative binomial regression to each column of counts."""
+        if self.mean is not None or self.shape is not None:
+            raise ValueError("with covariates, mean and shape must be None.")
+        if not isinstance(likelihood, Poisson):
+            raise TypeError("covariates are for counts as they are, not for reports of rates.")
+        has_data = likelihood.exposure > 0
+        design, rows = Design.of(covariates, has_data), likelihood.take(has_data)
+        fits = [
+            _maximise_regression(counts, rows.exposure, design.matrix[has_data])
+            for counts in rows.counts.T
+        ]
+        self._learn_coefficients(design, fits, np.ones(len(fits)))
+        self._set(np.exp(self.predictor_), np.array([fit.overdispersion for fit in fits]))
+        self.n_parameters_ = len(fits) * (2 + covariates.shape[1])
+        for j, fit in enumerate(fits):
+            expected = rows.exposure * np.exp(design.matrix[has_data] @ fit.coefficients)
+            self._learn_precision(j, expected, np.ones(len(expected)))
+            self.mean_variance_[j] = self.mean_[j] ** 2 * fit.covariance[0, 0]
+        if any(fit.separated for fit in fits):
+            self._add_note(
+                "Covariates separate groups with events from groups without: some coefficients "
+                "would grow without bound, and are stopped at a ratio of 1e13.",
+                True,
+            )
+        elif np.isinf(self.shape_).any():
+            self._add_note(
+                "Estimated overdispersion is zero: groups differ no more than covariates and "
+                "Poisson noise explain, and every estimate is that of a Poisson regression."
+            )
+
+    def _fit_reports(self, likelihood: Likelihood) -> None:
+        """Maximise the exact marginal likelihood of reports over mean and spread."""
+        d = likelihood.n_features
+        tables = [likelihood.column(j).compress() for j in range(d)]
+        fits = [_fit_column(*table) for table in tables]
+        mean, dispersion = np.array([point for point, _ in fits]).T
+        self._set(mean, dispersion)
+        for j, (_, covariance) in enumerate(fits):
+            slope = np.array([2 * mean[j] * dispersion[j], mean[j] ** 2])  # of the variance
+            self.mean_variance_[j] = covariance[0, 0]
+            self.variance_variance_[j] = slope @ covariance @ slope
+        if not all(len(rows) for rows, _ in tables):
+            self._add_note("No client has data: the population is unknown, taken as 1.", True)
+        else:
+            self._note_if_open()
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        """Maximum likelihood of a gamma given expected lambda and log lambda, by Newton's method."""
+        from scipy.special import polygamma, psi
+
+        share = masses / masses.sum()
+        mean = float(share @ atoms[:, 0])
+        gap = np.log(mean) - float(share @ np.log(atoms[:, 0]))  # log a - psi(a), positive
+        shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
+        for _ in range(20):
+            step = (np.log(shape) - psi(shape) - gap) / (1 / shape - polygamma(1, shape))
+            shape = max(shape - step, shape / 2)
+            if abs(step) < 1e-12 * shape:
+                break
+        self._set(np.array([mean]), np.array([1 / shape]))
+
+    # Using ------------------------------------------------------------------------------------
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of clients with these covariates."""
+        there = copy(self)
+        predictor, variance = self._predict(covariates)
+        there.mean_ = np.exp(np.clip(predictor, -FURTHEST, FURTHEST))
+        there.covariates_ = np.asarray(covariates, float)
+        there.mean_variance_ = there.mean_**2 * variance
+        there.variance_ = there.mean_**2 / self.shape_
+        there.variance_variance_ = self.variance_variance_ * (there.mean_ / self.mean_) ** 4
+        return there
+
+    def posterior(self, likelihood: Likelihood) -> Posterior:
+        """Conjugate posterior for counts, quadrature for others."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Poisson):
+            self._check_clients()
+            return super().posterior(likelihood)
+        return GammaPosterior(
+            likelihood,
+            self.mean_,
+            self.shape_,
+            self.mean_variance_,
+            self.variance_variance_,
+            partial(mean_errors, self),
+        )
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Negative binomial log-probability of each client's counts, shape (n,)."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Poisson):
+            self._check_clients()
+            if likelihood.support == self.support:
+                return likelihood.marginal(self.mean_, self.variance_)
+            return super().log_marginal(likelihood)
+        total = np.zeros(len(likelihood))
+        for counts, mean, shape in zip(likelihood.counts.T, self.mean_.T, self.shape_, strict=True):
+            expected = likelihood.exposure * mean
+            total += _log_masses_of(counts, expected, 1 / shape)
+        return total
+
+
+# Maximum likelihood ---------------------------------------------------------------------------
+
+
+def _log_masses_of(counts: NDArray, expected: NDArray, dispersion: float) -> NDArray:
+    """Negative binomial log-probabilities, exact down to a dispersion of zero."""
+    from scipy.special import gammaln, xlogy
+
+    x = dispersion * expected
+    log = _rising(counts, dispersion)[0] + xlogy(counts, expected) - counts * np.log1p(x)
+    return log - expected * _log1p_over(x) - gammaln(counts + 1.0)
+
+
+def _rising(counts: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
+    """``sum_{j<y} log(1 + j phi)`` and its slope in phi, shape (n,) each."""
+    from ebfed.kernels import rising_sums
+
+    counts = np.ascontiguousarray(counts, np.int64)
+    sums = rising_sums(np.ones(len(counts)), counts, dispersion)
+    return sums[:, 0], sums[:, 3]
+
+
+def _log1p_over(x: NDArray) -> NDArray:
+    """``log(1 + x) / x``, 1 at 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(x > 1e-8, np.log1p(x) / x, 1 - x / 2)
+
+
+def _log1p_slope(x: NDArray) -> NDArray:
+    """Derivative of ``log(1 + x) / x``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = (x / (1 + x) - np.log1p(x)) / x**2
+    return np.where(x > 1e-4, exact, -0.5 + 2 * x / 3 - 0.75 * x**2)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Distinct counts with exposures, rows of a design, and how many groups have each."""
+
+    counts: NDArray
+    exposure: NDArray
+    matrix: NDArray
+    times: NDArray
+
+    def evaluate(
+        self, coefficients: NDArray, dispersion: float
+    ) -> tuple[float, NDArray, NDArray, float]:
+        """Log-likelihood, gradient, negative second derivatives; slope in the dispersion."""
+        expected = self.exposure * np.exp(self.matrix @ coefficients)
+        rising, rising_slope = _rising(self.counts, dispersion)
+        x = dispersion * expected
+        value = rising + self.counts * (np.log(expected) - np.log1p(x))
+        value = self.times @ (value - expected * _log1p_over(x))
+        slope = rising_slope - self.counts * expected / (1 + x) - expected**2 * _log1p_slope(x)
+        away = (self.counts - expected) / (1 + x)
+        bend = expected * (1 + dispersion * self.counts) / (1 + x) ** 2
+        gradient = self.matrix.T @ (self.times * away)
+        hessian = (self.matrix.T * (self.times * bend)) @ self.matrix
+        return float(value), gradient, hessian, float(self.times @ slope)
+
+    def climb(self, coefficients: NDArray, dispersion: float) -> tuple[NDArray, float, float, bool]:
+        """Maximise over coefficients by Newton's method; the likelihood is concave in them.
+
+        Returns
+        -------
+        coefficients, log-likelihood, its slope in the dispersion, and whether the coefficients
+        were held back
+        """
+        value, gradient, hessian, slope = self.evaluate(coefficients, dispersion)
+        held = False
+        for _ in range(200):
+            step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+            longest = np.abs(self.matrix @ step).max()
+            step = step * min(1.0, 5.0 / max(longest, 1e-300))
+            if np.abs(self.matrix @ (coefficients + step - self._pooled())).max() > FURTHEST:
+                held = True
+                break
+            while True:
+                there = self.evaluate(coefficients + step, dispersion)
+                if there[0] >= value - 1e-13 * abs(value) or np.abs(step).max() < 1e-13:
+                    break
+                step = step / 2
+            coefficients, (value, gradient, hessian, slope) = coefficients + step, there
+            if np.abs(step).max() < 1e-10:  # the error is that squared
+                break
+        return coefficients, value, slope, held
+
+    def _pooled(self) -> NDArray:
+        """Coefficients of one rate for all groups."""
+        start = np.zeros(self.matrix.shape[1])
+        start[0] = np.log(self.times @ self.counts / (self.times @ self.exposure))
+        return start
+
+    def fit(self) -> _Profile:
+        """Maximise over coefficients and dispersion: one profiled out of the other."""
+        start = self._pooled()
+
+        def criterion(dispersion: float) -> tuple[float, float]:
+            nonlocal start  # each step of the scan begins where the one before ended
+            start, value, slope, _ = self.climb(start, dispersion)
+            return -value, -slope
+
+        dispersion = 0.0
+        if self.times.sum() > self.matrix.shape[1]:
+            dispersion = minimise(criterion, np.append(0.0, np.geomspace(1e-8, 1e4, 37)))
+        coefficients, *_, held = self.climb(start, dispersion)
+        expected = self.exposure * np.exp(self.matrix @ coefficients)
+        weights = self.times * expected / (1 + dispersion * expected)
+        covariance = np.linalg.pinv((self.matrix.T * weights) @ self.matrix, hermitian=True)
+        return _Profile(coefficients, covariance, dispersion, held)
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """Coefficients of greatest likelihood, (1 + k,), and their covariance; the overdispersion.
+
+    `separated` tells whether some coefficients would have grown without bound.
+    """
+
+    coefficients: NDArray
+    covariance: NDArray
+    overdispersion: float
+    separated: bool
+
+
+def _maximise_counts(rows: Poisson, times: NDArray) -> tuple[float, float]:
+    """Mean and overdispersion of greatest negative binomial likelihood."""
+    counts = rows.counts[:, 0]
+    if not counts.any():
+        return 0.0, 0.0
+    fit = _Counts(counts, rows.exposure, np.ones((len(rows), 1)), times).fit()
+    return float(np.exp(fit.coefficients[0])), fit.overdispersion
+
+
+def _maximise_regression(counts: NDArray, exposure: NDArray, matrix: NDArray) -> _Profile:
+    """Coefficients and overdispersion of greatest negative binomial likelihood."""
+    if not counts.any():
+        raise ValueError("X has no events: rates that depend on covariates need some.")
+    return _Counts(counts, exposure, matrix, np.ones(len(counts))).fit()
+
+
+def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+    """Mean and overdispersion of rates from reports, and their covariance."""
+    if not len(rows):
+        return np.ones(2), np.zeros((2, 2))
+    nodes = rows.nodes(60)
+
+    def log_likelihood(point: NDArray) -> float:
+        mean, dispersion = point
+        return float(counts @ rows.marginal(np.array([mean]), np.array([dispersion * mean**2])))
+
+    grid = [
+        np.array([mean, dispersion])
+        for mean in nodes[1::3]
+        for dispersion in (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 3.0)
+    ]
+    best = max(grid, key=log_likelihood)
+    unit = np.array([best[0], best[1] + 0.05]) / 3
+    low, high = np.array([1e-9 * best[0], 0.0]), np.array([1e3 * best[0], 1e4])
+    point, covariance = maximise(
+        lambda x: log_likelihood(x * unit), best / unit, low / unit, high / unit
+    )
+    return point * unit, covariance * np.outer(unit, unit)
+
+
+class GammaPosterior(Posterior):
+    """``Gamma(a + y_i, rate a/mu + E_i)``, the population's uncertainty included.
+
+    The posterior mean is ``b_i y_i/E_i + (1-b_i) mu`` with ``b_i = E_i / (E_i + a/mu)``. As for a
+    normal population (`NormalPosterior`), estimating mean and variance of the population adds
+    ``(1 - b_i)**2 (Var(mean) + 2 Var(variance) / v_i)`` to the variance, ``v_i`` that of a group's
+    own rate; the gamma with that mean and variance is used for intervals and probabilities.
+
+    Parameters
+    ----------
+    likelihood : Poisson
+    mean : ndarray of shape (d,) or (n, d)
+        Of the prior; two dimensions give each client a prior of its own.
+    shape : ndarray of shape (d,)
+    mean_variance, variance_variance : ndarray
+        Sampling variances of the prior's mean and variance.
+    mean_errors : callable
+        From a size and a Generator to draws of the error of the prior's mean, as
+        `priors.posterior.mean_errors` gives them.
+    """
+
+    def __init__(
+        self,
+        likelihood: Poisson,
+        mean: NDArray,
+        shape: NDArray,
+        mean_variance: NDArray | float,
+        variance_variance: NDArray | float,
+        mean_errors: Callable[[int, np.random.Generator], NDArray],
+    ):
+        exposure = likelihood.exposure[:, None]
+        # in units of the mean: finite where the population is a point, or at zero
+        finite = np.minimum(shape, POINT_MASS)
+        expected = exposure * mean
+        total = finite + expected
+        self.weight = weight = expected / total
+        self.mean = mean * (finite + likelihood.counts) / total
+        variance = self.mean * mean / total
+        positive = np.where(mean > 0, mean, 1.0)
+        # (1 - b)**2 / v, in a form that holds without exposure
+        steep = (1 - weight) ** 2 * expected / (positive**2 * (1 + expected / finite))
+        added = (1 - weight) ** 2 * mean_variance + 2 * steep * variance_variance
+        added = np.where(mean > 0, added, 0.0)
+        self.sd = np.sqrt(variance + added)
+        self._common = np.broadcast_to((1 - weight) ** 2 * mean_variance, self.sd.shape)
+        self._mean_errors = mean_errors
+
+    @property
+    def _gamma(self) -> tuple[NDArray, NDArray]:
+        """Shape and scale of the gammas with these means and variances (harmless where zero)."""
+        spread = (self.sd > 0) & (self.mean > 0)
+        mean, variance = np.where(spread, self.mean, 1.0), np.where(spread, self.sd**2, 1.0)
+        return mean**2 / variance, variance / mean
+
+    def _quantile(self, q: float) -> NDArray:
+        from scipy.special import gammaincinv
+
+        shape, scale = self._gamma
+        return np.where(self.sd > 0, scale * gammaincinv(shape, q), self.mean)
+
+    def prob_below(self, threshold: float) -> NDArray:
+        """Probability that a rate is at most `threshold`, shape (n, d)."""
+        from scipy.special import gammainc
+
+        shape, scale = self._gamma
+        inside = gammainc(shape, max(threshold, 0.0) / scale)
+        return np.where(self.sd > 0, inside, self.mean <= threshold)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's rate, shape (size, n, d).
+
+        In each draw all clients have one error of the population's mean, a factor of mean one.
+        Given it, rates are gammas of such shape that all in all their means and variances are those
+        of the posterior.
+        """
+        rng = np.random.default_rng(random_state)
+        common = np.where(self.mean > 0, self._common, 0.0)
+        if not np.any(common):
+            shape, scale = self._gamma
+            draws = rng.gamma(shape, scale, (size, *self.mean.shape))
+            return np.where(self.sd > 0, draws, self.mean)
+        positive = np.where(self.mean > 0, self.mean, 1.0)
+        relative = common / positive**2  # squared coefficient of variation of the shared factor
+        spread = np.log1p(relative)
+        factor = np.exp(np.sqrt(spread) * self._mean_errors(size, rng) - spread / 2)
+        own = np.maximum(self.sd**2 - common, 0.0) / (positive**2 * (1 + relative))
+        shape = np.where(own > 0, 1 / np.where(own > 0, own, 1.0), 1.0)
+        draws = np.where(own > 0, rng.gamma(shape, 1 / shape, factor.shape), 1.0)
+        return np.where(self.sd > 0, self.mean * factor * draws, self.mean)
+
+    def interval(self, level: float = 0.95, kind: Any = "eb") -> tuple[NDArray, NDArray]:
+        """Interval of positive rates; see `Posterior.interval`."""
+        lower, upper = super().interval(level, kind)
+        return np.maximum(lower, 0.0), upper

@@ -1,28 +1,28 @@
-"""Fits side by side: likelihood, criteria, risk, and how they do on rows they have not seen."""
+"""Fits side by side: likelihood, criteria, risk, and score on held-out rows."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
-from sklearn.base import clone
 
-from ebfed.location import BernoulliEB, GaussianEB
-from ebfed.regression import LogisticEB
-from ebfed.report.effects import GroupEffects
-from ebfed.tables.frames import Style, first_row, frame
+from ebfed.report.tidy import glance
+from ebfed.report.view import FitView, GroupView, LocationView, view_of
+from ebfed.tables.frames import Style, frame
 
 __all__ = ["compare"]
 
-# Of Stein's estimate: how far means are moved, in their own standard errors; up to how many means
-# each is told apart from all others; and how many are moved in all where they are more.
+# Of Stein's estimate: how far means are moved, in their own standard errors; number of means up to
+# which moves are orthogonal; and number of moved means where there are more.
 STEP, FEW, MOVES = 0.03, 64, 2000
+
+Refit = Callable[..., NDArray]
 
 
 def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
@@ -62,8 +62,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     TypeError
         If something is no fit.
     ValueError
-        If there is nothing to compare, a name came twice, or fits had other responses or other
-        numbers of rows or groups.
+        If there is nothing to compare, two fits have one name, or fits have different responses
+        or numbers of rows or groups.
 
     References
     ----------
@@ -89,27 +89,35 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     every = {**unnamed, **named}
     if not every:
         raise ValueError("there is no fit to compare.")
-    _check_alike("the response", {name: _response(fit) for name, fit in every.items()})
-    _check_alike("the likelihood", {name: _kind(fit) for name, fit in every.items()})
-    rows = [_row(name, fit, held_out) for name, fit in every.items()]
+    views = {name: _view(name, fit) for name, fit in every.items()}
+    _check_alike("the response", {name: _response(view) for name, view in views.items()})
+    _check_alike("the likelihood", {name: _kind(view) for name, view in views.items()})
+    rows = [_row(name, fit, views[name], held_out) for name, fit in every.items()]
     for what in ("nobs", "n_groups"):
         sizes = {name: f"{row[what]:,}" for name, row in zip(every, rows, strict=True)}
         _check_alike(what, sizes)
     titles = ["fit", "npar", "logLik", "AIC", "BIC", "risk", "sure", "local"]
     titles += [] if held_out is None else ["score"]
     columns = {name: np.array([row[name] for row in rows]) for name in titles}
-    return frame(columns, Style(_backend(next(iter(every.values())))))
+    return frame(columns, Style(next(iter(views.values())).style.backend))
 
 
 def _named(fits: tuple[Any, ...]) -> dict[str, Any]:
-    """Names of fits that were given none; numbered where they would be the same."""
+    """Name fits that have no name; equal names are numbered."""
     named: dict[str, Any] = {}
     seen: Counter[str] = Counter()
     for fit in fits:
-        name = getattr(fit, "formula", None) or _title(fit)
+        name = getattr(fit, "formula", None) or _title(_view("a fit", fit))
         seen[name] += 1
         named[name if seen[name] == 1 else f"{name} ({seen[name]})"] = fit
     return named
+
+
+def _view(name: str, fit: Any) -> FitView:
+    try:
+        return view_of(fit)
+    except TypeError:
+        raise TypeError(f"{name!r} is no fitted estimator or formula; got {fit!r}.") from None
 
 
 def _check_alike(what: str, values: Mapping[str, str | None]) -> None:
@@ -120,98 +128,77 @@ def _check_alike(what: str, values: Mapping[str, str | None]) -> None:
         raise ValueError(f"fits must be of the same rows; {what} is {listed}.")
 
 
-def _response(fit: Any) -> str | None:
-    """What a formula explains, without spaces."""
-    return "".join(fit._model.response.split()) if hasattr(fit, "formula") else None
+def _response(view: FitView) -> str | None:
+    """Response of a formula, without spaces."""
+    return None if view.response is None else "".join(view.response.split())
 
 
-def _kind(fit: Any) -> str | None:
+def _kind(view: FitView) -> str | None:
     """What the likelihood of a row is: a density does not compare with a probability."""
-    estimator = getattr(fit, "estimator_", fit)
-    if not isinstance(estimator, GroupEffects):
+    if not isinstance(view, GroupView):
         return None
-    rates = isinstance(estimator, BernoulliEB | LogisticEB)
-    return "a probability of 0 or 1" if rates else "a density"
+    return "a density" if view.has_density else "a probability of 0 or 1"
 
 
-def _title(fit: Any) -> str:
-    prior = getattr(fit, "prior_", None)
-    return type(fit).__name__ + ("" if prior is None else f", {type(prior).__name__}")
+def _title(view: FitView) -> str:
+    prior = f", {type(view.prior).__name__}" if isinstance(view, LocationView) else ""
+    return view.title + prior
 
 
-def _backend(fit: Any) -> Any:
-    return getattr(fit, "_style_", Style()).backend
-
-
-def _row(name: str, fit: Any, held_out: Any) -> dict[str, Any]:
-    estimator = getattr(fit, "estimator_", fit)
-    if not hasattr(estimator, "glance"):
-        raise TypeError(f"{name!r} is no fitted estimator or formula; got {fit!r}.")
-    facts = first_row(estimator.glance())
+def _row(name: str, fit: Any, view: FitView, held_out: Any) -> dict[str, Any]:
+    facts = {key: values[0] for key, values in glance(view).items()}
     row = {"fit": name} | {key: facts[key] for key in ("npar", "nobs", "n_groups")}
     row |= {key: facts.get(key, np.nan) for key in ("logLik", "AIC", "BIC")}
     row |= dict.fromkeys(("risk", "sure", "local"), np.nan)
-    if isinstance(estimator, GroupEffects):
-        has_data = _sizes(estimator) > 0
-        row["risk"] = float((estimator.posterior().sd[has_data] ** 2).mean())
-        if isinstance(estimator, GaussianEB):
-            row["local"] = float(_sampling_variance(estimator)[has_data].mean())
-        if type(estimator) is GaussianEB and estimator._all_exact():
-            row["sure"] = _stein(estimator)
+    if isinstance(view, GroupView):
+        row["risk"] = float((view.posterior().sd[view.sizes > 0] ** 2).mean())
+    if isinstance(view, LocationView) and view.noise_variance is not None:
+        row["local"] = float(_sampling_variance(view)[view.has_rows].mean())
+        if view.refit is not None and view.all_exact:
+            row["sure"] = _stein(view, view.refit)
     if held_out is not None:
-        row["score"] = (
-            fit.score(**held_out) if isinstance(held_out, Mapping) else fit.score(held_out)
-        )
+        by_name = isinstance(held_out, Mapping)
+        row["score"] = fit.score(**held_out) if by_name else fit.score(held_out)
     return row
 
 
-def _sizes(estimator: Any) -> NDArray:
-    """Numbers of rows of the groups."""
-    summary = getattr(estimator, "summaries_", None)
-    return estimator._sizes() if summary is None else summary.n
+def _sampling_variance(view: LocationView) -> NDArray:
+    """Variance of each group's own mean; 0 where it has no rows."""
+    n = view.summary.n[:, None]
+    return np.where(n > 0, view.noise_variance / np.maximum(n, 1), 0.0)
 
 
-def _sampling_variance(estimator: GaussianEB) -> NDArray:
-    """Variance of each group's own mean; 0 where there is none."""
-    n = estimator.summaries_.n[:, None]
-    return np.where(n > 0, estimator.noise_variance_ / np.maximum(n, 1), 0.0)
-
-
-def _stein(estimator: GaussianEB) -> float:
+def _stein(view: LocationView, refit: Refit) -> float:
     """Stein's estimate of the risk, its divergence by moving all means at once.
 
-    Moves there and back cancel what is curved. Estimates of discrete populations bend within the
-    reach of one error: a thirtieth of that is small, and still far above what optimizers leave.
+    Moves ahead and back cancel the curvature. Estimates of discrete populations bend within the
+    reach of one error: a thirtieth of that is small, and still far above the error of optimizers.
     """
-    summary, variance = estimator.summaries_, _sampling_variance(estimator)
-    has_data, error = summary.n > 0, np.sqrt(variance)
+    summary, variance = view.summary, _sampling_variance(view)
+    error = np.sqrt(variance)
+    settings = {"channel": None, "engine": None, "participation": view.reports}
+
+    def moved(moves: NDArray) -> NDArray:
+        """Estimates that the same fit would have made of other means."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the first fit has warned already
+            return refit(replace(summary, mean=summary.mean + moves), **settings)
+
     slopes = []
     for signs in _signs(summary.mean.shape):
-        ahead, back = (_moved(estimator, step * signs * error) for step in (STEP, -STEP))
+        ahead, back = (moved(step * signs * error) for step in (STEP, -STEP))
         slopes.append(signs * error * (ahead - back) / (2 * STEP))
-    kept = (estimator.posterior().mean - summary.mean) ** 2 - variance
-    return float((kept + 2 * np.mean(slopes, axis=0))[has_data].mean())
+    residual = (view.posterior().mean - summary.mean) ** 2 - variance
+    return float((residual + 2 * np.mean(slopes, axis=0))[view.has_rows].mean())
 
 
 def _signs(shape: tuple[int, ...]) -> NDArray:
-    """Directions of moves, by which each mean answers for its own move alone, shape (k, *shape).
+    """Signs of moves that do not mix the slopes of different means, shape (k, *shape).
 
-    On average, since signs are independent; of few means exactly, since those of a Hadamard matrix
-    are orthogonal.
+    They are those of a Hadamard matrix, which are orthogonal, for few means; independent ones,
+    orthogonal on average, for more.
     """
     size = int(np.prod(shape))
     if size <= FEW:
         return hadamard(1 << (size - 1).bit_length())[:, :size].reshape(-1, *shape)
     return np.random.default_rng(0).choice([-1.0, 1.0], size=(-(-MOVES // shape[0]), *shape))
-
-
-def _moved(estimator: GaussianEB, moves: NDArray) -> NDArray:
-    """Estimates that the same fit would have made of other means."""
-    covariates = estimator._memory["covariates"]
-    asked = {"participation": estimator._memory["turn"] >= 0}
-    again = clone(estimator).set_params(channel=None, engine=None, **asked)
-    summary = replace(estimator.summaries_, mean=estimator.summaries_.mean + moves)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the fit itself has said it
-        again.fit(summary, covariates=covariates if covariates.shape[1] else None)
-    return again.posterior().mean

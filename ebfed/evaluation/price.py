@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from ebfed.channels import Channel, Gaussian, Guess, Piecewise, TwoBit
-from ebfed.location import BernoulliEB, GaussianEB
+from ebfed.report.view import LocationView, view_of
 from ebfed.tables.frames import frame
 
 __all__ = ["price_of_privacy"]
@@ -33,33 +31,33 @@ def price_of_privacy(
 ) -> Any:
     """Fit the same groups again through private channels, and see how far their estimates move.
 
-    A group's estimate comes from its own rows and the population; private is only what it tells of
-    itself for the population to be fitted. Where the population is lost in the noise, estimates may
-    be worse than the groups' own means.
+    A group is estimated from its own rows and the fitted population. Only the report from which the
+    population is fitted is private. If noise hides the population, estimates may be worse than the
+    groups' own means.
 
-    Of means, the private fits are told more than they would know: the noise variance of the fit
-    without privacy, which no such channel sends, and, where the fit had no `guess`, one that is
-    centred on its population. Where these are not known, privacy costs more than is shown here.
+    Private fits of means know more than they would in practice: the noise variance of the fit
+    without privacy, which no such channel sends, and, if the fit had no `guess`, one around its
+    population. Without this knowledge privacy costs more than is shown here.
 
-    The result is computed from all groups' data and is not private itself: make it where the data
-    are, or from data like them.
+    The result is computed from all groups' data and is not private itself: compute it where the
+    data are, or from similar data.
 
     Parameters
     ----------
     fit : fitted GaussianEB or BernoulliEB, or a formula with one
-        Through an exact channel, without covariates. Where means have no `guess`, from which
-        channels take their range, it is the mean of the fitted population, give or take a standard
-        deviation, and that deviation.
+        Fit through an exact channel, without covariates. Channels take their range from its
+        `guess`; if means have none, from the mean and standard deviation of the fitted population.
     epsilons : sequence of float
-        At least one.
+        Values of epsilon, at least one.
     channels : mapping of name to callable, optional
-        From epsilon to a channel. If None: `TwoBit`, `Piecewise`, and `Gaussian` with delta 1e-6.
+        Functions from epsilon to a channel. If None: `TwoBit`, `Piecewise`, and `Gaussian` with
+        delta 1e-6.
     n_runs : int
-        Times that everything is drawn anew; from two on there is a ``std_error``.
+        Number of draws of everything random; from two on there is a ``std_error``.
     random_state : int or None
-        From 0; None: other draws in every call.
+        Seed, from 0; None: other draws in every call.
     verbose : int
-        1 shows a progress bar.
+        Whether to show a progress bar: 1 or 0.
 
     Returns
     -------
@@ -87,8 +85,7 @@ def price_of_privacy(
     """
     from tqdm import tqdm
 
-    estimator = getattr(fit, "estimator_", fit)
-    _check(estimator)
+    view, refit = _checked(fit)
     if not _whole(n_runs, 1):
         raise ValueError(f"n_runs must be a whole number from 1; got {n_runs!r}.")
     if random_state is None:
@@ -103,24 +100,28 @@ def price_of_privacy(
         raise ValueError(f"epsilons must be a list of at least one number; got {epsilons!r}.")
     if not channels:
         raise ValueError(f"channels must name at least one; got {channels!r}.")
-    has_data = estimator.summaries_.n > 0
-    best, local = estimator.posterior().mean[has_data], estimator.summaries_.mean[has_data]
+    has_rows = view.has_rows
+    best, local = view.posterior().mean[has_rows], view.summary.mean[has_rows]
+    known = _known(view)
     cells = [(name, float(epsilon)) for name in channels for epsilon in epsilons]
     rows = []
     for name, epsilon in tqdm(cells, disable=not verbose, unit=" settings", leave=False):
         channel = channels[name](epsilon)
-        squares = [
-            _distance(_again(estimator, channel, [random_state, run])[has_data], best)
-            for run in range(n_runs)
-        ]
+        squares = []
+        for run in range(n_runs):
+            draws = {"random_state": np.random.default_rng([random_state, run])}
+            with warnings.catch_warnings():
+                # a population that is hardly identified is a part of the price
+                warnings.simplefilter("ignore", UserWarning)
+                estimates = refit(view.summary, channel=channel, **draws, **known)
+            squares.append(_distance(estimates[has_rows], best))
         error = np.sqrt(np.mean(squares))
-        # of a root, by the delta method
         spread = np.std(squares, ddof=1) / np.sqrt(n_runs) if n_runs > 1 else np.nan
-        doubt = spread / (2 * error) if error > 0 else 0.0
-        rows.append((name, epsilon, error, doubt, np.sqrt(_distance(local, best))))
+        std_error = spread / (2 * error) if error > 0 else 0.0  # of a root, by the delta method
+        rows.append((name, epsilon, error, std_error, np.sqrt(_distance(local, best))))
     names = ("channel", "epsilon", "error", "std_error", "local_error")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    return frame(columns, estimator._style())
+    return frame(columns, view.style)
 
 
 def _gaussian(epsilon: float) -> Channel:
@@ -131,44 +132,38 @@ def _whole(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def _check(estimator: Any) -> None:
-    if type(estimator) not in (GaussianEB, BernoulliEB):
-        raise TypeError(
-            f"fit must be a fitted GaussianEB or BernoulliEB; got {type(estimator).__name__}."
-        )
-    check_is_fitted(estimator, "prior_")
-    if not estimator._all_exact():
+def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
+    """Return the view of a fit whose price can be computed, and how it is refitted."""
+    settings = fit.get_params() if hasattr(fit, "get_params") else {}
+    view = view_of(fit) if "channel" in settings else None
+    if not isinstance(view, LocationView) or view.refit is None:
+        kind = type(getattr(fit, "estimator_", fit)).__name__
+        raise TypeError(f"fit must be a fitted GaussianEB or BernoulliEB; got {kind}.")
+    if not view.all_exact:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
-    if estimator.covariate_names_:
+    if view.covariate_names:
         raise ValueError("fit must be without covariates: private channels take none.")
-    if isinstance(estimator, GaussianEB) and estimator.guess is None:
-        still = (estimator.prior_.variance_ <= 0) & (estimator.noise_variance_ <= 0)
-        if still.any():
-            name = estimator._response_names()[int(np.argmax(still))]
+    if view.noise_variance is not None and view.guess is None:
+        constant = (view.prior.variance_ <= 0) & (view.noise_variance <= 0)
+        if constant.any():
+            name = view.terms[int(np.argmax(constant))]
             raise ValueError(
                 f"fit must be of rows that vary; {name!r} is the same in all, which leaves "
                 "channels no range to choose."
             )
+    return view, view.refit
 
 
-def _again(estimator: Any, channel: Channel, seed: list[int]) -> NDArray:
-    """Estimates of the same groups, the population fitted to what a channel lets through."""
-    settings: dict[str, Any] = {"channel": channel, "random_state": np.random.default_rng(seed)}
-    if isinstance(estimator, GaussianEB):  # what varies within groups does not pass a channel
-        settings["variances"] = estimator.noise_variance_
-        settings["guess"] = _guess(estimator) if estimator.guess is None else estimator.guess
-    with warnings.catch_warnings():
-        # a population that is hardly identified is a part of the price
-        warnings.simplefilter("ignore", UserWarning)
-        again = clone(estimator).set_params(**settings).fit(estimator.summaries_)
-    return again.posterior().mean
-
-
-def _guess(estimator: GaussianEB) -> Guess:
-    """Guess the population within a spread of where it is."""
-    mean, spread = estimator.prior_.mean_, np.sqrt(estimator.prior_.variance_)
-    spread = np.where(spread > 0, spread, np.sqrt(estimator.noise_variance_))
-    return Guess(mean=(mean - spread, mean + spread), spread=spread)
+def _known(view: LocationView) -> dict[str, Any]:
+    """Return arguments of the private fits that their channels cannot tell."""
+    if view.noise_variance is None:
+        return {}
+    guess = view.guess
+    if guess is None:  # within a spread of the fitted population
+        mean, spread = view.prior.mean_, np.sqrt(view.prior.variance_)
+        spread = np.where(spread > 0, spread, np.sqrt(view.noise_variance))
+        guess = Guess(mean=(mean - spread, mean + spread), spread=spread)
+    return {"variances": view.noise_variance, "guess": guess}
 
 
 def _distance(estimates: NDArray, best: NDArray) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
 from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.base import INTERCEPT
+from ebfed.report.view import FitView
 from ebfed.tables.clients import Summary, number_labels
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import (
@@ -305,14 +306,11 @@ class FormulaFit:
     # Rows -------------------------------------------------------------------------------------
 
     def _fit(self, estimator: Any, columns: NDArray) -> Self:
-        left = self._rows.dropped
-        also = f" ({left:,} rows with missing values left out)" if left else ""
         self.estimator_ = estimator
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
             options["consent"] = self._consent(estimator)
         estimator.fit(*arguments, **options)
-        estimator._formula = self.formula + also
         return self
 
     def _consent(self, estimator: Any) -> dict[Any, Any]:
@@ -416,6 +414,21 @@ class FormulaFit:
                 f"counts failures, write cbind({model.response}, failures={second})."
             )
         return won, trials
+
+    # Reports ----------------------------------------------------------------------------------
+
+    def view(self) -> FitView:
+        """Return what reports and plots read of the fit."""
+        left = self._rows.dropped
+        also = f" ({left:,} rows with missing values left out)" if left else ""
+        view = self.estimator_.view()
+        return replace(view, formula=self.formula + also, response=self._model.response)
+
+    def summary(self) -> Any:
+        """Return the fit as a printed table."""
+        from ebfed.report import summary_table
+
+        return summary_table(self.view())
 
     # Other frames -----------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from ebfed.learning.minibatches import CELLS, deal
 from ebfed.models import Linear, Model, Predictor, Softmax
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.report.view import LearnerView
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Table, frame
 
@@ -677,7 +678,26 @@ class Learner(SupervisedEstimator):
     def _report(self) -> tuple[Callable, Callable, Callable]:
         from ebfed import report
 
-        return report.tidy_learner, report.glance_learner, report.learner_table
+        return report.tidy, report.glance, report.summary_table
+
+    def view(self) -> LearnerView:
+        """Return what reports and plots read of the fit."""
+        check_is_fitted(self, "clients_")
+        return LearnerView(
+            title=type(self).__name__,
+            style=self._style_,
+            is_server=self._is_server,
+            sizes=self._sizes(),
+            columns=self._column_names(),
+            ledger=self._ledger,
+            notes=[],
+            model=repr(self._model()),
+            terms=lambda: self.terms_,
+            shared=self.shared_,
+            n_parameters=self.parameters_.shape[1],
+            n_rounds=self.n_iter_,
+            history=self._history_rows,
+        )
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the parameters of each group's predictor: a frame.

@@ -32,6 +32,7 @@ from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.privacy import PrivacyWarning, ledger
 from ebfed.report.effects import GroupEffects
+from ebfed.report.view import ChannelView, LocationView
 from ebfed.tables.clients import Clients, Summary, number_labels
 from ebfed.tables.consent import classes_of
 from ebfed.tables.covariates import named_columns, read_covariates
@@ -126,6 +127,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
 
     prior_: Prior
     summaries_: Summary
+    # Scale on which intervals of the population's mean are made.
+    _link: ClassVar[str] = "identity"
     _reported: float | None
     _consent_name: str | None = None
     _group_name: str | None = None
@@ -560,9 +563,9 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
             warnings.simplefilter("ignore", PrivacyWarning)
             return channel.guarantee(self.n_features_in_)
 
-    def _against(self) -> str:
-        """Say against whom the promise holds."""
-        return "against everyone"
+    def _privacy_kind(self) -> str:
+        """Say who is protected against whom."""
+        return "local differential privacy"
 
     def _replicates(self) -> bool:
         """Whether a formula of a paper is wanted even where it cannot work."""
@@ -876,29 +879,69 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
 
     # Reports ----------------------------------------------------------------------------------
 
+    def view(self) -> LocationView:
+        """Return what reports and plots read of the fit."""
+        check_is_fitted(self, "prior_")
+        d, covariates = self.n_features_in_, self._memory["covariates"]
+        population = self._population(covariates)
+        return LocationView(
+            title=type(self).__name__,
+            style=self._output(self._style_),
+            is_server=self._is_server,
+            sizes=self.summaries_.n,
+            columns=list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])),
+            ledger=self._ledger,
+            notes=self.notes_,
+            terms=self._response_names(),
+            varies=np.ones(d, bool),
+            method=self._fitted_by(),
+            n_parameters=self.n_parameters_,
+            posterior=self.posterior,
+            posterior_given_population=self._given_population,
+            expected=lambda: np.broadcast_to(population.mean_, (len(self.groups_), d)),
+            log_likelihood=lambda: self.log_likelihood_,
+            has_density=hasattr(self, "noise_variance_"),
+            prior=self.prior_,
+            summary=self.summaries_,
+            covariates=covariates,
+            covariate_names=self.covariate_names_,
+            noise_variance=getattr(self, "noise_variance_", None),
+            guess=self.guess,
+            reports=self._memory["turn"] >= 0,
+            all_exact=self._all_exact(),
+            channels=self._channels_of_view,
+            likelihood=self._likelihood,
+            weight=lambda: self._posterior_of_all().weight,
+            refit=self._refit,
+            link="identity" if self.covariate_names_ else self._link,
+        )
+
+    def _channels_of_view(self) -> list[ChannelView]:
+        return [
+            ChannelView(name, channel, *self._promise(name), self._privacy_kind())
+            for name, channel in self._shown_channels().items()
+        ]
+
+    def _fitted_by(self) -> str:
+        """Name the method, in a few words."""
+        method = getattr(self.prior_, "method", "ml")
+        if method == "reml" and not self._is_linear():
+            method = "ml"  # of reports that are not normal around the means
+        names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
+        return names.get(method, "maximum likelihood")
+
+    def _refit(self, summary: Summary, **settings: Any) -> NDArray:
+        """Posterior means of the same fit to other summaries of these groups."""
+        covariates = self._memory["covariates"]
+        again = clone(self).set_params(**settings)
+        again.fit(summary, covariates=covariates if covariates.shape[1] else None)
+        return again.posterior().mean
+
     def summary(self) -> Any:
         """Return the fit as a printed table."""
         from ebfed.report import summary_table
 
-        check_is_fitted(self, "prior_")
-        return summary_table(self)
-
-    def _tidy(self) -> dict[str, NDArray]:
-        from ebfed.report import tidy
-
-        check_is_fitted(self, "prior_")
-        return tidy(self)
-
-    def _style(self) -> Style:
-        return self._output(self._style_)
-
-    def _coordinates(self) -> tuple[list[str], NDArray]:
-        names = self._response_names()
-        return names, np.ones(len(names), bool)
-
-    def _expected_of_groups(self) -> NDArray:
-        mean = self._population(self._memory["covariates"]).mean_
-        return np.broadcast_to(mean, (len(self.groups_), self.n_features_in_))
+        return summary_table(self.view())
 
     def _given_population(self) -> Posterior:
         known = copy(self._population(self._memory["covariates"]))
@@ -918,8 +961,8 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
         """Return the fit in one row: sizes, log-likelihood, information criteria."""
         from ebfed.report import glance
 
-        check_is_fitted(self, "prior_")
-        return frame(glance(self), self._output(self._style_))
+        view = self.view()
+        return frame(glance(view), view.style)
 
     def augment(self, X: Any, *, groups: Any = None, covariates: Any = None) -> Any:
         """Return the rows with the estimate of their group and what it leaves over.

@@ -17,7 +17,6 @@ from ebfed.location.base import LocationEstimator
 from ebfed.priors import Beta, Discrete, Posterior, Prior
 from ebfed.priors.beta import BetaPosterior
 from ebfed.priors.beta_binomial import leave_one_out
-from ebfed.report.effects import wald
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.frames import Style
 
@@ -97,6 +96,8 @@ class BernoulliEB(LocationEstimator):
     >>> est.coef_.round(2), est.posterior(groups=[999], covariates=[50]).mean.round(1)
     (array([0.06]), array([[0.5]]))
     """
+
+    _link = "logit"
 
     def __init__(
         self,
@@ -191,20 +192,3 @@ class BernoulliEB(LocationEstimator):
         means, concentration[has_data] = leave_one_out(sent[has_data], **raw)
         mean[has_data] = np.clip(means, 1e-9, 1 - 1e-9)
         return BetaPosterior(self._likelihood(summary), mean, concentration)
-
-    def _intervals(self, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
-        """Intervals of a mean rate by way of its logit; terms of covariates are logits already.
-
-        A rate of 0 or 1 has no logit, and no interval.
-        """
-        if self.covariate_names_:
-            return super()._intervals(columns, level)
-        from scipy.special import expit, logit
-
-        rate = columns["estimate"]
-        with np.errstate(divide="ignore", invalid="ignore"):  # alpha and beta are no rates
-            errors = np.where(
-                (rate > 0) & (rate < 1), columns["std.error"] / (rate * (1 - rate)), np.nan
-            )
-            ends = wald(columns | {"estimate": logit(rate), "std.error": errors}, level)
-        return {name: expit(end) for name, end in ends.items()}

@@ -22,6 +22,7 @@ from ebfed.priors.kmeans import kmeans
 from ebfed.priors.posterior import DiscretePosterior
 from ebfed.privacy import check_delta, check_epsilon, gaussian_sigma, ledger
 from ebfed.privacy.calibration import check_count
+from ebfed.report.view import Components, LocationView
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
 
@@ -411,8 +412,15 @@ class MixtureEB(GaussianEB):
             return check_epsilon(self.epsilon), check_delta(self.delta)
         return super()._promise(name)
 
-    def _against(self) -> str:
-        return "against readers of the population" if self._is_central() else super()._against()
+    def _privacy_kind(self) -> str:
+        if not self._is_central():
+            return super()._privacy_kind()
+        return "central differential privacy against readers of the population"
+
+    def view(self) -> LocationView:
+        """Return what reports and plots read of the fit."""
+        components = Components(self.weights_, self.means_, self.variances_)
+        return replace(super().view(), components=components, refit=None)
 
     # What was learned -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -19,6 +20,7 @@ from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.normal import NormalPosterior
 from ebfed.privacy import ledger
 from ebfed.privacy.calibration import gaussian_sigma
+from ebfed.report.view import LocationView
 from ebfed.tables.clients import Summary
 from ebfed.theory import opt_out as theory
 
@@ -406,8 +408,14 @@ class OptOutMean(GaussianEB):
             return float(self.epsilon), float(self.delta)  # type: ignore[arg-type]
         return super()._promise(name)
 
-    def _against(self) -> str:
-        return "against readers of theta" if self._is_central() else super()._against()
+    def _privacy_kind(self) -> str:
+        if not self._is_central():
+            return super()._privacy_kind()
+        return "central differential privacy against readers of theta"
+
+    def view(self) -> LocationView:
+        """Return what reports and plots read of the fit."""
+        return replace(super().view(), refit=None)
 
     def local(self, sent: dict, memory: dict, clients: Summary, rng: Any) -> tuple[dict, dict]:
         """Send means, if the noise that the server asks for keeps the promise.

@@ -59,6 +59,18 @@ class Posterior(ABC):
         """Labels of the clients, shape (n,); they are numbered where they have none."""
         return np.arange(len(self)) if self._ids is None else self._ids
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the coordinates; they are numbered where they have none.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> eb.posterior_from([28, 8], [5, 4]).terms
+        ('x0',)
+        """
+        return self._terms or tuple(f"x{j}" for j in range(self.mean.shape[1]))
+
     def quantile(self, q: float) -> NDArray:
         """Return the `q`-quantile of each coordinate, shape (n, d).
 
@@ -187,8 +199,7 @@ class Posterior(ABC):
         n, d = self.mean.shape
         columns: dict[str, Any] = {}
         if d > 1:
-            terms = self._terms or tuple(f"x{j}" for j in range(d))
-            columns["term"] = np.tile(np.asarray(terms, dtype=object), (n, 1))
+            columns["term"] = np.tile(np.asarray(self.terms, dtype=object), (n, 1))
         columns |= self._columns
         columns |= {"estimate": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         if self.weight is not None:
@@ -301,7 +312,7 @@ class Posterior(ABC):
     def _place_of(self, column: int | str) -> int:
         """Which coordinate a name or number means."""
         d = self.mean.shape[1]
-        names = list(self._terms or (f"x{j}" for j in range(d)))
+        names = list(self.terms)
         if column in names:
             return names.index(str(column))
         if not isinstance(column, Integral) or not 0 <= column < d:

@@ -20,8 +20,9 @@ from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
+from ebfed.report.view import Parameter, RegressionView
 from ebfed.tables.clients import Clients, number_labels
-from ebfed.tables.frames import Style, read_labels
+from ebfed.tables.frames import read_labels
 
 __all__ = [
     "INTERCEPT",
@@ -33,9 +34,6 @@ __all__ = [
 ]
 
 INTERCEPT = "intercept"
-
-# A row of `tidy`: effect, group, term, estimate, standard error.
-Parameter = tuple[str, str, str, float, float]
 
 
 class RegressionEstimator(GroupEffects, SupervisedEstimator):
@@ -108,8 +106,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Return what `glance` is to have besides."""
         return {}
 
-    def _settled(self) -> dict[str, NDArray]:
-        """Share of each coefficient's variance between groups that their own rows settle."""
+    def _reliability(self) -> dict[str, NDArray]:
+        """Share of each coefficient's variance between groups that their own rows explain."""
         variances = np.diag(self.covariance_)
         if self._is_server:
             return {}
@@ -365,20 +363,34 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
-    def _tidy(self) -> dict[str, NDArray]:
-        from ebfed.report import tidy_regression
-
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
-        return tidy_regression(self)
-
-    def _style(self) -> Style:
-        return self._style_
-
-    def _coordinates(self) -> tuple[list[str], NDArray]:
-        names = self.terms_
-        if self.varying is None:
-            return names, np.ones(len(names), bool)
-        return names, np.isin(np.arange(len(names)), self._varying(self._shape()))
+        terms = self.terms_
+        return RegressionView(
+            title=type(self).__name__,
+            style=self._style_,
+            is_server=self._is_server,
+            sizes=self._sizes(),
+            columns=self._column_names(),
+            ledger=self._ledger,
+            notes=self.notes_,
+            terms=terms,
+            varies=np.isin(np.arange(len(terms)), self._varying(self._shape())),
+            method=self._fitted_by(),
+            n_parameters=self.n_parameters_,
+            posterior=self.posterior,
+            posterior_given_population=self._given_population,
+            expected=self._expected_of_groups,
+            log_likelihood=lambda: self.log_likelihood_,
+            has_density=self._numeric,
+            parameters=self._parameters,
+            figures=self._facts,
+            reliability=self._reliability,
+            converged=self.converged_,
+            n_rounds=self.n_iter_,
+            n_steps=len(self._history),
+        )
 
     def _given_population(self) -> Posterior:
         return self._posterior(self.clients_)
@@ -415,7 +427,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _report(self) -> tuple[Callable, Callable, Callable]:
         from ebfed import report
 
-        return report.tidy_regression, report.glance_regression, report.regression_table
+        return report.tidy, report.glance, report.summary_table
 
     def _design(self, values: NDArray) -> NDArray:
         """Return the features, the column of the intercept first."""

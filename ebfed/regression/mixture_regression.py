@@ -11,6 +11,7 @@ taken back by halves, so that it never falls.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -49,6 +50,7 @@ from ebfed.regression.numerics.scoring import (
     shortest,
 )
 from ebfed.regression.posteriors.component import ComponentPosterior
+from ebfed.report.view import Components, RegressionView
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import frame
@@ -487,8 +489,13 @@ class MixtureRegression(RegressionEstimator):
     def _given_population(self) -> Any:
         return self._posterior(self.clients_)
 
-    def _settled(self) -> dict[str, NDArray]:
+    def _reliability(self) -> dict[str, NDArray]:
         return {}  # of a mixture it is not one share
+
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
+        components = Components(self.weights_, self.means_, self.variances_)
+        return replace(super().view(), components=components)
 
     # Estimates --------------------------------------------------------------------------------
 

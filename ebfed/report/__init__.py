@@ -20,21 +20,28 @@ from ebfed.report.plots import (
     plot_shrinkage,
     plot_states,
 )
-from ebfed.report.summary import learner_table, regression_table, summary_table
-from ebfed.report.tidy import (
-    glance,
-    glance_learner,
-    glance_regression,
-    tidy,
-    tidy_learner,
-    tidy_regression,
+from ebfed.report.summary import summary_table
+from ebfed.report.tidy import glance, tidy
+from ebfed.report.view import (
+    ChannelView,
+    Components,
+    FitView,
+    GroupView,
+    LearnerView,
+    LocationView,
+    RegressionView,
+    view_of,
 )
 
 __all__ = [
+    "ChannelView",
+    "Components",
+    "FitView",
+    "GroupView",
+    "LearnerView",
+    "LocationView",
+    "RegressionView",
     "glance",
-    "glance_learner",
-    "glance_regression",
-    "learner_table",
     "new_axes",
     "plot_arrows",
     "plot_by_fold",
@@ -52,10 +59,8 @@ __all__ = [
     "plot_responsibilities",
     "plot_shrinkage",
     "plot_states",
-    "regression_table",
     "summary_table",
     "tidy",
-    "tidy_learner",
-    "tidy_regression",
+    "view_of",
     "write_report",
 ]

@@ -1,57 +1,33 @@
-"""Fixed effects, and those of single groups, as readers of mixed models look for them."""
+"""Fixed effects and effects of single groups, as users of mixed models know them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ebfed.priors import Posterior
-from ebfed.tables.frames import Style, frame
+from ebfed.report.tidy import tidy
+from ebfed.report.view import GroupView
+from ebfed.tables.frames import frame
 
-__all__ = ["GroupEffects", "wald"]
+__all__ = ["GroupEffects"]
 
-OF_ALL, OF_GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
+POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs")
 
 
 class GroupEffects:
-    """What a population is like, and how each group differs from it, in frames.
+    """Frames of the population and of the groups.
 
-    An estimator has `posterior`, and says what its parameters are and what each group was expected
-    to be.
+    An estimator defines `view`; everything here reads it.
     """
 
-    # Hooks ------------------------------------------------------------------------------------
-
     @abstractmethod
-    def _tidy(self) -> dict[str, NDArray]:
-        """Columns of `tidy`, for the parameters of all groups together."""
-
-    @abstractmethod
-    def _expected_of_groups(self) -> NDArray:
-        """What the groups of the fit would be if they were as the population expects, (n, d)."""
-
-    @abstractmethod
-    def _coordinates(self) -> tuple[list[str], NDArray]:
-        """Names of the d coordinates of a group, and which of them differ between groups."""
-
-    @abstractmethod
-    def _given_population(self) -> Posterior:
-        """Posterior of the groups of the fit, if the population were known to be as fitted."""
-
-    @abstractmethod
-    def _style(self) -> Style:
-        """How frames are to look."""
-
-    @abstractmethod
-    def posterior(self) -> Posterior:
-        """Posterior of the groups of the fit."""
-
-    # Frames -----------------------------------------------------------------------------------
+    def view(self) -> GroupView:
+        """Return what reports and plots read of the fit."""
 
     def tidy(
         self,
@@ -65,9 +41,9 @@ class GroupEffects:
         Parameters
         ----------
         effects : str or sequence of str, optional
-            ``"fixed"``, ``"ran_pars"`` and ``"component"``: parameters of all groups together, all
-            of these if None. Or ``"ran_vals"``: how each group differs from what the population
-            expects of it; ``"ran_coefs"``: each group's own parameters.
+            Rows to return. ``"fixed"``, ``"ran_pars"`` and ``"component"``: parameters of the
+            population, all of these if None. Or ``"ran_vals"``: how each group differs from what
+            the population expects of it; ``"ran_coefs"``: each group's own parameters.
         conf_int : bool
             Whether to add intervals: of parameters as in `confint`, of groups those of the
             posterior.
@@ -80,52 +56,32 @@ class GroupEffects:
             ``"ran_coefs"`` include the uncertainty of the fitted population; those of
             ``"ran_vals"``, which differ from it, are given the population, as lme4's are.
         """
-        wanted = [effects] if isinstance(effects, str) else list(effects or OF_ALL)
+        wanted = [effects] if isinstance(effects, str) else list(effects or POPULATION)
         _check_level(conf_level)
-        if len(wanted) == 1 and wanted[0] in OF_GROUPS:
-            return self._tidy_groups(wanted[0], conf_int, conf_level)
-        if unknown := [name for name in wanted if name not in OF_ALL]:
+        view = self.view()
+        if len(wanted) == 1 and wanted[0] in GROUPS:
+            return _tidy_groups(view, wanted[0], conf_int, conf_level)
+        if unknown := [name for name in wanted if name not in POPULATION]:
             raise ValueError(
-                f"effects must be of {OF_ALL}, or one of {OF_GROUPS} alone; got {unknown[0]!r}."
+                f"effects must be of {POPULATION}, or one of {GROUPS} alone; got {unknown[0]!r}."
             )
-        columns = self._tidy()
+        columns = tidy(view)
         if conf_int:
-            columns |= self._intervals(columns, conf_level)
+            columns |= _intervals(view, columns, conf_level)
         chosen = np.isin(columns["effect"], wanted)
-        return frame({name: values[chosen] for name, values in columns.items()}, self._style())
-
-    def _tidy_groups(self, effect: str, conf_int: bool, level: float) -> Any:
-        own, style = effect == "ran_coefs", self._style()
-        names, varies = self._coordinates()
-        posterior = self.posterior()
-        ids = posterior.ids
-        posterior = posterior if own else self._given_population()
-        expected = 0.0 if own else self._expected_of_groups()
-        varies = np.ones_like(varies) if own else varies
-        n = len(posterior)
-        values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}
-        if conf_int:
-            lower, upper = posterior.interval(level)
-            values |= {"conf.low": lower - expected, "conf.high": upper - expected}
-        columns = {
-            "effect": np.full(n * varies.sum(), effect),
-            "group": np.full(n * varies.sum(), style.group),
-            "level": np.repeat(ids, varies.sum()),
-            "term": np.tile(np.array(names, object)[varies], n),
-        }
-        columns |= {name: each[:, varies].ravel() for name, each in values.items()}
-        return frame(columns, replace(style, group="level"))
+        return frame({name: values[chosen] for name, values in columns.items()}, view.style)
 
     def fixef(self) -> Any:
         """Return the parameters of the population's mean: a frame ``term``, ``estimate``.
 
         With a column ``response`` where several were estimated.
         """
-        columns = self._tidy()
+        view = self.view()
+        columns = tidy(view)
         fixed = columns["effect"] == "fixed"
         several = len(np.unique(columns.get("response", [""]))) > 1
         names = ["term", *(["response"] if several else []), "estimate"]
-        return frame({name: columns[name][fixed] for name in names}, self._style())
+        return frame({name: columns[name][fixed] for name in names}, view.style)
 
     def ranef(self) -> Any:
         """Return how each group differs from what the population expects of it.
@@ -135,31 +91,26 @@ class GroupEffects:
         DataFrame of shape (n_groups, 1 + k)
             Labels, and a column for each of the k parameters that differ between groups.
         """
-        return self._wide(self.posterior(), self._expected_of_groups(), differing=True)
+        view = self.view()
+        return _wide(view, view.expected(), view.varies)
 
     def coef(self) -> Any:
-        """Return each group's own parameters: what was expected of it, and how it differs.
+        """Return each group's own parameters: what is expected of it plus how it differs.
 
         Returns
         -------
         DataFrame of shape (n_groups, 1 + d)
         """
-        return self._wide(self.posterior(), 0.0, differing=False)
-
-    def _wide(self, posterior: Posterior, expected: ArrayLike, differing: bool) -> Any:
-        names, varies = self._coordinates()
-        chosen = np.flatnonzero(varies) if differing else np.arange(len(names))
-        values = posterior.mean - expected
-        columns = {names[j]: values[:, j] for j in chosen}
-        style = self._style().avoiding(columns)
-        return frame({style.group: posterior.ids} | columns, style)
+        view = self.view()
+        return _wide(view, 0.0, np.ones_like(view.varies))
 
     def confint(self, level: float = 0.95) -> Any:
         """Return intervals for the parameters of the population's mean.
 
         They are Wald's, ``estimate ± z std.error``: right for many groups, and too narrow for a
-        handful. That of a mean rate is made for its logit and taken back, so that it stays between
-        0 and 1. Spreads have none, as in lme4's ``confint(method = "Wald")``.
+        handful. That of a mean rate is computed for its logit or log and taken back, so that it
+        stays within the range of rates. Spreads have none, as in lme4's
+        ``confint(method = "Wald")``.
 
         Returns
         -------
@@ -167,38 +118,66 @@ class GroupEffects:
             ``term`` (and ``response``), ``estimate``, ``conf.low``, ``conf.high``.
         """
         _check_level(level)
-        columns = self._tidy()
-        columns |= self._intervals(columns, level)
+        view = self.view()
+        columns = tidy(view)
+        columns |= _intervals(view, columns, level)
         fixed = columns["effect"] == "fixed"
         names = ["term", "response", "estimate", "conf.low", "conf.high"]
-        shown = {name: columns[name][fixed] for name in names if name in columns}
-        return frame(shown, self._style())
-
-    def _intervals(self, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
-        """Intervals for the parameters of `_tidy`."""
-        return wald(columns, level)
+        kept = {name: columns[name][fixed] for name in names if name in columns}
+        return frame(kept, view.style)
 
     def ranks(self, term: str | None = None, *, top: int | None = None, **options: Any) -> Any:
-        """Return the place of each group among all, with its uncertainty: see `Posterior.ranks`.
+        """Return the rank of each group among all, with its uncertainty: see `Posterior.ranks`.
 
         Parameters
         ----------
         term : str, optional
-            The parameter to rank by; needed where groups have several.
+            Parameter to rank by; needed where groups have several.
         top : int, optional
-            Adds ``prob_top``, the probability of being among so many.
+            Number of first ranks of which ``prob_top`` is the probability.
         **options
-            Of `Posterior.ranks`.
+            Arguments of `Posterior.ranks`.
         """
-        names, varies = self._coordinates()
-        if term is None and varies.sum() == 1:
-            term = names[int(np.argmax(varies))]
+        view = self.view()
+        names = view.terms
+        if term is None and view.varies.sum() == 1:
+            term = names[int(np.argmax(view.varies))]
         if term is None:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}.")
         if term not in names:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
-        column = names.index(term)
-        return self.posterior().ranks(top=top, column=column, **options)
+        return view.posterior().ranks(top=top, column=names.index(term), **options)
+
+
+def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> Any:
+    """Return a row for each group and parameter."""
+    own = effect == "ran_coefs"
+    ids = view.posterior().ids
+    posterior = view.posterior() if own else view.posterior_given_population()
+    expected = 0.0 if own else view.expected()
+    varies = np.ones_like(view.varies) if own else view.varies
+    n, k = len(posterior), varies.sum()
+    values = {"estimate": posterior.mean - expected, "std.error": posterior.sd}
+    if conf_int:
+        lower, upper = posterior.interval(level)
+        values |= {"conf.low": lower - expected, "conf.high": upper - expected}
+    columns = {
+        "effect": np.full(n * k, effect),
+        "group": np.full(n * k, view.style.group),
+        "level": np.repeat(ids, k),
+        "term": np.tile(np.array(view.terms, object)[varies], n),
+    }
+    columns |= {name: each[:, varies].ravel() for name, each in values.items()}
+    return frame(columns, replace(view.style, group="level"))
+
+
+def _wide(view: GroupView, expected: NDArray | float, chosen: NDArray[np.bool_]) -> Any:
+    """Return a row for each group and a column for each chosen parameter, less `expected`."""
+    posterior = view.posterior()
+    values = posterior.mean - expected
+    columns = {view.terms[j]: values[:, j] for j in np.flatnonzero(chosen)}
+    style = view.style.avoiding(columns)
+    return frame({style.group: posterior.ids} | columns, style)
 
 
 def _check_level(level: float) -> None:
@@ -206,10 +185,30 @@ def _check_level(level: float) -> None:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
 
 
-def wald(columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
-    """Ends of ``estimate ± z std.error``; NaN for spreads."""
+def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
+    """Ends of Wald's intervals, on the scale of the link; NaN for spreads.
+
+    At the ends of its support a rate has no link, and no interval.
+    """
     from scipy.special import ndtri
 
+    estimate, error = columns["estimate"], columns["std.error"]
     fixed = np.isin(columns["effect"], ("fixed", "component"))
-    reach = np.where(fixed, ndtri((1 + level) / 2) * columns["std.error"], np.nan)
-    return {"conf.low": columns["estimate"] - reach, "conf.high": columns["estimate"] + reach}
+    to_line, from_line, slope = _LINKS[view.link]
+    with np.errstate(divide="ignore", invalid="ignore"):  # spreads are no means
+        middle = to_line(estimate)
+        error = np.where(np.isfinite(middle), error * slope(estimate), np.nan)
+        reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
+        return {"conf.low": from_line(middle - reach), "conf.high": from_line(middle + reach)}
+
+
+# To the scale of the link, back from it, and its slope.
+_LINKS: dict[str, tuple[Callable, Callable, Callable]] = {
+    "identity": (np.positive, np.positive, np.ones_like),
+    "logit": (
+        lambda p: np.log(p) - np.log1p(-p),
+        lambda x: 1 / (1 + np.exp(-x)),
+        lambda p: 1 / (p * (1 - p)),
+    ),
+    "log": (np.log, np.exp, np.reciprocal),
+}

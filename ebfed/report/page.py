@@ -1,4 +1,4 @@
-"""A fit as one page of HTML, for readers without Python: everything is in the file."""
+"""A fit as one HTML file, for readers without Python."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ from ebfed.report.plots import (
     plot_marginal,
     plot_shrinkage,
 )
+from ebfed.report.summary import summary_table
+from ebfed.report.view import GroupView, LocationView, RegressionView, view_of
 
 __all__ = ["write_report"]
+
+Plot = tuple[Callable[..., Any], dict[str, Any], str]
 
 # Rows of the table of groups; browsers are slow with more.
 MOST_ROWS = 5000
@@ -44,7 +48,7 @@ input{font:inherit;padding:.2rem .5rem;margin-bottom:.5rem}h3{font-size:1rem}
 @media print{input{display:none}.groups{font-size:.8rem}}
 """
 
-# Sorts the table of groups by a column, and hides rows without what is typed.
+# Sorts the table of groups by a column, and hides rows that lack the typed text.
 SCRIPT = """
 for (const table of document.querySelectorAll('table.groups')) {
   const body = table.tBodies[0];
@@ -73,19 +77,20 @@ for (const table of document.querySelectorAll('table.groups')) {
 def write_report(
     fit: Any, path: str | Path, *, title: str | None = None, level: float = 0.95
 ) -> Path:
-    """Write a fit to one HTML file: summary, pictures, all groups, and what left them.
+    """Write a fit to one HTML file: summary, plots, all groups, and the privacy ledger.
 
-    The file needs nothing else: pictures are in it, and nothing is loaded from anywhere. It shows
-    groups' own means, also where these sent private reports: then it says that it is for their
-    owners.
+    The file needs nothing else: plots are in it, and nothing is loaded from anywhere. It shows the
+    groups' own means even if these sent private reports, and then warns that it is for their owners
+    only.
 
     Parameters
     ----------
     fit : fitted estimator with a posterior, or a formula
     path : str or Path
     title : str, optional
+        Title of the page; the formula or the name of the estimator if None.
     level : float in (0, 1)
-        Of intervals.
+        Level of intervals.
 
     Returns
     -------
@@ -107,22 +112,22 @@ def write_report(
     >>> text.count("<img"), "http" in text
     (4, False)
     """
-    estimator = getattr(fit, "estimator_", fit)
-    if not hasattr(estimator, "posterior"):
-        raise TypeError(f"{type(estimator).__name__} has no posterior of its groups to report.")
-    title = title or getattr(fit, "formula", None) or type(estimator).__name__
+    view = view_of(fit)
+    if not isinstance(view, GroupView):
+        raise TypeError(f"{view.title} has no posterior of its groups to report.")
+    title = title or view.formula or view.title
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p class='when'>ebfed {version('ebfed')}, {date.today().isoformat()}</p>",
-        *_caution(estimator),
+        *_warning(view),
         "<h2>The fit</h2>",
-        f"<div class='wide'>{estimator.summary()._repr_html_()}</div>",
-        "<h2>Pictures</h2>",
-        *_figures(estimator, level),
+        f"<div class='wide'>{summary_table(view).to_html()}</div>",
+        "<h2>Plots</h2>",
+        *_figures(fit, view, level),
         "<h2>Groups</h2>",
-        _groups(estimator, level),
-        "<h2>What left the groups</h2>",
-        _ledger(estimator),
+        _groups(view, level),
+        "<h2>Privacy ledger: data that the groups sent</h2>",
+        _ledger(view),
     ]
     page = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
@@ -135,49 +140,46 @@ def write_report(
     return path
 
 
-def _caution(estimator: Any) -> Iterator[str]:
-    """Say that a page with the groups' own means keeps no promise that was made to them."""
-    if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in estimator._ledger):
+def _warning(view: GroupView) -> Iterator[str]:
+    """Say that a page with the groups' own means is not covered by their privacy."""
+    if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in view.ledger):
         yield (
-            "<p><strong>This page is not private.</strong> It shows what groups know of "
-            "themselves, their own means among it; the promise below is about what they sent while "
-            "the population was fitted. It is for their owners.</p>"
+            "<p><strong>This page is not private.</strong> It shows the groups' own data, such as "
+            "their means. The privacy below covers only the reports from which the population was "
+            "fitted. The page is for the owners of the data.</p>"
         )
 
 
-def _figures(estimator: Any, level: float) -> Iterator[str]:
-    """Draw what can be drawn of such a fit."""
-    if hasattr(estimator, "summaries_"):
-        columns = estimator._response_names()
-        drawn: list[tuple[Callable[..., Any], dict[str, Any], str]] = []
-        for j, name in enumerate(columns[:MOST_DRAWN]):
-            also = f" ({name})" if len(columns) > 1 else ""
-            drawn += [
-                (plot_shrinkage, {"column": j}, "Each group's own mean and its estimate" + also),
-                (plot_caterpillar, {"column": j, "level": level}, "Estimates, sorted" + also),
-                (plot_marginal, {"column": j}, "The population, and what it expects to see" + also),
-                (plot_calibration, {"column": j}, "What is seen against what is expected" + also),
-            ]
-    else:
-        names, varies = estimator._coordinates()
-        chosen = [name for name, each in zip(names, varies, strict=True) if each][:MOST_DRAWN]
-        drawn = [
-            (plot_caterpillar, {"column": name, "level": level}, f"{name}: estimates, sorted")
-            for name in chosen
-        ]
-        if len(chosen) > 1:
-            drawn.insert(0, (plot_coefficients, {}, "From each group alone to its estimate"))
-        if len(estimator.history_) > 1:
-            drawn.append((plot_convergence, {}, "How the fit was reached"))
-    for plot, options, caption in drawn:
+def _plots(view: GroupView, level: float) -> Iterator[Plot]:
+    """List the plots of such a fit: function, arguments, caption."""
+    if isinstance(view, LocationView):
+        for j, name in enumerate(view.terms[:MOST_DRAWN]):
+            also = f" ({name})" if len(view.terms) > 1 else ""
+            own = {"column": j}
+            yield plot_shrinkage, own, "Each group's own mean and its estimate" + also
+            yield plot_caterpillar, own | {"level": level}, "Estimates, sorted" + also
+            yield plot_marginal, own, "Own means, and the fitted population" + also
+            yield plot_calibration, own, "Own means against those simulated from the fit" + also
+        return
+    varying = [name for name, each in zip(view.terms, view.varies, strict=True) if each]
+    if len(varying) > 1:
+        yield plot_coefficients, {}, "From each group alone to its estimate"
+    for name in varying[:MOST_DRAWN]:
+        yield plot_caterpillar, {"column": name, "level": level}, f"{name}: estimates, sorted"
+    if isinstance(view, RegressionView) and view.n_steps > 1:
+        yield plot_convergence, {}, "Convergence of the fit"
+
+
+def _figures(fit: Any, view: GroupView, level: float) -> Iterator[str]:
+    for plot, options, caption in _plots(view, level):
         try:
-            ax = plot(estimator, ax=new_axes()[0], **options)
-        except (TypeError, ValueError) as error:  # not every kind of fit has every picture
+            ax = plot(fit, ax=new_axes()[0], **options)
+        except (TypeError, ValueError) as error:  # not every kind of fit has every plot
             yield f"<p><em>{html.escape(caption)}</em> is not drawn: {html.escape(str(error))}</p>"
             continue
-        kept = io.BytesIO()
-        ax.figure.savefig(kept, format="png", dpi=130)
-        code = base64.b64encode(kept.getvalue()).decode()
+        file = io.BytesIO()
+        ax.figure.savefig(file, format="png", dpi=130)
+        code = base64.b64encode(file.getvalue()).decode()
         yield (
             f"<figure><img alt='{html.escape(caption, quote=True)}' "
             f"src='data:image/png;base64,{code}'><figcaption>{html.escape(caption)}.</figcaption>"
@@ -185,8 +187,8 @@ def _figures(estimator: Any, level: float) -> Iterator[str]:
         )
 
 
-def _groups(estimator: Any, level: float) -> str:
-    table = estimator.posterior().using("pandas").to_frame(level=level)
+def _groups(view: GroupView, level: float) -> str:
+    table = view.posterior().using("pandas").to_frame(level=level)
     many = ""
     if len(table) > MOST_ROWS:
         many = f"<p>The first {MOST_ROWS:,} of {len(table):,} rows.</p>"
@@ -198,16 +200,16 @@ def _groups(estimator: Any, level: float) -> str:
     )
 
 
-def _ledger(estimator: Any) -> str:
+def _ledger(view: GroupView) -> str:
     import pandas as pd
 
     from ebfed.privacy import ledger
 
-    return f"<div class='wide'>{_table(pd.DataFrame(ledger.columns(estimator._ledger)), '')}</div>"
+    return f"<div class='wide'>{_table(pd.DataFrame(ledger.columns(view.ledger)), '')}</div>"
 
 
 def _sortable(value: Any) -> str:
-    """What is missing sorts below everything."""
+    """Return a key to sort by; missing values come first."""
     return "-1e999" if np.isnan(value) else repr(float(value))
 
 

@@ -6,27 +6,20 @@ import html
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ebfed.report.tidy import (
-    FIXED,
-    SPREAD,
-    WITHIN,
-    glance,
-    glance_learner,
-    glance_regression,
-    tidy,
-    tidy_regression,
-)
+from ebfed.report.tidy import FIXED, SPREAD, WITHIN, glance, tidy
+from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
 
-__all__ = ["Text", "learner_table", "regression_table", "summary_table"]
+__all__ = ["Text", "summary_table"]
 
 WIDTH = 78
 LABEL = 16
-NO_PROMISE = "none is promised: what leaves is as it is"
+NO_PRIVACY = "none (raw summaries are sent)"
+NO_PRIVACY_OF_LEARNERS = "none (raw changes are sent)"
 
 
 class Text(str):
@@ -50,21 +43,25 @@ class Text(str):
     def __repr__(self) -> str:
         return str(self)
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
+        """Return the text in HTML."""
         return f"<pre>{html.escape(self)}</pre>" if self.markup is None else self.markup
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
 
 @dataclass
 class Sheet:
-    """What a summary says, before it is laid out.
+    """The parts of a summary, before they are laid out.
 
     Attributes
     ----------
     title : str
     facts : list of (name, value)
         Short ones, two in a line.
-    told : list of (name, text)
-        Longer ones.
+    details : list of (name, text)
+        Longer ones, one in a line.
     titles, rows : sequence of str, and list of such
         The table; the last two columns are numbers.
     widths : sequence of int
@@ -75,7 +72,7 @@ class Sheet:
 
     title: str
     facts: list[tuple[str, str]] = field(default_factory=list)
-    with_data: list[tuple[str, str]] = field(default_factory=list)
+    details: list[tuple[str, str]] = field(default_factory=list)
     titles: Sequence[str] = ()
     rows: list[Sequence[str]] = field(default_factory=list)
     widths: Sequence[int] = ()
@@ -90,15 +87,15 @@ class Sheet:
         lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH]
         for (name, value), (other, number) in zip(self.facts[::2], self.facts[1::2], strict=True):
             lines.append(f"{name + ':':<{LABEL}}{value:<24}{other + ':':<20}{number:>18}")
-        for name, text in self.with_data:
+        for name, text in self.details:
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL
             )
         if self.rows:
             rule = "-" * WIDTH
             lines += [rule, self._row(self.titles), rule, *map(self._row, self.rows), rule]
-        elif self.with_data:
-            lines.insert(-len(self.with_data), "-" * WIDTH)
+        elif self.details:
+            lines.insert(-len(self.details), "-" * WIDTH)
         for remark in self.remarks:
             lines += textwrap.wrap(remark, WIDTH, subsequent_indent="  ")
         for note in self.notes:
@@ -117,7 +114,7 @@ class Sheet:
         escape = html.escape
         facts = "".join(
             f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
-            for name, text in [*self.facts, *self.with_data]
+            for name, text in [*self.facts, *self.details]
         )
         head = "".join(f"<th>{escape(title)}</th>" for title in self.titles)
         rows = "".join(
@@ -133,82 +130,122 @@ class Sheet:
         )
 
 
-def summary_table(estimator: Any) -> Text:
-    """Describe a fitted population of means or rates."""
-    prior, facts = estimator.prior_, {k: v[0] for k, v in glance(estimator).items()}
-    sheet = Sheet(type(estimator).__name__)
+@singledispatch
+def summary_table(fit: Any) -> Text:
+    """Describe a fit: data, parameters, privacy, notes.
+
+    Parameters
+    ----------
+    fit : fitted estimator or formula, or a view
+    """
+    return summary_table(view_of(fit))
+
+
+@summary_table.register
+def _(view: LocationView) -> Text:
+    prior, facts = view.prior, _facts(view)
+    sheet = Sheet(view.title)
     sheet.facts = [
         ("Population", type(prior).__name__),
         ("Groups", f"{facts['n_groups']:,}"),
-        ("Fitted by", _method(estimator)),
-        *_sizes(facts, estimator.summaries_.n),
+        ("Fitted by", view.method),
+        *_sizes(view, facts),
     ]
-    sheet.with_data = [*_formula(estimator), *_channels(estimator)]
+    sheet.details = [*_formula(view), *_channels(view)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
-    for effect, group, term, column, estimate, error, _ in _rows(tidy(estimator)):
+    for effect, group, term, column, estimate, error, _ in _rows(view):
         name, of, about = _named(effect, group, term)
         name = about if effect == FIXED else name
         sheet.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
-    weight = estimator._posterior_of_all().weight
+    weight = view.weight()
     if weight is not None:
-        shown = _range(weight, ".3f")
-        sheet.remarks.append(f"Weight of a group's own data against the mean: {shown}")
-    if (icc := facts.get("icc", np.nan)) >= 0:
-        sheet.remarks.append(f"Share of the variance of rows that lies between groups: {icc:.3f}")
+        sheet.remarks.append(f"Reliability (weight of a group's own data): {_range(weight, '.3f')}")
+    sheet.remarks += _intraclass_correlation(facts)
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
         kind = "Atoms" if hasattr(prior, "atoms_") else "Components"
         within = f"the log-likelihood is within {gap:.1g} of its maximum"
         sheet.remarks.append(f"{kind}: {len(prior.weights_)}; {within}.")
-    sheet.notes = list(estimator.notes_)
+    sheet.notes = list(view.notes)
     return sheet.show()
 
 
-def regression_table(estimator: Any) -> Text:
-    """Describe a fitted regression: data, population, what left the clients, notes."""
-    facts = {name: values[0] for name, values in glance_regression(estimator).items()}
-    sheet = Sheet(type(estimator).__name__)
+@summary_table.register
+def _(view: RegressionView) -> Text:
+    facts = _facts(view)
+    sheet = Sheet(view.title)
     sheet.facts = [
-        ("Fitted by", estimator._fitted_by()),
+        ("Fitted by", view.method),
         ("Groups", f"{facts['n_groups']:,}"),
-        ("Rounds", f"{estimator.n_iter_:,}"),
-        *_sizes(facts, estimator._sizes()),
+        ("Rounds", f"{view.n_rounds:,}"),
+        *_sizes(view, facts),
     ]
-    with_data = ", ".join(dict.fromkeys(row["what"] for row in estimator._ledger))
-    sheet.with_data = [
-        *_formula(estimator),
-        ("Channel", with_data),
-        ("Privacy", NO_PROMISE),
-        *_converged(estimator),
+    sheet.details = [
+        *_formula(view),
+        ("Channel", ", ".join(dict.fromkeys(row["what"] for row in view.ledger))),
+        ("Privacy", NO_PRIVACY),
+        *_converged(view),
     ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
     sheet.widths = (8, 14, 30, 13, 13)
-    for effect, group, term, estimate, error, _ in _rows(tidy_regression(estimator)):
+    for effect, group, term, estimate, error, _ in _rows(view):
         named = _named(effect, group, term)
         sheet.rows.append((*named, f"{estimate:.6g}", _error(error)))
-    sheet.remarks = _told_by_own_rows(estimator)
-    if (icc := facts.get("icc", np.nan)) >= 0:
-        sheet.remarks.append(f"Share of the variance of rows that lies between groups: {icc:.3f}")
-    sheet.notes = list(estimator.notes_)
+    sheet.remarks = [*_reliability(view), *_intraclass_correlation(facts)]
+    sheet.notes = list(view.notes)
     return sheet.show()
 
 
-def _sizes(facts: dict[str, Any], sizes: NDArray) -> list[tuple[str, str]]:
+@summary_table.register
+def _(view: LearnerView) -> Text:
+    facts = _facts(view)
+    sheet = Sheet(view.title, details=_formula(view))
+    sheet.facts = [
+        ("Model", view.model[:22]),
+        ("Groups", f"{facts['n_groups']:,}"),
+        ("Rounds", f"{facts['rounds']:,}"),
+        ("Rows", f"{facts['nobs']:,}"),
+        ("Parameters", f"{facts['npar']:,}"),
+        ("Rows per group", _range(view.sizes, ",.0f")),
+    ]
+    if np.isfinite(facts["loss"]):
+        share = "accuracy" in facts
+        value = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
+        when = "mean over clients, on their first batch of their last round"
+        sheet.details.append(("Accuracy" if share else "Loss", f"{value}, {when}"))
+    for row in view.ledger:
+        sheet.details.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
+        privacy = NO_PRIVACY_OF_LEARNERS
+        if np.isfinite(row["epsilon"]):
+            privacy = f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
+        sheet.details.append(("Privacy", privacy))
+    return sheet.show()
+
+
+def _facts(view: FitView) -> dict[str, Any]:
+    return {name: values[0] for name, values in glance(view).items()}
+
+
+def _rows(view: FitView) -> Iterable[tuple]:
+    return zip(*tidy(view).values(), strict=True)
+
+
+def _formula(view: FitView) -> list[tuple[str, str]]:
+    return [("Formula", view.formula)] if view.formula else []
+
+
+def _sizes(view: FitView, facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Rows", f"{facts['nobs']:,}"),
         ("Log-likelihood", _figure(facts["logLik"])),
-        ("Rows per group", _range(sizes, ",.0f")),
+        ("Rows per group", _range(view.sizes, ",.0f")),
         ("AIC", _figure(facts["AIC"])),
         ("BIC", _figure(facts["BIC"])),
     ]
 
 
-def _rows(columns: dict[str, NDArray]) -> Iterable[tuple]:
-    return zip(*columns.values(), strict=True)
-
-
 def _named(effect: str, group: str, term: str) -> tuple[str, str, str]:
-    """Name of a parameter, whose it is, and of which coefficient."""
+    """Name of a parameter, its group, and its coefficient."""
     if effect != FIXED:
         for kind in ("sd", "cor"):
             if term.startswith(f"{kind}__"):
@@ -219,71 +256,45 @@ def _named(effect: str, group: str, term: str) -> tuple[str, str, str]:
     return "mean", group, term
 
 
-def _told_by_own_rows(estimator: Any) -> list[str]:
-    """How much of a coefficient's spread between groups is settled by their own rows."""
-    shares = estimator._settled()
+def _reliability(view: RegressionView) -> list[str]:
+    """Share of a coefficient's variance between groups that their own rows explain."""
+    shares = view.reliability()
     if not shares:
         return []
-    shown = [f"{term} {_range(share, '.2f')}" for term, share in list(shares.items())[:4]]
+    first = [f"{term} {_range(share, '.2f')}" for term, share in list(shares.items())[:4]]
     more = f", and {len(shares) - 4} more" if len(shares) > 4 else ""
-    return [f"Share of a coefficient's variance that own rows settle: {', '.join(shown)}{more}"]
+    return [f"Reliability (variance explained by a group's own rows): {', '.join(first)}{more}"]
 
 
-def learner_table(estimator: Any) -> Text:
-    """Describe a fitted learner: data, model, what it reached, what left the clients."""
-    facts = {name: values[0] for name, values in glance_learner(estimator).items()}
-    sheet = Sheet(type(estimator).__name__, with_data=_formula(estimator))
-    sheet.facts = [
-        ("Model", repr(estimator._model())[:22]),
-        ("Groups", f"{facts['n_groups']:,}"),
-        ("Rounds", f"{facts['rounds']:,}"),
-        ("Rows", f"{facts['nobs']:,}"),
-        ("Parameters", f"{facts['npar']:,}"),
-        ("Rows per group", _range(estimator._sizes(), ",.0f")),
-    ]
-    if np.isfinite(facts["loss"]):
-        share = "accuracy" in facts
-        shown = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
-        when = "mean over clients, of the first batch of their last round"
-        sheet.with_data.append(("Accuracy" if share else "Loss", f"{shown}, {when}"))
-    for row in estimator._ledger:
-        sheet.with_data.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
-        promise = "nothing is promised"
-        if np.isfinite(row["epsilon"]):
-            also = f", delta = {row['delta']:.3g}" if row["delta"] else ""
-            promise = f"epsilon = {row['epsilon']:.4g}{also}: {row['relation']}"
-        sheet.with_data.append(("Privacy", promise))
-    return sheet.show()
-
-
-def _converged(estimator: Any) -> list[tuple[str, str]]:
-    """Say whether what was to converge did."""
-    if estimator.converged_ is None:
+def _intraclass_correlation(facts: dict[str, Any]) -> list[str]:
+    if not facts.get("icc", np.nan) >= 0:
         return []
-    steps = len(estimator._history_rows())
-    return [("Converged", f"{'yes' if estimator.converged_ else 'no'}, in {steps:,} steps")]
+    return [f"Intraclass correlation (share of variance between groups): {facts['icc']:.3f}"]
 
 
-def _formula(estimator: Any) -> list[tuple[str, str]]:
-    formula = getattr(estimator, "_formula", None)
-    return [("Formula", formula)] if formula else []
+def _converged(view: RegressionView) -> list[tuple[str, str]]:
+    if view.converged is None:
+        return []
+    return [("Converged", f"{'yes' if view.converged else 'no'}, in {view.n_steps:,} steps")]
 
 
-def _channels(estimator: Any) -> list[tuple[str, str]]:
-    """Say what left the clients, and under what promise."""
-    with_data = []
-    single = len(estimator._channels()) == 1
-    for name, channel in estimator._shown_channels().items():
-        shown = " ".join(repr(channel).split())
-        with_data.append(("Channel", shown if single else f"{name}: {shown}"))
-        epsilon, delta = estimator._promise(name)
-        promise = NO_PROMISE
+def _channels(view: LocationView) -> list[tuple[str, str]]:
+    """Name the channel of each class of clients, and its privacy."""
+    details = []
+    channels = view.channels()
+    for name, channel, epsilon, delta, kind in channels:
+        text = " ".join(repr(channel).split())
+        details.append(("Channel", text if len(channels) == 1 else f"{name}: {text}"))
+        privacy = NO_PRIVACY
         if np.isfinite(epsilon):
-            also = f", delta = {delta:.3g}" if delta else ""
-            whom = "each client" if single else "each of these clients"
-            promise = f"epsilon = {epsilon:g}{also} for {whom}, {estimator._against()}"
-        with_data.append(("Privacy", promise))
-    return with_data
+            whom = "each client" if len(channels) == 1 else "each of these clients"
+            privacy = f"{_epsilon(epsilon, delta)} for {whom} ({kind})"
+        details.append(("Privacy", privacy))
+    return details
+
+
+def _epsilon(epsilon: float, delta: float) -> str:
+    return f"epsilon = {epsilon:.4g}" + (f", delta = {delta:.3g}" if delta else "")
 
 
 def _short(name: str, width: int) -> str:
@@ -304,15 +315,3 @@ def _range(values: Any, form: str) -> str:
     if low == high:
         return format(low, form)
     return f"{low:{form}} … {middle:{form}} … {high:{form}}"
-
-
-def _method(estimator: Any) -> str:
-    prior = estimator.prior_
-    if getattr(prior, "duality_gap_", None) is not None:
-        return "maximum likelihood"
-    names = {"reml": "REML", "ml": "maximum likelihood", "moments": "moments", "paper": "eq. (6)"}
-    method = getattr(prior, "method", "ml")
-    linear = getattr(estimator, "_sends_gaussians", lambda: False)()
-    if estimator._reported is not None and method == "reml" and not linear:
-        method = "ml"
-    return names.get(method, "maximum likelihood")

@@ -252,24 +252,25 @@ def test_a_formula_is_shown():
     assert long in " ".join(" ".join(lines).split())
 
 
-def test_promises_are_shown():
+def test_privacy_is_shown():
     plain = eb.GaussianEB().fit(X, groups=GROUPS).summary()
-    assert "none is promised" in line_of(plain, "Privacy:")
+    assert "none (raw summaries are sent)" in line_of(plain, "Privacy:")
     private = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9)), random_state=0)
     private.fit(X, groups=GROUPS)
-    assert "epsilon = 0.5 for each client" in line_of(private.summary(), "Privacy:")
+    line = line_of(private.summary(), "Privacy:")
+    assert "epsilon = 0.5 for each client (local differential privacy)" in line
 
 
-def test_the_share_between_groups_is_shown():
+def test_the_intraclass_correlation_is_shown():
     for est in (
         eb.GaussianEB().fit(X, groups=GROUPS),
         eb.LinearEB(varying=["intercept"]).fit(ROWS[["x"]], X, groups=GROUPS),
     ):
         icc = est.glance()["icc"].item()
         assert 0 < icc < 1
-        shown = line_of(est.summary(), "Share of the variance of rows")
-        assert shown.endswith(f"lies between groups: {icc:.3f}")
-    assert "Share of the variance of rows" not in str(fit("LinearEB")[0].summary())
+        line = line_of(est.summary(), "Intraclass correlation")
+        assert line.endswith(f"(share of variance between groups): {icc:.3f}")
+    assert "Intraclass correlation" not in str(fit("LinearEB")[0].summary())
 
 
 def test_names_are_escaped():

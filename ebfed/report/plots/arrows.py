@@ -54,31 +54,31 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
     """
     from matplotlib.collections import LineCollection
 
-    with_data = read_groups(estimator, column)
-    local, personalised = with_data.local, with_data.estimate
+    groups = read_groups(estimator, column)
+    local, personalised = groups.local, groups.estimate
     order = np.argsort(local, kind="stable")
-    shown = order[even_steps(len(order), MOST_ARROWS)]
+    chosen = order[even_steps(len(order), MOST_ARROWS)]
     ax = open_axes(ax)
-    x, y = local[shown], personalised[shown]
+    x, y = local[chosen], personalised[chosen]
     ways = np.stack([np.column_stack([x, np.ones(len(x))]), np.column_stack([y, 0 * y])], axis=1)
     ax.add_collection(LineCollection(list(ways), colors=GREY, lw=0.9, alpha=0.8, zorder=1))
     ax.plot(x, np.ones(len(x)), "o", color=BLUE, mfc="white", ms=6, zorder=2)
     ax.plot(y, np.zeros(len(y)), "v", color=BLUE, ms=6, mec="white", mew=0.4, zorder=2)
-    mean = estimator.prior_.mean_[with_data.column]
+    mean = groups.view.prior.mean_[groups.column]
     ax.axvline(mean, color=VERMILLION, lw=1.2, ls="--", zorder=0)
     ax.annotate(
         "population mean", (mean, 1.0), (0, 4), xycoords=("data", "axes fraction"),
         textcoords="offset points", ha="center", va="bottom", fontsize="small", color=VERMILLION,
     )  # fmt: skip
     if len(x) <= MOST_NAMED:
-        _name_points(ax, x, [str(label) for label in with_data.labels[shown]])
+        _name_points(ax, x, [str(label) for label in groups.labels[chosen]])
     ax.set_yticks([0, 1], ["personalised", "local"])
     ax.set_ylim(-0.15, 1.15 if len(x) > MOST_NAMED else 1.4)
     ax.set_xlabel("estimate")
     ax.tick_params(left=False)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    if len(shown) < len(local):
-        ax.set_title(f"{len(shown)} of {len(local):,} groups", fontsize="medium", pad=18)
+    if len(chosen) < len(local):
+        ax.set_title(f"{len(chosen)} of {len(local):,} groups", fontsize="medium", pad=18)
     return ax
 
 

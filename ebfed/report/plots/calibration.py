@@ -68,18 +68,16 @@ def plot_calibration(
     """
     if n_populations < 20:
         raise ValueError(f"n_populations must be at least 20; got {n_populations!r}.")
-    with_data = read_groups(estimator, column)
+    groups = read_groups(estimator, column)
     rng = np.random.default_rng(random_state)
     ax = open_axes(ax)
-    if isinstance(estimator._likelihood(with_data.summary), Binomial) and few_rates(with_data):
-        _draw_shares(ax, estimator, with_data, rng, n_populations)
+    if isinstance(groups.view.likelihood(groups.summary), Binomial) and few_rates(groups):
+        _draw_shares(ax, groups, rng, n_populations)
         return ax
-    ranks = even_steps(len(with_data.n), MOST_POINTS)
-    simulated = np.stack(
-        [np.sort(_simulate(estimator, with_data, rng))[ranks] for _ in range(n_populations)]
-    )
+    ranks = even_steps(len(groups.n), MOST_POINTS)
+    simulated = np.stack([np.sort(_simulate(groups, rng))[ranks] for _ in range(n_populations)])
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.sort(with_data.local)[ranks]
+    seen = np.sort(groups.local)[ranks]
     ax.fill_between(middle, low, high, color=GREY, alpha=0.3, lw=0, label=BAND)
     ends = [middle.min(), middle.max()]
     ax.plot(ends, ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
@@ -91,20 +89,18 @@ def plot_calibration(
     return ax
 
 
-def _draw_shares(
-    ax: Axes, estimator: Any, with_data: Groups, rng: np.random.Generator, n_populations: int
-) -> None:
+def _draw_shares(ax: Axes, groups: Groups, rng: np.random.Generator, n_populations: int) -> None:
     """Draw the share of groups at each of a few rates, with a band for each."""
-    n = int(with_data.n[0])
-    rates, edges = np.arange(n + 1) / n, rate_edges(with_data)
+    n = int(groups.n[0])
+    rates, edges = np.arange(n + 1) / n, rate_edges(groups)
     simulated = np.stack(
         [
-            np.histogram(_simulate(estimator, with_data, rng), edges)[0] / len(with_data.n)
+            np.histogram(_simulate(groups, rng), edges)[0] / len(groups.n)
             for _ in range(n_populations)
         ]
     )
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.histogram(with_data.local, edges)[0] / len(with_data.n)
+    seen = np.histogram(groups.local, edges)[0] / len(groups.n)
     ax.bar(rates, high - low, 0.6 / n, bottom=low, color=GREY, alpha=0.4, label=BAND)
     ax.hlines(middle, rates - 0.3 / n, rates + 0.3 / n, color=BLACK, lw=1, ls="--", label=MEDIAN)
     ax.plot(rates, seen, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
@@ -113,22 +109,22 @@ def _draw_shares(
     ax.legend(frameon=False, fontsize="small")
 
 
-def _simulate(estimator: Any, with_data: Groups, rng: np.random.Generator) -> NDArray:
+def _simulate(groups: Groups, rng: np.random.Generator) -> NDArray:
     """Local estimates of groups with as many rows, whose parameters come from the population."""
-    theta = _draw(estimator.prior_, with_data, rng)
-    if isinstance(estimator._likelihood(with_data.summary), Binomial):
-        return rng.binomial(with_data.n, theta) / with_data.n
-    return rng.normal(theta, np.sqrt(estimator.noise_variance_[with_data.column] / with_data.n))
+    theta = _draw(groups.view.prior, groups, rng)
+    if isinstance(groups.view.likelihood(groups.summary), Binomial):
+        return rng.binomial(groups.n, theta) / groups.n
+    return rng.normal(theta, np.sqrt(groups.view.noise_variance[groups.column] / groups.n))
 
 
-def _draw(prior: Prior, with_data: Groups, rng: np.random.Generator) -> NDArray:
-    if not with_data.covariates.size:
-        return prior.sample(len(with_data.n), rng)[:, with_data.column]
-    there = prior.at(with_data.covariates)
+def _draw(prior: Prior, groups: Groups, rng: np.random.Generator) -> NDArray:
+    if not groups.covariates.size:
+        return prior.sample(len(groups.n), rng)[:, groups.column]
+    there = prior.at(groups.covariates)
     if isinstance(prior, Normal):
-        away = prior.sample(len(with_data.n), rng) - prior.mean_
-        return (there.mean_ + away)[:, with_data.column]
+        away = prior.sample(len(groups.n), rng) - prior.mean_
+        return (there.mean_ + away)[:, groups.column]
     # the other one that takes covariates is the beta; without spread it is a point
     spread = np.isfinite(there.alpha_)
     alpha, beta = (np.where(spread, x, 1.0) for x in (there.alpha_, there.beta_))
-    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, with_data.column]
+    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, groups.column]

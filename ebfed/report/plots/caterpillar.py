@@ -66,7 +66,7 @@ def plot_caterpillar(
     ['C', 'D', 'B', 'A']
     """
     posterior = fit if isinstance(fit, Posterior) else fit.posterior()
-    names = posterior._terms or tuple(f"x{j}" for j in range(posterior.mean.shape[1]))
+    names = posterior.terms
     place = place_of(column, names)
     mean = posterior.mean[:, place]
     lower, upper = (bound[:, place] for bound in posterior.interval(level))

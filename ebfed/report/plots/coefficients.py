@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
+from ebfed.report.view import GroupView, view_of
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -74,42 +75,37 @@ def plot_coefficients(
     """
     from matplotlib.patches import FancyArrowPatch
 
-    terms = getattr(estimator, "terms_", None)
+    view = view_of(estimator)
     clients = getattr(estimator, "clients_", None)
-    if terms is None or not isinstance(clients, Factors | Clients):
+    if not (isinstance(view, GroupView) and isinstance(clients, Factors | Clients)):
         raise ValueError(
-            f"{type(estimator).__name__} has no coefficients of groups; LinearEB, LogisticEB and "
-            "AdaMix have. For means and rates, see plot_arrows."
+            f"{view.title} has no coefficients of groups; LinearEB, LogisticEB and AdaMix have. "
+            "For means and rates, see plot_arrows."
         )
-    check_rows(estimator)
+    check_rows(view)
+    terms = view.terms
     if len(terms) < 2:
         raise ValueError(f"a plane needs two coefficients; there is one, {terms[0]!r}.")
     axes = [place_of(0 if x is None else x, terms), place_of(1 if y is None else y, terms)]
-    shown = even_steps(len(clients), MOST_ARROWS)
-    end = estimator.posterior().mean[shown][:, axes]
-    start = _alone(clients.take(shown), len(terms), getattr(estimator, "classes_", None))[:, axes]
+    chosen = even_steps(len(clients), MOST_ARROWS)
+    end = view.posterior().mean[chosen][:, axes]
+    start = _alone(clients.take(chosen), len(terms), getattr(estimator, "classes_", None))[:, axes]
     alone = np.isfinite(start).all(axis=1)
 
     ax = open_axes(ax)
-    for weight, mean, covariance in _components(estimator):
+    for weight, mean, covariance in _components(estimator, view):
         _draw_component(ax, mean[axes], covariance[axes][:, axes], weight)
     _set_limits(ax, start[alone], end)
     for from_, to in zip(start[alone], end[alone], strict=True):
-        style: dict[str, Any] = {
-            "arrowstyle": "-|>",
-            "mutation_scale": 7,
-            "shrinkA": 0,
-            "shrinkB": 1,
-        }
-        ax.add_patch(FancyArrowPatch(tuple(from_), tuple(to), color=GREY, lw=0.8, **style))
+        ax.add_patch(FancyArrowPatch(tuple(from_), tuple(to), **ARROW))
     ax.plot(*start[alone].T, "o", color=BLUE, mfc="white", ms=4.5, label="group alone")
     ax.plot(*end.T, "o", color=BLUE, ms=4.5, mec="white", mew=0.4, label="personalised")
     ax.set(xlabel=terms[axes[0]], ylabel=terms[axes[1]])
-    parts = [f"{len(shown)} of {len(clients):,} groups"] * (len(shown) < len(clients))
+    parts = [f"{len(chosen)} of {len(clients):,} groups"] * (len(chosen) < len(clients))
     if not alone.all():
         parts.append(f"{np.sum(~alone)} cannot be estimated alone")
     ax.set_title("; ".join(parts), fontsize="medium")
-    if len(shown) <= MOST_NAMED:
+    if len(chosen) <= MOST_NAMED:
         at = np.where(alone[:, None], start, end)
         _name_scattered(ax, at, [str(label) for label in clients.ids])
     handles, labels = ax.get_legend_handles_labels()
@@ -146,12 +142,10 @@ def _name_scattered(ax: Axes, at: NDArray, names: list[str]) -> None:
         )  # fmt: skip
 
 
-def _components(estimator: Any) -> Iterator[tuple[float, NDArray, NDArray]]:
+def _components(estimator: Any, view: GroupView) -> Iterator[tuple[float, NDArray, NDArray]]:
     """Weight, mean and covariance of each part of the population."""
-    if hasattr(estimator, "means_"):
-        for weight, mean, variances in zip(
-            estimator.weights_, estimator.means_, estimator.variances_, strict=True
-        ):
+    if view.components is not None:
+        for weight, mean, variances in zip(*view.components, strict=True):
             yield weight, mean, np.diag(variances)
     else:
         yield 1.0, estimator.mean_, estimator.covariance_

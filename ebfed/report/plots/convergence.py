@@ -69,11 +69,11 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
     if column not in names:
         raise ValueError(f"column must be one of {', '.join(map(repr, names))}; got {column!r}.")
     at, values = numeric_columns(history, [first, column], "the history").T
-    with_data = np.isfinite(values)
-    if not with_data.any():
+    finite = np.isfinite(values)
+    if not finite.any():
         raise ValueError(f"the history has no finite number in {column!r}.")
     ax = open_axes(ax)
-    at, values = at[with_data], values[with_data]
+    at, values = at[finite], values[finite]
     if column in HEIGHTS + DEPTHS:
         place = np.argmax(values) if column in HEIGHTS else np.argmin(values)
         best, label = values[place], f"{column} from its best"

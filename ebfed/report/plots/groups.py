@@ -1,4 +1,4 @@
-"""What pictures need of the groups of a fit of means or rates."""
+"""What plots need of the groups of a fit of means or rates."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.plots.caterpillar import place_of
+from ebfed.report.view import FitView, LocationView, view_of
 from ebfed.tables.clients import Summary
 
-__all__ = ["Groups", "check_location", "check_rows", "even_steps", "read_groups"]
+__all__ = ["Groups", "check_rows", "even_steps", "location_of", "read_groups"]
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,21 @@ class Groups:
 
     Attributes
     ----------
+    view : LocationView
+        The fit.
     column : int
+        Place of the column.
     labels : ndarray of shape (n,)
     n : int64 ndarray of shape (n,)
         Number of rows.
     local, estimate : ndarray of shape (n,)
         Local and personalised estimates of that column.
     summary : Summary
-        Of these groups, all columns.
+        Summary of these groups, all columns.
     covariates : ndarray of shape (n, k)
     """
 
+    view: LocationView
     column: int
     labels: NDArray
     n: NDArray[np.int64]
@@ -40,52 +45,52 @@ class Groups:
     covariates: NDArray
 
 
-def read_groups(estimator: Any, column: int | str | None) -> Groups:
+def read_groups(fit: Any, column: int | str | None) -> Groups:
     """Read the groups of a fit of means or rates.
 
     Raises
     ------
     ValueError
-        If it is another fit, has no such column, or is a server's, to which groups told nothing.
+        If it is another fit, has no such column, or is a server's, which has no rows.
     """
-    check_location(estimator)
-    summary = estimator.summaries_
-    names = getattr(estimator, "feature_names_in_", None)
-    numbered = [f"x{j}" for j in range(estimator.n_features_in_)]
-    place = place_of(column, numbered if names is None else list(names))
-    with_data = summary.n > 0
-    kept = summary.take(with_data)
-    estimate = estimator.posterior().mean[with_data, place]
-    covariates = estimator._memory["covariates"][with_data]
-    return Groups(place, kept.ids, kept.n, kept.mean[:, place], estimate, kept, covariates)
+    view = location_of(fit)
+    place = place_of(column, view.columns)
+    has_rows = view.has_rows
+    summary = view.summary.take(has_rows)
+    estimate = view.posterior().mean[has_rows, place]
+    covariates = view.covariates[has_rows]
+    return Groups(
+        view, place, summary.ids, summary.n, summary.mean[:, place], estimate, summary, covariates
+    )
 
 
-def check_location(estimator: Any) -> None:
-    """Refuse a fit that has no means or rates of groups.
+def location_of(fit: Any) -> LocationView:
+    """Return the view of a fit of means or rates of groups.
 
     Raises
     ------
     ValueError
         If it is another fit, or a server's.
     """
-    if not (hasattr(estimator, "summaries_") and hasattr(estimator, "prior_")):
-        kind = type(getattr(estimator, "estimator_", estimator)).__name__
+    view = view_of(fit)
+    if not isinstance(view, LocationView):
         raise ValueError(
-            f"{kind} is no fit of means or rates of groups; GaussianEB, BernoulliEB and MixtureEB "
-            "are. Of regressions, plot_coefficients and plot_caterpillar draw the groups."
+            f"{view.title} is no fit of means or rates of groups; GaussianEB, BernoulliEB and "
+            "MixtureEB are. Of regressions, plot_coefficients and plot_caterpillar draw the groups."
         )
-    check_rows(estimator)
+    check_rows(view)
+    return view
 
 
-def check_rows(estimator: Any) -> None:
+def check_rows(view: FitView) -> None:
     """Refuse the fit of a server.
 
     Raises
     ------
     ValueError
-        If the clients kept their rows.
+        If the rows are with the clients.
     """
-    if getattr(estimator, "_is_server", False):
+    if view.is_server:
         raise ValueError("the clients kept their rows and their estimates; draw this at a client.")
 
 

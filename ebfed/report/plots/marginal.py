@@ -58,30 +58,30 @@ def plot_marginal(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['local estimates', 'fitted, of local estimates', 'population']
     """
-    visible = read_groups(estimator, column)
+    groups = read_groups(estimator, column)
     ax = open_axes(ax)
-    rates = isinstance(estimator._likelihood(visible.summary), Binomial)
-    edges = rate_edges(visible) if rates else _mean_edges(visible.local)
+    rates = isinstance(groups.view.likelihood(groups.summary), Binomial)
+    edges = rate_edges(groups) if rates else _mean_edges(groups.local)
     look: dict[str, Any] = {"color": "#d9d9d9"}
-    seen = np.histogram(visible.local, edges, density=True)[0]
+    seen = np.histogram(groups.local, edges, density=True)[0]
     ax.stairs(seen, edges, fill=True, label="local estimates", **look)
-    if len(visible.local) <= 50 and not rates:
-        ax.plot(visible.local, np.zeros(len(visible.local)), "|", color=BLACK, ms=12, clip_on=False)
+    if len(groups.local) <= 50 and not rates:
+        ax.plot(groups.local, np.zeros(len(groups.local)), "|", color=BLACK, ms=12, clip_on=False)
     if rates:
-        expected = _expected_shares(estimator, visible, edges) / np.diff(edges)
+        expected = _expected_shares(groups, edges) / np.diff(edges)
         middle = (edges[1:] + edges[:-1]) / 2
         style: dict[str, Any] = {"marker": "D", "ms": 4, "lw": 1.2}
     else:
         pad = 0.1 * (edges[-1] - edges[0])
         middle = np.linspace(edges[0] - pad, edges[-1] + pad, 400)
-        expected = _marginal_density(estimator, visible, middle)
+        expected = _marginal_density(groups, middle)
         style = {"lw": 1.8}
     ax.plot(middle, expected, color=BLUE, label="fitted, of local estimates", **style)
     highest = 1.15 * max(seen.max(), expected.max())
     ax.set_ylim(0, highest)
     handles = ax.get_legend_handles_labels()[0]
     ends = (edges[0], edges[-1]) if rates else (middle[0], middle[-1])
-    handles += _draw_population(ax, estimator.prior_, visible, ends)
+    handles += _draw_population(ax, groups.view.prior, groups, ends)
     ax.set(xlabel="estimate", ylabel="density", xlim=ends)
     ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax
@@ -92,22 +92,22 @@ def _mean_edges(values: NDArray) -> NDArray:
 
 
 def _draw_population(
-    ax: Axes, prior: Prior, visible: Groups, ends: tuple[float, float]
+    ax: Axes, prior: Prior, groups: Groups, ends: tuple[float, float]
 ) -> list[Any]:
     look: dict[str, Any] = {"color": VERMILLION, "label": "population", "ls": "--"}
-    points, handles = atoms_of(prior, visible.column), []
+    points, handles = atoms_of(prior, groups.column), []
     if points is None:
-        at = grid_of(prior, visible.column, *np.clip(ends, *prior.support))
-        density = _population_density(prior, visible, at)
+        at = grid_of(prior, groups.column, *np.clip(ends, *prior.support))
+        density = _population_density(prior, groups, at)
         top = ax.get_ylim()[1]
         ax.set_ylim(0, max(top, min(ceiling(density), 2 * top)))
         handles += ax.plot(at, density, lw=1.8, **look)
         spike = spike_of(prior)
         points = None if spike is None else (np.array(spike[:1]), np.array(spike[1:]))
         look["label"] = "point of the population"
-    elif visible.covariates.size:
-        n = len(visible.n)
-        points = prior.at(visible.covariates).mean_[:, visible.column], np.full(n, 1 / n)
+    elif groups.covariates.size:
+        n = len(groups.n)
+        points = prior.at(groups.covariates).mean_[:, groups.column], np.full(n, 1 / n)
     if points is not None:
         right = ax.twinx()
         right.vlines(points[0], 0, points[1], color=VERMILLION, lw=1.4, ls="--")
@@ -117,13 +117,13 @@ def _draw_population(
     return handles
 
 
-def _population_density(prior: Prior, visible: Groups, at: NDArray) -> NDArray:
+def _population_density(prior: Prior, groups: Groups, at: NDArray) -> NDArray:
     """Density of the population, averaged over the groups' covariates if there are any."""
-    if not visible.covariates.size:
-        return density_of(prior, visible.column, at)
+    if not groups.covariates.size:
+        return density_of(prior, groups.column, at)
     from scipy import stats
 
-    there, j = prior.at(visible.covariates), visible.column
+    there, j = prior.at(groups.covariates), groups.column
     if isinstance(prior, Normal):
         law = stats.norm(there.mean_[:, j], np.sqrt(prior.variance_[j]))
     else:
@@ -131,44 +131,44 @@ def _population_density(prior: Prior, visible: Groups, at: NDArray) -> NDArray:
     return law.pdf(at[:, None]).mean(axis=1)
 
 
-def _conditions(prior: Prior, visible: Groups) -> tuple[NDArray, NDArray, NDArray]:
+def _conditions(prior: Prior, groups: Groups) -> tuple[NDArray, NDArray, NDArray]:
     """Numbers of rows, covariates and shares of the kinds of groups there are."""
-    if visible.covariates.size:
-        return visible.n, visible.covariates, np.full(len(visible.n), 1 / len(visible.n))
-    n, counts = np.unique(visible.n, return_counts=True)
+    if groups.covariates.size:
+        return groups.n, groups.covariates, np.full(len(groups.n), 1 / len(groups.n))
+    n, counts = np.unique(groups.n, return_counts=True)
     if len(n) > MOST_SIZES:
         middles = (np.arange(MOST_SIZES) + 0.5) / MOST_SIZES
-        n, counts = np.unique(np.quantile(visible.n, middles, method="nearest"), return_counts=True)
+        n, counts = np.unique(np.quantile(groups.n, middles, method="nearest"), return_counts=True)
     return n, np.empty((len(n), 0)), counts / counts.sum()
 
 
-def _marginal_density(estimator: Any, visible: Groups, at: NDArray) -> NDArray:
+def _marginal_density(groups: Groups, at: NDArray) -> NDArray:
     """Density of local means at these places, averaged over the groups."""
-    prior = estimator.prior_
-    n, covariates, shares = _conditions(prior, visible)
-    d = visible.summary.mean.shape[1]
+    prior = groups.view.prior
+    n, covariates, shares = _conditions(prior, groups)
+    d = groups.summary.mean.shape[1]
     # nothing is said of the other columns
     values, variances = np.zeros((len(at) * len(n), d)), np.full((len(at) * len(n), d), np.inf)
-    values[:, visible.column] = np.repeat(at, len(n))
-    noise = estimator.noise_variance_[visible.column]
-    variances[:, visible.column] = np.tile(noise / n, len(at))
+    values[:, groups.column] = np.repeat(at, len(n))
+    noise = groups.view.noise_variance[groups.column]
+    variances[:, groups.column] = np.tile(noise / n, len(at))
     if covariates.size:
         prior = prior.at(np.tile(covariates, (len(at), 1)))
     log = prior.log_marginal(Gaussian(values, variances))
     return np.exp(log).reshape(len(at), len(n)) @ shares
 
 
-def _expected_shares(estimator: Any, visible: Groups, edges: NDArray) -> NDArray:
+def _expected_shares(groups: Groups, edges: NDArray) -> NDArray:
     """Share of local rates that the fit expects between the edges, averaged over the groups."""
-    prior = estimator.prior_
-    n, covariates, shares = _conditions(prior, visible)
+    prior = groups.view.prior
+    n, covariates, shares = _conditions(prior, groups)
     n = np.minimum(n, MOST_ROWS)
     trials = np.repeat(n, n + 1)
     z = np.concatenate([np.arange(each + 1) for each in n])
     if covariates.size:
         prior = prior.at(np.repeat(covariates, n + 1, axis=0))
-    if visible.summary.mean.shape[1] > 1:
-        prior = _one_column(prior, visible.column)
+    if groups.summary.mean.shape[1] > 1:
+        prior = _one_column(prior, groups.column)
     masses = np.exp(prior.log_marginal(Binomial(z[:, None], trials)))
     return np.histogram(z / trials, edges, weights=masses * np.repeat(shares, n + 1))[0]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ebfed.priors import Prior
 from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
-from ebfed.report.plots.groups import check_location
+from ebfed.report.plots.groups import location_of
 from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ __all__ = ["plot_shrinkage"]
 def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -> Axes:
     """Draw every group's local estimate against its personalised one, and the population.
 
-    A point on the diagonal was left alone; the line that hangs it there is the pull of the
-    population, which is drawn on the right along the axis of the estimates. Groups (nearly) at one
-    place share a point whose area grows with their number, written beside it where places are few.
-    Where groups differ in their number of rows, colour tells it: it is the small ones that are
-    pulled most.
+    A point on the diagonal is not shrunk. The vertical line from the diagonal to a point shows how
+    far the population moves the estimate. The population is drawn on the right, along the axis of
+    the estimates. Groups at (nearly) the same place share a point whose area grows with their
+    number; the number is written beside it where there are few points. Where groups differ in their
+    number of rows, colour shows it: the small ones move most.
 
     Parameters
     ----------
@@ -48,20 +48,19 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     """
     from matplotlib.collections import LineCollection
 
-    check_location(estimator)
+    view = location_of(estimator)
     ax = open_axes(ax)
-    summary, prior = estimator.summaries_, estimator.prior_
-    with_data = summary.n > 0
-    local = summary.mean[with_data, column]
-    estimate = estimator.posterior().mean[with_data, column]
-    x, y, n, count = _merge(local, estimate, summary.n[with_data])
+    summary, prior = view.summary.take(view.has_rows), view.prior
+    local = summary.mean[:, column]
+    estimate = view.posterior().mean[view.has_rows, column]
+    x, y, n, count = _merge(local, estimate, summary.n)
 
     mean = prior.mean_[column]
     low, high = min(local.min(), mean), max(local.max(), mean)
     pad = 0.08 * (high - low) or 1.0
     ends = (low - pad, high + pad)
     ax.set(xlabel="local estimate", ylabel="personalised estimate", xlim=ends, ylim=ends)
-    ax.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1, label="left alone")
+    ax.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1, label="no shrinkage")
     ax.axhline(mean, color=VERMILLION, lw=1.2, zorder=1, label="population mean")
     pulls = np.stack([np.column_stack([x, x]), np.column_stack([x, y])], axis=1)
     ax.add_collection(LineCollection(list(pulls), colors=GREY, lw=0.8, alpha=0.6, zorder=1))

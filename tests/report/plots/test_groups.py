@@ -45,7 +45,7 @@ def test_shrinkage_shows_every_group(gaussian, ax):
     assert points[:, 0].min() == pytest.approx(frame["local"].min(), abs=0.05)
     assert points[:, 1].max() == pytest.approx(frame["estimate"].max(), abs=0.05)
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["left alone", "population mean"]
+    assert labels == ["no shrinkage", "population mean"]
     side, bar = ax.child_axes[1], ax.child_axes[0]
     assert bar.get_title() == "rows of the group"
     assert side.get_title() == "population"

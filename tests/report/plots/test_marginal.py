@@ -128,7 +128,7 @@ def test_covariates_widen_the_marginal(kind, ax):
     est = covariates(kind)
     plot_marginal(est, ax=ax)
     at, density = curve(ax)
-    centre = est.prior_.at(est._memory["covariates"]).mean_[:, 0]
+    centre = est.prior_.at(est.view().covariates).mean_[:, 0]
     total = np.trapezoid(density, at) if kind == "means" else density.sum() / 6
     assert total == pytest.approx(1, abs=0.02)
     weights = density / density.sum()

@@ -1,0 +1,290 @@
+"""What a fit shows: the interface between estimators and what reports on them.
+
+Every fitted estimator, and every fitted formula, has a method `view()`. It returns one of three
+dataclasses: a `LocationView` of means or rates, a `RegressionView` of coefficients, or a
+`LearnerView` of predictors. Tables, plots and comparisons read these and public attributes, and
+nothing private.
+
+To write a new report or plot, start from `view_of`, which takes an estimator, a formula or a view:
+
+>>> import ebfed as eb
+>>> from ebfed.report import GroupView, view_of
+>>> def reliability(fit):
+...     view = view_of(fit)
+...     assert isinstance(view, GroupView)
+...     alone = view.posterior_given_population().sd ** 2
+...     return 1 - alone.mean(axis=0) / view.expected().var(axis=0)
+
+Figures that cost time are functions: they are computed when they are called. To write a new
+estimator outside this package, build the view of its wing in `view()`; all tables and plots then
+work. A view of another kind registers its own `tidy`, `glance` and `summary_table`, which are
+`functools.singledispatch` functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.channels import Channel, Guess
+from ebfed.likelihoods import Likelihood
+from ebfed.priors import Posterior, Prior
+from ebfed.tables.clients import Summary
+from ebfed.tables.frames import Style
+
+__all__ = [
+    "ChannelView",
+    "Components",
+    "FitView",
+    "GroupView",
+    "LearnerView",
+    "LocationView",
+    "Parameter",
+    "RegressionView",
+    "view_of",
+]
+
+# A row of `tidy`: effect, group, term, estimate, standard error.
+Parameter = tuple[str, str, str, float, float]
+
+
+class Components(NamedTuple):
+    """Components of a mixture.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (k,)
+    means, variances : ndarray of shape (k, d)
+    """
+
+    weights: NDArray
+    means: NDArray
+    variances: NDArray
+
+
+class ChannelView(NamedTuple):
+    """Channel of one class of clients, and its privacy.
+
+    Attributes
+    ----------
+    name : str
+        Class of consent.
+    channel : Channel
+    epsilon, delta : float
+        Privacy of each client of this class. Epsilon is infinite where there is none.
+    kind : str
+        Kind of privacy, in words: who is protected against whom.
+    """
+
+    name: str
+    channel: Channel
+    epsilon: float
+    delta: float
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitView:
+    """What every fit shows.
+
+    Attributes
+    ----------
+    title : str
+        Name of the estimator.
+    style : Style
+        Library of the frames, and name of the column of labels.
+    is_server : bool
+        Whether this is a server's copy, without the rows of clients.
+    sizes : int64 ndarray of shape (n_groups,)
+        Number of rows of each group.
+    columns : list of str
+        Names of the columns of `X`.
+    ledger : list of dict
+        Rows of `privacy_`.
+    notes : list of str
+        What a reader should know of the fit.
+    formula, response : str or None
+        Of a fit by formula: the formula, and its left side.
+    """
+
+    title: str
+    style: Style
+    is_server: bool
+    sizes: NDArray[np.int64]
+    columns: list[str]
+    ledger: list[dict[str, Any]]
+    notes: list[str]
+    formula: str | None = None
+    response: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupView(FitView):
+    """What a fit shows that has a posterior of every group.
+
+    Attributes
+    ----------
+    terms : list of d str
+        Names of the parameters of a group.
+    varies : bool ndarray of shape (d,)
+        Which parameters differ between groups.
+    method : str
+        How the population was fitted, in words.
+    n_parameters : int
+        Number of fitted parameters of the population.
+    posterior : callable
+        Posterior of the groups of the fit.
+    posterior_given_population : callable
+        The same, if the population were known to be as fitted.
+    expected : callable
+        Parameters that the population expects of each group, shape (n_groups, d).
+    log_likelihood : callable
+        Log marginal likelihood at the fitted parameters.
+    has_density : bool
+        Whether rows have a density, rather than probabilities.
+    components : Components or None
+        Of a mixture.
+    link : str
+        Scale on which intervals of the population's mean are computed.
+    """
+
+    terms: list[str]
+    varies: NDArray[np.bool_]
+    method: str
+    n_parameters: int
+    posterior: Callable[[], Posterior]
+    posterior_given_population: Callable[[], Posterior]
+    expected: Callable[[], NDArray]
+    log_likelihood: Callable[[], float]
+    has_density: bool
+    components: Components | None = None
+    link: str = "identity"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocationView(GroupView):
+    """What a fit of means or rates shows.
+
+    Attributes
+    ----------
+    prior : Prior
+        The fitted population.
+    summary : Summary
+        Of the rows of each group.
+    covariates : ndarray of shape (n_groups, k)
+    covariate_names : list of k str
+    noise_variance : ndarray of shape (d,) or None
+        Variance of a row within its group, where it is a parameter.
+    guess : Guess or None
+        What was publicly assumed of the population.
+    reports : bool ndarray of shape (n_groups,)
+        Which clients were asked for a report.
+    all_exact : bool
+        Whether every client sends its summary as it is.
+    channels : callable
+        Channel of each class of clients, a list of `ChannelView`.
+    likelihood : callable
+        Likelihood of a `Summary`, with what the fit has learned.
+    weight : callable
+        Weight of each group's own data in its estimate, shape (n_groups, d); None where estimates
+        are not linear.
+    refit : callable or None
+        Posterior means of the same fit to another `Summary` of these groups, with other arguments
+        of the estimator by name; None where a fit is not repeated like that.
+    """
+
+    prior: Prior
+    summary: Summary
+    covariates: NDArray
+    covariate_names: list[str]
+    noise_variance: NDArray | None
+    guess: Guess | None
+    reports: NDArray[np.bool_]
+    all_exact: bool
+    channels: Callable[[], list[ChannelView]]
+    likelihood: Callable[[Summary], Likelihood]
+    weight: Callable[[], NDArray | None]
+    refit: Callable[..., NDArray] | None = None
+
+    @property
+    def has_rows(self) -> NDArray[np.bool_]:
+        """Which groups have rows, shape (n_groups,)."""
+        return self.summary.n > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionView(GroupView):
+    """What a fit of coefficients shows.
+
+    Attributes
+    ----------
+    parameters : callable
+        Rows of `tidy`.
+    figures : callable
+        What `glance` has besides: numbers by name.
+    reliability : callable
+        Share of each coefficient's variance that a group's own rows explain: by term, of shape
+        (n_groups,).
+    converged : bool or None
+        Whether the fit reached its goal; None where it has a fixed number of steps.
+    n_rounds, n_steps : int
+        Number of rounds, and of rows of the history.
+    """
+
+    parameters: Callable[[], list[Parameter]]
+    figures: Callable[[], dict[str, float]]
+    reliability: Callable[[], dict[str, NDArray]]
+    converged: bool | None
+    n_rounds: int
+    n_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerView(FitView):
+    """What a fit of predictors shows.
+
+    Attributes
+    ----------
+    model : str
+        The model that was trained.
+    terms : callable
+        Names of the parameters of a predictor.
+    shared : dict of ndarray
+        Parameters that the server knows.
+    n_parameters : int
+        Number of parameters of one predictor.
+    n_rounds : int
+    history : callable
+        Rows of `history_`.
+    """
+
+    model: str
+    terms: Callable[[], list[str]]
+    shared: dict[str, NDArray]
+    n_parameters: int
+    n_rounds: int
+    history: Callable[[], list[dict[str, Any]]]
+
+
+def view_of(fit: Any) -> FitView:
+    """Return the view of a fit.
+
+    Parameters
+    ----------
+    fit : fitted estimator or formula, or a view
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    """
+    if isinstance(fit, FitView):
+        return fit
+    view = fit.view() if hasattr(fit, "view") else None
+    if not isinstance(view, FitView):
+        raise TypeError(f"fit must be a fitted estimator or formula; got {fit!r}.")
+    return view

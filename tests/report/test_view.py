@@ -1,0 +1,138 @@
+"""The view of a fit: what it holds, and that reports read nothing else."""
+
+import ast
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+from ebfed import report
+from ebfed.report import FitView, GroupView, LearnerView, LocationView, RegressionView, view_of
+
+RNG = np.random.default_rng(0)
+ROWS = pd.DataFrame({"g": np.repeat(np.arange(20), 5), "x": RNG.normal(size=100)})
+ROWS["y"] = RNG.normal(size=20)[ROWS["g"]] + RNG.normal(size=100)
+ROWS["hit"] = (ROWS["y"] > 0) * 1
+SOME = {"n_rounds": 2, "random_state": 0}
+
+FITS = {
+    "means": lambda: eb.GaussianEB().fit(ROWS[["y", "g"]], groups="g"),
+    "rates": lambda: eb.BernoulliEB().fit(ROWS[["hit", "g"]], groups="g"),
+    "mixture": lambda: eb.MixtureEB(2, random_state=0).fit(ROWS[["y", "g"]], groups="g"),
+    "regression": lambda: eb.LinearEB().fit(ROWS[["x", "y", "g"]], "y", groups="g"),
+    "formula": lambda: eb.from_formula("y ~ x + (1 | g)", ROWS),
+    "learner": lambda: eb.FedAvg(**SOME).fit(ROWS[["x", "hit", "g"]], "hit", groups="g"),
+}
+KINDS = {"regression": RegressionView, "formula": RegressionView, "learner": LearnerView}
+
+
+@pytest.fixture(scope="module", params=FITS)
+def fit(request):
+    return request.param, FITS[request.param]()
+
+
+def foreign_private_names(text):
+    """Private attributes of anything but `self`, and private names given to `getattr`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if node.attr.startswith("_") and not node.attr.startswith("__") and not own:
+                yield node.attr
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and name.value.startswith("_"):
+                yield name.value
+
+
+def test_private_names_are_found():
+    text = "fit._x; self._y; getattr(fit, '_z', 0); fit.__class__; fit.x"
+    assert sorted(foreign_private_names(text)) == ["_x", "_z"]
+
+
+def modules():
+    package = Path(eb.__file__).parent
+    return [path for part in ("report", "evaluation") for path in (package / part).rglob("*.py")]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: path.stem)
+def test_reports_read_nothing_private(path):
+    assert list(foreign_private_names(path.read_text(encoding="utf-8"))) == []
+
+
+def test_every_fit_has_a_view(fit):
+    name, fitted = fit
+    view = fitted.view()
+    assert isinstance(view, KINDS.get(name, LocationView))
+    assert view.title == type(getattr(fitted, "estimator_", fitted)).__name__
+    assert view.sizes.tolist() == [5] * 20
+    assert view.style.group == "g"
+    assert len(view.ledger) == len(fitted.privacy_)
+    assert not view.is_server
+    assert view_of(view) is view
+    with pytest.raises(FrozenInstanceError):
+        view.title = "another"
+
+
+def test_what_is_read_is_what_the_estimator_says(fit):
+    _, fitted = fit
+    view = fitted.view()
+    if not isinstance(view, GroupView):
+        return
+    np.testing.assert_array_equal(view.posterior().mean, fitted.posterior().mean)
+    assert view.log_likelihood() == fitted.log_likelihood_
+    assert view.n_parameters == fitted.n_parameters_
+    assert view.notes == fitted.notes_
+    assert view.expected().shape == (20, len(view.terms))
+    # a population that is known leaves groups no less certain
+    assert (view.posterior_given_population().sd <= view.posterior().sd * (1 + 1e-9)).all()
+
+
+def test_a_formula_is_in_its_view():
+    view = FITS["formula"]().view()
+    assert view.formula == "y ~ x + (1 | g)"
+    assert view.response == "y"
+    assert FITS["means"]().view().formula is None
+
+
+def test_components_are_those_of_mixtures():
+    fitted = FITS["mixture"]()
+    view = fitted.view()
+    np.testing.assert_array_equal(view.components.means, fitted.means_)
+    assert view.refit is None
+    assert FITS["means"]().view().components is None
+
+
+def test_a_fit_is_repeated_with_other_means():
+    fitted = FITS["means"]()
+    view = fitted.view()
+    np.testing.assert_allclose(view.refit(view.summary), view.posterior().mean, rtol=1e-12)
+    known = view.refit(view.summary, variances=1e-12)
+    np.testing.assert_allclose(known, view.summary.mean, rtol=1e-6)
+
+
+def test_tables_take_fits_and_views(fit):
+    _, fitted = fit
+    view = fitted.view()
+    for table in (report.tidy, report.glance):
+        first, second = table(fitted), table(view)
+        assert first.keys() == second.keys()
+        for key, values in first.items():
+            np.testing.assert_array_equal(values, second[key])
+    assert str(report.summary_table(fitted)) == str(report.summary_table(view))
+    assert str(report.summary_table(view)) == str(fitted.summary())
+
+
+def test_what_is_no_fit_has_no_view():
+    for thing in (3, np.zeros(3), ROWS):
+        with pytest.raises(TypeError, match="fit must be a fitted estimator or formula"):
+            view_of(thing)
+
+
+def test_views_are_documented():
+    """Every field of a view is in the docstring of its class."""
+    for kind in (FitView, GroupView, LocationView, RegressionView, LearnerView):
+        for name in kind.__annotations__:
+            assert name in kind.__doc__, (kind, name)

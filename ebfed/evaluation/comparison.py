@@ -137,7 +137,7 @@ def _kind(view: FitView) -> str | None:
     """What the likelihood of a row is: a density does not compare with a probability."""
     if not isinstance(view, GroupView):
         return None
-    return "a density" if view.has_density else "a probability of 0 or 1"
+    return "a density" if view.has_density else "a probability"
 
 
 def _title(view: FitView) -> str:

@@ -143,10 +143,10 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
     if view.covariate_names:
         raise ValueError("fit must be without covariates: private channels take none.")
-    if view.noise_variance is not None and view.guess is None:
-        constant = (view.prior.variance_ <= 0) & (view.noise_variance <= 0)
-        if constant.any():
-            name = view.terms[int(np.argmax(constant))]
+    if _needs_guess(view):
+        spread = _spread(view)
+        if np.any(spread <= 0):
+            name = view.terms[int(np.argmax(spread <= 0))]
             raise ValueError(
                 f"fit must be of rows that vary; {name!r} is the same in all, which leaves "
                 "channels no range to choose."
@@ -156,14 +156,26 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
 
 def _known(view: LocationView) -> dict[str, Any]:
     """Return arguments of the private fits that their channels cannot tell."""
-    if view.noise_variance is None:
-        return {}
-    guess = view.guess
-    if guess is None:  # within a spread of the fitted population
-        mean, spread = view.prior.mean_, np.sqrt(view.prior.variance_)
-        spread = np.where(spread > 0, spread, np.sqrt(view.noise_variance))
-        guess = Guess(mean=(mean - spread, mean + spread), spread=spread)
-    return {"variances": view.noise_variance, "guess": guess}
+    known: dict[str, Any] = {}
+    if view.noise_variance is not None:
+        known["variances"] = view.noise_variance
+    if _needs_guess(view):
+        mean, spread, support = view.prior.mean_, _spread(view), view.family.support
+        low, high = (np.clip(mean + sign * spread, *support) for sign in (-1, 1))
+        known["guess"] = Guess(mean=(low, high), spread=spread)
+    return known
+
+
+def _needs_guess(view: LocationView) -> bool:
+    """Whether channels have no range: parameters have no bounds, and nobody guessed."""
+    return view.guess is None and not np.isfinite(view.family.support).all()
+
+
+def _spread(view: LocationView) -> NDArray:
+    """Spread of the fitted population; of one row, where the population is a point."""
+    mean, spread = view.prior.mean_, np.sqrt(view.prior.variance_)
+    rows = [view.family.sampling_variance(x, 1.0, j) for j, x in enumerate(mean)]
+    return np.where(spread > 0, spread, np.sqrt(rows))
 
 
 def _distance(estimates: NDArray, best: NDArray) -> float:

@@ -27,6 +27,8 @@ from ebfed.channels.base import Message
 from ebfed.channels.design import DEFAULT_GUESS, settle
 from ebfed.channels.report import Report
 from ebfed.engines.rounds import converse_here, without_messages
+from ebfed.families import Family
+from ebfed.families.base import IDENTITY
 from ebfed.likelihoods import Likelihood, join
 from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.priors.regression import check_covariates
@@ -127,8 +129,6 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
 
     prior_: Prior
     summaries_: Summary
-    # Scale on which intervals of the population's mean are made.
-    _link: ClassVar[str] = "identity"
     _reported: float | None
     _consent_name: str | None = None
     _group_name: str | None = None
@@ -141,6 +141,10 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
     @abstractmethod
     def _likelihood(self, summary: Summary) -> Likelihood:
         """Likelihood of a client's own data, with what the fit has learned."""
+
+    @abstractmethod
+    def _family(self) -> Family:
+        """What rows are, with what the fit has learned about them."""
 
     @abstractmethod
     def _log_rows(self, summary: Summary) -> NDArray:
@@ -883,7 +887,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         d, covariates = self.n_features_in_, self._memory["covariates"]
-        population = self._population(covariates)
+        population, family = self._population(covariates), self._family()
         return LocationView(
             title=type(self).__name__,
             style=self._output(self._style_),
@@ -900,7 +904,7 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
             posterior_given_population=self._given_population,
             expected=lambda: np.broadcast_to(population.mean_, (len(self.groups_), d)),
             log_likelihood=lambda: self.log_likelihood_,
-            has_density=hasattr(self, "noise_variance_"),
+            has_density=family.has_density,
             prior=self.prior_,
             summary=self.summaries_,
             covariates=covariates,
@@ -910,10 +914,10 @@ class LocationEstimator(GroupEffects, OneToOneFeatureMixin, TransformerMixin, Ba
             reports=self._memory["turn"] >= 0,
             all_exact=self._all_exact(),
             channels=self._channels_of_view,
-            likelihood=self._likelihood,
             weight=lambda: self._posterior_of_all().weight,
             refit=self._refit,
-            link="identity" if self.covariate_names_ else self._link,
+            family=family,
+            link=IDENTITY if self.covariate_names_ else family.link,
         )
 
     def _channels_of_view(self) -> list[ChannelView]:

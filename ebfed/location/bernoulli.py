@@ -9,9 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed import families
 from ebfed.channels import Channel, Guess
 from ebfed.channels.base import Message
 from ebfed.engines import Engine
+from ebfed.families import Family
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Beta, Discrete, Posterior, Prior
@@ -97,8 +99,6 @@ class BernoulliEB(LocationEstimator):
     (array([0.06]), array([[0.5]]))
     """
 
-    _link = "logit"
-
     def __init__(
         self,
         *,
@@ -153,6 +153,9 @@ class BernoulliEB(LocationEstimator):
 
     def _likelihood(self, summary: Summary) -> Binomial:
         return self.model({"n": summary.n, "mean": summary.mean})
+
+    def _family(self) -> Family:
+        return families.Binomial()
 
     def _log_rows(self, summary: Summary) -> NDArray:
         return -self._likelihood(summary).log_coefficient()

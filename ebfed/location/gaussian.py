@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from ebfed import families
 from ebfed.channels import AddNoise, Channel, Exact, Guess
 from ebfed.channels.base import Message
 from ebfed.engines import Engine
+from ebfed.families import Family
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import (
@@ -191,6 +193,9 @@ class GaussianEB(LocationEstimator):
     def _likelihood(self, summary: Summary) -> Gaussian:
         with np.errstate(divide="ignore"):
             return Gaussian(summary.mean, 1 / summary.n[:, None]).scaled(self.noise_variance_)
+
+    def _family(self) -> Family:
+        return families.Gaussian(self.noise_variance_)
 
     def _log_rows(self, summary: Summary) -> NDArray:
         noise, n = self.noise_variance_, summary.n[:, None]

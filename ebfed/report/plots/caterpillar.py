@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from ebfed.priors import Posterior
 from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
@@ -158,5 +157,5 @@ def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
 def _centre(fit: Any, posterior: Posterior, place: int) -> float | None:
     """Mean of the population, where it is known; of one with covariates, at their average."""
     population = posterior.prior if fit is posterior else getattr(fit, "prior_", fit)
-    mean = getattr(population, "mean_", None) if isinstance(population, BaseEstimator) else None
+    mean = getattr(population, "mean_", None)
     return None if mean is None else float(np.ravel(mean)[place])

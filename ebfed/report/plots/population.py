@@ -72,7 +72,7 @@ def plot_population(
     atoms = {name: atoms_of(prior, column) for name, prior in priors.items()}
     low, high = support or reach(list(priors.values()), column)
     pad = 0.03 * (high - low)
-    spikes = {name: spike_of(prior) for name, prior in priors.items()}
+    spikes = {name: spike_of(prior, column) for name, prior in priors.items()}
     dense = [each is None for each in atoms.values()]
     mixed = any(dense) and (not all(dense) or any(spikes.values()))
     stems = ax.twinx() if mixed and not cumulative else ax

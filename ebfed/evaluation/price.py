@@ -1,4 +1,4 @@
-"""What privacy costs: how far estimates move when groups report through a private channel."""
+"""Price of privacy: how far estimates move if groups report through a private channel."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def price_of_privacy(
 
     Parameters
     ----------
-    fit : fitted GaussianEB or BernoulliEB, or a formula with one
+    fit : fit of means or rates, such as GaussianEB or BernoulliEB, or a formula with one
         Fit through an exact channel, without covariates. Channels take their range from its
-        `guess`; if means have none, from the mean and standard deviation of the fitted population.
+        `guess`; if parameters without bounds have none, from the mean and standard deviation of the
+        fitted population.
     epsilons : sequence of float
         Values of epsilon, at least one.
     channels : mapping of name to callable, optional
@@ -138,7 +139,9 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
     view = view_of(fit) if "channel" in settings else None
     if not isinstance(view, LocationView) or view.refit is None:
         kind = type(getattr(fit, "estimator_", fit)).__name__
-        raise TypeError(f"fit must be a fitted GaussianEB or BernoulliEB; got {kind}.")
+        raise TypeError(
+            f"fit must be one of means or rates, such as GaussianEB or BernoulliEB; got {kind}."
+        )
     if not view.all_exact:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
     if view.covariate_names:
@@ -148,8 +151,8 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
         if np.any(spread <= 0):
             name = view.terms[int(np.argmax(spread <= 0))]
             raise ValueError(
-                f"fit must be of rows that vary; {name!r} is the same in all, which leaves "
-                "channels no range to choose."
+                f"fit must be of rows that vary; {name!r} is the same in all, so that channels "
+                "have no range to choose."
             )
     return view, view.refit
 

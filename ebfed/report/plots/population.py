@@ -38,17 +38,18 @@ def plot_population(
     ----------
     populations : fitted Prior or estimator, or mapping of name to such
     column : int
-        Which column of `X`, if several were fitted.
+        Place of the column of `X`, if several were fitted.
     support : tuple of float, optional
         Ends of the horizontal axis; as wide as the populations if None.
     cumulative : bool
-        Draw distribution functions, in which densities and atoms compare directly.
+        Whether to draw distribution functions, which compare densities and atoms directly.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        Where densities and atoms meet, the probabilities of atoms have an axis on the right.
+        If there are both densities and atoms, the probabilities of atoms have an axis on the
+        right.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     largest = np.clip(4000 / len(x), 16, 400)
     area = np.maximum(largest * count / count.max(), 16)
     style: dict[str, Any] = {"s": area, "edgecolors": "white", "linewidths": 0.4, "zorder": 2}
-    # points lie between mean and diagonal, which leaves the corner farther from the mean free
+    # points lie between mean and diagonal: the corner farther from the mean is free
     below = mean - low >= high - mean
     ax.legend(loc="lower right" if below else "upper left", frameon=False, fontsize="small")
     if n.min() == n.max():
@@ -89,7 +89,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
 
 
 def _merge(local: NDArray, estimate: NDArray, n: NDArray) -> tuple[NDArray, ...]:
-    """Bring groups at (nearly) one place together: place, mean number of rows, count."""
+    """Merge groups at (nearly) one place: place, mean size, count."""
     step = (local.max() - local.min()) / 150 or 1.0
     across, up = (np.rint((v - v.min()) / step).astype(np.int64) for v in (local, estimate))
     cells = across * (up.max() + 1) + up

@@ -31,7 +31,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     Parameters
     ----------
     *fits, **named : fitted estimators or formulas
-        Those without a name are called by their formula, or their class and population.
+        Fits to compare. Those without a name are called by their formula, or their class and
+        population.
     held_out : data frame or mapping, optional
         Rows to score all fits on: a frame for formulas, or a mapping of arguments of their `score`,
         ``{"X": …, "groups": …}``.
@@ -44,18 +45,19 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
 
         - ``risk``: the mean squared error that the fit expects of its own estimates, which is right
           if its population is;
-        - ``sure``: Stein's (1981) estimate of the same, of `GaussianEB` through an exact channel:
+        - ``sure``: Stein's (1981) estimate of the same, for `GaussianEB` through an exact channel:
           the average of ``(theta_i^ - x_i)**2 - v_i + 2 v_i b_i``, where v_i is the sampling
-          variance of the group's mean x_i and b_i the slope of theta_i^ in x_i, the population
-          being fitted anew. If rows are normal and v_i known it is unbiased, whatever the
+          variance of the group's mean x_i and b_i the slope of theta_i^ in x_i when the population
+          is fitted again. If rows are normal and v_i known it is unbiased, whatever the
           population. Slopes are found by fitting to means that are moved a little, at random if
-          they are more than a few (Ramani et al. 2008); the draws are always the same;
-        - ``local``: that of the groups' own means, the average of v_i;
-        - ``score``: on the held-out rows. Of means and rates the log predictive density of a row,
-          of `LinearEB` R squared, of classifiers the share of labels that are predicted right.
+          there are more than a few (Ramani et al. 2008); the draws are always the same;
+        - ``local``: the same for the groups' own means, the average of v_i;
+        - ``score``: the score on the held-out rows. For means and rates it is the log predictive
+          density of a row, for `LinearEB` R squared, for classifiers the share of labels that are
+          predicted right.
 
-        What a method does not have is NaN. Likelihoods of fits by REML are those at its estimates,
-        so that fits with other terms compare; a smaller AIC is better.
+        Columns that a method does not have are NaN. Likelihoods of fits by REML are those at its
+        estimates, so that fits with other terms compare; a smaller AIC is better.
 
     Raises
     ------
@@ -137,7 +139,7 @@ def _kind(view: FitView) -> str | None:
     """What the likelihood of a row is: a density does not compare with a probability."""
     if not isinstance(view, GroupView):
         return None
-    return "a density" if view.has_density else "a probability of 0 or 1"
+    return "a density" if view.has_density else "a probability"
 
 
 def _title(view: FitView) -> str:

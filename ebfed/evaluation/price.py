@@ -1,4 +1,4 @@
-"""What privacy costs: how far estimates move when groups report through a private channel."""
+"""Price of privacy: how far estimates move if groups report through a private channel."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def price_of_privacy(
 
     Parameters
     ----------
-    fit : fitted GaussianEB or BernoulliEB, or a formula with one
+    fit : fit of means or rates, such as GaussianEB or BernoulliEB, or a formula with one
         Fit through an exact channel, without covariates. Channels take their range from its
-        `guess`; if means have none, from the mean and standard deviation of the fitted population.
+        `guess`; if parameters without bounds have none, from the mean and standard deviation of the
+        fitted population.
     epsilons : sequence of float
         Values of epsilon, at least one.
     channels : mapping of name to callable, optional
@@ -138,32 +139,46 @@ def _checked(fit: Any) -> tuple[LocationView, Callable[..., NDArray]]:
     view = view_of(fit) if "channel" in settings else None
     if not isinstance(view, LocationView) or view.refit is None:
         kind = type(getattr(fit, "estimator_", fit)).__name__
-        raise TypeError(f"fit must be a fitted GaussianEB or BernoulliEB; got {kind}.")
+        raise TypeError(
+            f"fit must be one of means or rates, such as GaussianEB or BernoulliEB; got {kind}."
+        )
     if not view.all_exact:
         raise ValueError("fit must be without privacy: it is what the others are compared with.")
     if view.covariate_names:
         raise ValueError("fit must be without covariates: private channels take none.")
-    if view.noise_variance is not None and view.guess is None:
-        constant = (view.prior.variance_ <= 0) & (view.noise_variance <= 0)
-        if constant.any():
-            name = view.terms[int(np.argmax(constant))]
+    if _needs_guess(view):
+        spread = _spread(view)
+        if np.any(spread <= 0):
+            name = view.terms[int(np.argmax(spread <= 0))]
             raise ValueError(
-                f"fit must be of rows that vary; {name!r} is the same in all, which leaves "
-                "channels no range to choose."
+                f"fit must be of rows that vary; {name!r} is the same in all, so that channels "
+                "have no range to choose."
             )
     return view, view.refit
 
 
 def _known(view: LocationView) -> dict[str, Any]:
     """Return arguments of the private fits that their channels cannot tell."""
-    if view.noise_variance is None:
-        return {}
-    guess = view.guess
-    if guess is None:  # within a spread of the fitted population
-        mean, spread = view.prior.mean_, np.sqrt(view.prior.variance_)
-        spread = np.where(spread > 0, spread, np.sqrt(view.noise_variance))
-        guess = Guess(mean=(mean - spread, mean + spread), spread=spread)
-    return {"variances": view.noise_variance, "guess": guess}
+    known: dict[str, Any] = {}
+    if view.noise_variance is not None:
+        known["variances"] = view.noise_variance
+    if _needs_guess(view):
+        mean, spread, support = view.prior.mean_, _spread(view), view.family.support
+        low, high = (np.clip(mean + sign * spread, *support) for sign in (-1, 1))
+        known["guess"] = Guess(mean=(low, high), spread=spread)
+    return known
+
+
+def _needs_guess(view: LocationView) -> bool:
+    """Whether channels have no range: parameters have no bounds, and nobody guessed."""
+    return view.guess is None and not np.isfinite(view.family.support).all()
+
+
+def _spread(view: LocationView) -> NDArray:
+    """Spread of the fitted population; of one row, where the population is a point."""
+    mean, spread = view.prior.mean_, np.sqrt(view.prior.variance_)
+    rows = [view.family.sampling_variance(x, 1.0, j) for j, x in enumerate(mean)]
+    return np.where(spread > 0, spread, np.sqrt(rows))
 
 
 def _distance(estimates: NDArray, best: NDArray) -> float:

@@ -23,6 +23,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
 from ebfed.engines.rounds import converse_here
 from ebfed.families import Family
+from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
 from ebfed.location.learned import Learned
 from ebfed.location.server import Server, lines
@@ -573,7 +574,8 @@ class LocationEstimator(
             expected=lambda: learned.expected(covariates, len(learned.summaries)),
             log_likelihood=learned.log_likelihood,
             has_density=learned.family.has_density,
-            link="identity" if learned.covariate_names else learned.family.link.name,
+            family=learned.family,
+            link=IDENTITY if learned.covariate_names else learned.family.link,
             prior=learned.prior,
             summary=learned.summaries,
             covariates=covariates,
@@ -583,7 +585,6 @@ class LocationEstimator(
             reports=learned.memory["turn"] >= 0,
             all_exact=learned.all_exact,
             channels=lambda: client.shown_channels(learned.settings, d),
-            likelihood=learned.likelihood,
             weight=lambda: learned.posterior_of_all().weight,
             refit=self._refit,
         )

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -82,6 +83,8 @@ class Prior(BaseEstimator, ABC):
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
+    # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
+    _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
 
     mean_: NDArray
     variance_: NDArray
@@ -158,9 +161,70 @@ class Prior(BaseEstimator, ABC):
         """Return the population of clients with these covariates, shape (n, k).
 
         Its `mean_` and `mean_variance_` have shape (n, d), a row for each client; it serves
-        likelihoods of those n clients, in that order.
+        likelihoods of those n clients, in that order. `sample(n)` draws a parameter for each, and
+        `logpdf` has shape (n, k).
         """
         raise TypeError(f"{type(self).__name__} is one population for all clients.")
+
+    # To draw and to describe -------------------------------------------------------------------
+
+    def column(self, j: int) -> Self:
+        """Return the population of one coordinate, to draw from and to evaluate.
+
+        Examples
+        --------
+        >>> from ebfed.priors import Discrete
+        >>> prior = Discrete.known(np.array([[1.0, 5.0], [2.0, 7.0]]), np.array([0.5, 0.5]))
+        >>> prior.column(1).mean_
+        array([6.])
+        """
+        if self.mean_.shape[-1] == 1:
+            return self
+        one = copy(self)
+        for name in ("mean_", "variance_", *self._by_column):
+            if hasattr(self, name):
+                setattr(one, name, getattr(self, name)[..., [j]])
+        return one
+
+    def points(self) -> tuple[NDArray, NDArray]:
+        """Points of a scalar population that have a probability, and these probabilities.
+
+        They sum to 1 where the population is discrete, and to less where it has a density too.
+
+        Examples
+        --------
+        >>> from ebfed.priors import Discrete
+        >>> Discrete.known(np.array([[0.0], [2.0]]), np.array([0.25, 0.75])).points()
+        (array([0., 2.]), array([0.25, 0.75]))
+        """
+        if np.all(self.variance_ == 0):
+            mean = np.unique(self.mean_) if self.mean_.ndim == 1 else self.mean_[:, 0]
+            return mean, np.full(len(mean), 1 / len(mean))
+        return np.empty(0), np.empty(0)
+
+    def grid(self, low: float, high: float) -> NDArray:
+        """Places at which to draw the density of a scalar population: more where it is narrow.
+
+        Examples
+        --------
+        >>> from ebfed.priors import Normal
+        >>> len(Normal().grid(-1.0, 1.0))
+        600
+        """
+        return np.linspace(low, high, 600)
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Return parameters of coordinate j by name, besides mean and variance.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Binomial
+        >>> from ebfed.priors import Beta
+        >>> counts = Binomial(np.array([[1], [4], [9], [5]]), np.array([10, 10, 10, 10]))
+        >>> {name: round(x, 2) for name, x in Beta().fit(counts).parameters().items()}
+        {'alpha': 1.52, 'beta': 1.65}
+        """
+        return {}
 
     def _fit(self, likelihood: Likelihood) -> None:
         """Run EM over a grid of theta."""

@@ -85,6 +85,7 @@ class Beta(WithCovariates, Prior):
 
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     max_features: ClassVar[float] = np.inf
+    _by_column = (*Prior._by_column, "alpha_", "beta_", "concentration_")
 
     covariates_: NDArray  # of the clients, where this is the population `at` theirs
 
@@ -113,14 +114,19 @@ class Beta(WithCovariates, Prior):
         """Log-density at theta of shape (k, d), shape (k,)."""
         from scipy.special import betaln, xlog1py, xlogy
 
-        alpha, beta = self._shape()
+        # of each client, where there are covariates
+        alpha, beta = (each[..., None, :] for each in self._shape())
         density = xlogy(alpha - 1, theta) + xlog1py(beta - 1, -theta) - betaln(alpha, beta)
-        return density.sum(axis=1)
+        return density.sum(axis=-1)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, d)."""
         alpha, beta = self._shape()
-        return np.random.default_rng(random_state).beta(alpha, beta, (size, len(alpha)))
+        return np.random.default_rng(random_state).beta(alpha, beta, (size, alpha.shape[-1]))
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Return alpha and beta of coordinate j."""
+        return {"alpha": float(self.alpha_[j]), "beta": float(self.beta_[j])}
 
     def _shape(self) -> tuple[NDArray, NDArray]:
         """Finite stand-ins for alpha and beta where the population is a point."""

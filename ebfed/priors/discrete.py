@@ -77,6 +77,8 @@ class Discrete(Prior):
     (array([-2.,  2.]), array([0.5, 0.5]))
     """
 
+    _by_column = ("atoms_",)
+
     def __init__(
         self,
         atoms: Literal["npmle", "bic"] | int | ArrayLike = "npmle",
@@ -131,6 +133,10 @@ class Discrete(Prior):
         same = (theta[:, None, :] == self.atoms_).all(axis=2)
         with np.errstate(divide="ignore"):
             return np.log(same @ self.weights_)
+
+    def points(self) -> tuple[NDArray, NDArray]:
+        """Places and weights of the atoms."""
+        return self.atoms_[:, 0], self.weights_
 
     def _density(self, theta: NDArray) -> NDArray:
         raise ValueError("a discrete population has no density at parameters seen without noise.")

@@ -75,6 +75,7 @@ class Gamma(WithCovariates, Prior):
 
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
     max_features: ClassVar[float] = np.inf
+    _by_column = (*Prior._by_column, "shape_")
 
     shape_: NDArray
     covariates_: NDArray  # of the clients, where this is the population `at` theirs
@@ -93,9 +94,13 @@ class Gamma(WithCovariates, Prior):
         from scipy.special import gammaln, xlogy
 
         shape = self._finite_shape()
-        rate = shape / self.mean_
+        rate = (shape / self.mean_)[..., None, :]  # of each client, where there are covariates
         density = xlogy(shape, rate) + xlogy(shape - 1, theta) - rate * theta - gammaln(shape)
-        return density.sum(axis=1)
+        return density.sum(axis=-1)
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Return the shape of coordinate j."""
+        return {"shape": float(self.shape_[j])}
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, d)."""
@@ -232,7 +237,7 @@ class Gamma(WithCovariates, Prior):
         self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        """Maximum likelihood of a gamma given expected lambda and log lambda, by Newton's method."""
+        """Maximum likelihood of a gamma given expected lambda and log lambda (Newton)."""
         from scipy.special import polygamma, psi
 
         share = masses / masses.sum()

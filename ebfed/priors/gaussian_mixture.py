@@ -21,6 +21,7 @@ __all__ = ["GaussianMixture"]
 # Below this share of the variance of all values, noise no longer keeps a component from collapsing.
 LEAST = 1e-4
 MOST_STEPS = 5000  # of EM
+NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
 
 
 class GaussianMixture(Prior):
@@ -79,6 +80,7 @@ class GaussianMixture(Prior):
     """
 
     max_features: ClassVar[float] = np.inf
+    _by_column = ("means_", "variances_")
 
     def __init__(
         self,
@@ -125,6 +127,18 @@ class GaussianMixture(Prior):
         component = rng.choice(len(self.weights_), size, p=self.weights_)
         noise = rng.standard_normal((size, len(self.mean_)))
         return self.means_[component] + np.sqrt(self.variances_[component]) * noise
+
+    def points(self) -> tuple[NDArray, NDArray]:
+        """Means and weights of the components, where all are as good as points."""
+        if np.all(self.variances_ < NEEDLE**2 * self.variance_):
+            return self.means_[:, 0], self.weights_
+        return super().points()
+
+    def grid(self, low: float, high: float) -> NDArray:
+        """Add places within each component."""
+        away = np.sqrt(self.variances_) * np.linspace(-4, 4, 81)
+        at = np.union1d(super().grid(low, high), self.means_ + away)
+        return at[(at >= low) & (at <= high)]
 
     # Fitting ----------------------------------------------------------------------------------
 

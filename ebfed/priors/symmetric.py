@@ -95,6 +95,25 @@ class Symmetric(Prior):
         scales = rng.choice(self.scales_, size, p=self.weights_ / self.weights_.sum())
         return (self.mode_ + scales * self.slab.sample(size, rng))[:, None]
 
+    def points(self) -> tuple[NDArray, NDArray]:
+        """The mode and its probability, where that is positive."""
+        mass = self.weights_[self.scales_ == 0].sum()
+        return np.full(int(mass > 0), self.mode_), np.full(int(mass > 0), mass)
+
+    def grid(self, low: float, high: float) -> NDArray:
+        """Leave out the mode if it is an atom, where the density is not that of its neighbours."""
+        at = super().grid(low, high)
+        return at[~np.isin(at, self.points()[0])]
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Probability of the mode itself, and scale of the slab, where the population has these."""
+        parameters = {}
+        if getattr(self, "spike", True):
+            parameters["pi0"] = float(self.weights_[self.scales_ == 0].sum())
+        if hasattr(self, "scale_"):
+            parameters["scale"] = self.scale_
+        return parameters
+
     def posterior(self, likelihood: Likelihood) -> Posterior:
         """Mixture of points, normals and half-line normals; by quadrature for other messages."""
         check_is_fitted(self, "mean_")

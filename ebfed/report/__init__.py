@@ -1,4 +1,4 @@
-"""Results for reading: tidy frames, the printed summary, pictures."""
+"""Reports of fits: tidy frames, the printed summary, plots, and the view that they read."""
 
 from ebfed.report.page import write_report
 from ebfed.report.plots import (

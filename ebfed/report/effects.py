@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.tidy import glance, tidy
+from ebfed.report.tidy import tidy
 from ebfed.report.view import GroupView
 from ebfed.tables.frames import frame
 
@@ -28,17 +28,6 @@ class GroupEffects:
     @abstractmethod
     def view(self) -> GroupView:
         """Return what reports and plots read of the fit."""
-
-    def summary(self) -> Any:
-        """Return the fit as a printed table."""
-        from ebfed.report.summary import summary_table
-
-        return summary_table(self.view())
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, log-likelihood, information criteria."""
-        view = self.view()
-        return frame(glance(view), view.style)
 
     def tidy(
         self,
@@ -205,21 +194,10 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
 
     estimate, error = columns["estimate"], columns["std.error"]
     fixed = np.isin(columns["effect"], ("fixed", "component"))
-    to_line, from_line, slope = _LINKS[view.link]
+    link = view.link
     with np.errstate(divide="ignore", invalid="ignore"):  # spreads are no means
-        middle = to_line(estimate)
-        error = np.where(np.isfinite(middle), error * slope(estimate), np.nan)
+        middle = link.to_line(estimate)
+        error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
         reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
-        return {"conf.low": from_line(middle - reach), "conf.high": from_line(middle + reach)}
-
-
-# To the scale of the link, back from it, and its slope.
-_LINKS: dict[str, tuple[Callable, Callable, Callable]] = {
-    "identity": (np.positive, np.positive, np.ones_like),
-    "logit": (
-        lambda p: np.log(p) - np.log1p(-p),
-        lambda x: 1 / (1 + np.exp(-x)),
-        lambda p: 1 / (p * (1 - p)),
-    ),
-    "log": (np.log, np.exp, np.reciprocal),
-}
+        ends = middle - reach, middle + reach
+    return dict(zip(("conf.low", "conf.high"), map(link.from_line, ends), strict=True))

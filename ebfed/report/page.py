@@ -155,11 +155,11 @@ def _plots(view: GroupView, level: float) -> Iterator[Plot]:
     if isinstance(view, LocationView):
         for j, name in enumerate(view.terms[:MOST_DRAWN]):
             also = f" ({name})" if len(view.terms) > 1 else ""
-            own = {"column": j}
-            yield plot_shrinkage, own, "Each group's own mean and its estimate" + also
+            own, theta = {"column": j}, view.family.parameter
+            yield plot_shrinkage, own, f"Each group's own {theta} and its estimate{also}"
             yield plot_caterpillar, own | {"level": level}, "Estimates, sorted" + also
-            yield plot_marginal, own, "Own means, and the fitted population" + also
-            yield plot_calibration, own, "Own means against those simulated from the fit" + also
+            yield plot_marginal, own, f"Own {theta}s, and the fitted population{also}"
+            yield plot_calibration, own, f"Own {theta}s against those simulated from the fit{also}"
         return
     varying = [name for name, each in zip(view.terms, view.varies, strict=True) if each]
     if len(varying) > 1:

@@ -211,7 +211,7 @@ def _(view: LearnerView) -> Text:
     if np.isfinite(facts["loss"]):
         share = "accuracy" in facts
         value = f"{facts['accuracy']:.1%}" if share else f"{facts['loss']:.4g}"
-        when = "mean over clients, on their first batch of their last round"
+        when = "mean over clients (first batch of the last round)"
         sheet.details.append(("Accuracy" if share else "Loss", f"{value}, {when}"))
     for row in view.ledger:
         sheet.details.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))

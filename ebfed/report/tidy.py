@@ -34,8 +34,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors import Prior
-from ebfed.priors.symmetric import Symmetric
 from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
 
 __all__ = ["glance", "tidy"]
@@ -89,7 +87,8 @@ def _(view: LocationView) -> dict[str, NDArray]:
         rows.append((SPREAD, group, f"sd__{first}", column, spread, np.nan))
         if noise is not None:
             rows.append((SPREAD, *WITHIN, column, np.sqrt(noise[j]), np.nan))
-        rows += [(SPREAD, group, name, column, x, np.nan) for name, x in _shape(prior, j)]
+        own = prior.parameters(j)
+        rows += [(SPREAD, group, name, column, x, np.nan) for name, x in own.items()]
     rows += _components(view)
     titles = ("effect", "group", "term", "response", "estimate", "std.error")
     return _with_statistic(titles, rows)
@@ -122,18 +121,6 @@ def _with_statistic(titles: tuple[str, ...], rows: Iterable[tuple]) -> dict[str,
     with np.errstate(divide="ignore", invalid="ignore"):
         columns["statistic"] = columns["estimate"] / columns["std.error"]
     return columns
-
-
-def _shape(prior: Prior, j: int) -> list[tuple[str, float]]:
-    """Parameters of a population besides mean and spread: names and values for one column."""
-    names = [name for name in ("alpha", "beta") if hasattr(prior, f"{name}_")]
-    shape = [(name, getattr(prior, f"{name}_")[j]) for name in names]
-    if isinstance(prior, Symmetric):
-        if getattr(prior, "spike", True):
-            shape.append(("pi0", prior.weights_[prior.scales_ == 0].sum()))
-        if hasattr(prior, "scale_"):
-            shape.append(("scale", prior.scale_))
-    return shape
 
 
 def _components(view: LocationView) -> list[tuple]:

@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.channels import Channel, Guess
+from ebfed.families import Family, Link
+from ebfed.families.base import IDENTITY
 from ebfed.likelihoods import Likelihood
 from ebfed.priors import Posterior, Prior
 from ebfed.tables.clients import Summary
@@ -148,7 +150,7 @@ class GroupView(FitView):
         Whether rows have a density, rather than probabilities.
     components : Components or None
         Of a mixture.
-    link : str
+    link : Link
         Scale on which intervals of the population's mean are computed.
     """
 
@@ -162,7 +164,7 @@ class GroupView(FitView):
     log_likelihood: Callable[[], float]
     has_density: bool
     components: Components | None = None
-    link: str = "identity"
+    link: Link = IDENTITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +173,8 @@ class LocationView(GroupView):
 
     Attributes
     ----------
+    family : Family
+        What rows are, with what the fit has learned about them.
     prior : Prior
         The fitted population.
     summary : Summary
@@ -187,8 +191,6 @@ class LocationView(GroupView):
         Whether every client sends its summary as it is.
     channels : callable
         Channel of each class of clients, a list of `ChannelView`.
-    likelihood : callable
-        Likelihood of a `Summary`, with what the fit has learned.
     weight : callable
         Weight of each group's own data in its estimate, shape (n_groups, d); None where estimates
         are not linear.
@@ -197,6 +199,7 @@ class LocationView(GroupView):
         of the estimator by name; None where a fit is not repeated like that.
     """
 
+    family: Family
     prior: Prior
     summary: Summary
     covariates: NDArray
@@ -206,7 +209,6 @@ class LocationView(GroupView):
     reports: NDArray[np.bool_]
     all_exact: bool
     channels: Callable[[], list[ChannelView]]
-    likelihood: Callable[[Summary], Likelihood]
     weight: Callable[[], NDArray | None]
     refit: Callable[..., NDArray] | None = None
 
@@ -214,6 +216,10 @@ class LocationView(GroupView):
     def has_rows(self) -> NDArray[np.bool_]:
         """Which groups have rows, shape (n_groups,)."""
         return self.summary.n > 0
+
+    def likelihood(self, summary: Summary) -> Likelihood:
+        """Likelihood of groups, with what the fit has learned."""
+        return self.family.likelihood(self.family.figures(summary))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -291,7 +291,9 @@ def test_what_a_location_model_cannot_be(data):
     given = eb.GaussianEB()
     with pytest.raises(ValueError, match=r"in 'y ~ x \| county': .*'x' must be constant within"):
         eb.from_formula("y ~ x | county", data, given)
-    with pytest.raises(ValueError, match=r"one number for a group, \(1 \| county\); got \(1 \+ u \|"):
+    with pytest.raises(
+        ValueError, match=r"one number for a group, \(1 \| county\); got \(1 \+ u \|"
+    ):
         eb.from_formula("y ~ u + (1 + u | county)", data, given)
     with pytest.raises(ValueError, match="covariates come with a constant; '0 \\+ u'"):
         eb.from_formula("y ~ 0 + u | county", data, given)

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import ebfed as eb
 from ebfed import report
+from ebfed.families import Poisson
 from ebfed.report import FitView, GroupView, LearnerView, LocationView, RegressionView, view_of
+from ebfed.tables.frames import Style
 
 RNG = np.random.default_rng(0)
 ROWS = pd.DataFrame({"g": np.repeat(np.arange(20), 5), "x": RNG.normal(size=100)})
@@ -136,3 +139,102 @@ def test_views_are_documented():
     for kind in (FitView, GroupView, LocationView, RegressionView, LearnerView):
         for name in kind.__annotations__:
             assert name in kind.__doc__, (kind, name)
+
+
+# --- a family that no estimator is needed for ----------------------------------------------------
+
+
+def poisson(equal):
+    """View of rates of events, whose population is known."""
+    rng = np.random.default_rng(0)
+    m = 80
+    prior = eb.priors.Discrete.known(np.array([[0.5], [2.0]]), np.array([0.4, 0.6]))
+    exposure = np.full(m, 4.0) if equal else rng.uniform(1, 9, m)
+    rows = rng.poisson(exposure * prior.sample(m, rng)[:, 0])[:, None].astype(float)
+    family = Poisson()
+    summary = family.summarise(rows, np.arange(m), exposure)
+    likelihood = family.likelihood(family.figures(summary))
+
+    def posterior():
+        return prior.posterior(likelihood).labelled(summary.ids, {"n": summary.n})
+
+    return LocationView(
+        title="Rates",
+        style=Style(),
+        is_server=False,
+        sizes=summary.n,
+        columns=["x0"],
+        ledger=[],
+        notes=[],
+        terms=["value"],
+        varies=np.ones(1, bool),
+        method="known",
+        n_parameters=0,
+        posterior=posterior,
+        posterior_given_population=posterior,
+        expected=lambda: np.broadcast_to(prior.mean_, (m, 1)),
+        log_likelihood=lambda: float(prior.log_marginal(likelihood).sum()),
+        has_density=family.has_density,
+        link=family.link,
+        family=family,
+        prior=prior,
+        summary=summary,
+        covariates=np.empty((m, 0)),
+        covariate_names=[],
+        noise_variance=None,
+        guess=None,
+        reports=np.ones(m, bool),
+        all_exact=True,
+        channels=list,
+        weight=lambda: None,
+    )
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize(
+    "plot",
+    [
+        report.plot_marginal,
+        report.plot_calibration,
+        report.plot_shrinkage,
+        report.plot_arrows,
+        report.plot_caterpillar,
+    ],
+)
+def test_a_view_is_enough_for_plots(plot, equal, ax):
+    assert plot(poisson(equal), ax=ax) is ax
+
+
+def test_a_view_is_enough_for_tables():
+    view = poisson(equal=True)
+    assert report.tidy(view)["estimate"].tolist() == [1.4, pytest.approx(np.sqrt(0.54))]
+    assert report.glance(view)["logLik"].item() == view.log_likelihood()
+    assert "Rates" in report.summary_table(view)
+    assert eb.compare(rates=view)["risk"].notna().all()
+
+
+def test_expected_rates_are_those_of_the_population(ax):
+    """Of equal exposures each bar is a number of events, a mixture of Poisson probabilities."""
+    view = poisson(equal=True)
+    report.plot_marginal(view, ax=ax)
+    (line,) = (each for each in ax.lines if each.get_label() == "fitted, of local estimates")
+    rate, density = line.get_data()
+    events = np.rint(rate * 4)
+    expected = 0.4 * stats.poisson(2).pmf(events) + 0.6 * stats.poisson(8).pmf(events)
+    np.testing.assert_allclose(density / 4, expected, rtol=1e-9)
+
+
+def test_expected_rates_of_unequal_exposures_add_up(ax):
+    view = poisson(equal=False)
+    report.plot_marginal(view, ax=ax)
+    (line,) = (each for each in ax.lines if each.get_label() == "fitted, of local estimates")
+    rate, density = line.get_data()
+    high = view.summary.mean.max()
+    exposure = view.summary.size
+    below = np.mean(
+        [
+            0.4 * stats.poisson(0.5 * e).cdf(high * e) + 0.6 * stats.poisson(2 * e).cdf(high * e)
+            for e in exposure
+        ]
+    )
+    assert density.sum() * (rate[1] - rate[0]) == pytest.approx(below, abs=1e-6)

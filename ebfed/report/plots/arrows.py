@@ -20,15 +20,16 @@ MOST_NAMED = 12
 
 
 def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw every group's way from its local estimate, above, to its personalised one, below.
+    """Draw a line from every group's local estimate, above, to its personalised one, below.
 
-    Of more than 60 groups, 60 are drawn: those at even steps in the order of local estimates.
+    If there are more than 60 groups, 60 are drawn: those at even steps in the order of local
+    estimates.
 
     Parameters
     ----------
-    estimator : fitted GaussianEB, BernoulliEB or MixtureEB
+    estimator : fit of means or rates
     column : int or str, optional
-        Which column of `X`, if several were fitted: its place or its name.
+        Column of `X`, by place or name; needed if several were fitted.
     ax : matplotlib Axes, optional
 
     Returns
@@ -42,7 +43,7 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
 
     See Also
     --------
-    plot_coefficients : the same of regressions.
+    plot_coefficients : the same for regressions.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def _name_points(ax: Axes, x: NDArray, names: list[str]) -> None:
     low, high = ax.get_xlim()
     gap = 0.045 * (high - low)
     at = x.copy()
-    for _ in range(200):  # neighbours push one another away by half of what they lack
+    for _ in range(200):  # neighbours move apart, each by half of the missing distance
         lack = np.maximum(gap - np.diff(at), 0)
         if lack.max(initial=0) < 0.01 * gap:
             break

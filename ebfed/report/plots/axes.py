@@ -1,7 +1,7 @@
-"""Axes to draw on, and how groups and methods are told apart.
+"""Axes to draw on, and styles that distinguish groups and methods.
 
-Colours are those of Okabe and Ito (2008), which the colour-blind tell apart, and never carry a
-meaning alone: lines, markers and hatches differ too.
+Colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish. Lines, markers
+and hatches differ too, so that no meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def new_axes(
     Parameters
     ----------
     n_columns, n_rows : int
+        Numbers of axes beside and below each other.
     size : tuple of float
         Width and height of the figure in inches.
 

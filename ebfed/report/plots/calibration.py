@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Binomial
-from ebfed.priors import Normal, Prior
 from ebfed.report.plots.axes import BLACK, BLUE, GREY, open_axes
 from ebfed.report.plots.groups import Groups, even_steps, read_groups
-from ebfed.report.plots.rates import few_rates, rate_edges
+from ebfed.report.plots.outcomes import bar_edges, few_outcomes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,17 +32,18 @@ def plot_calibration(
     """Draw sorted local estimates against those of populations simulated from the fit.
 
     Each simulated group has a parameter from the fitted population and as many rows as the real
-    one. Where the model is right, points follow the diagonal; the band has 95 % of the simulated
+    one. If the model is right, points follow the diagonal; the band has 95 % of the simulated
     estimates of each rank. It is pointwise: a few points in a hundred lie outside by chance, side
-    by side. Of rates that can have few values only, since all groups have the same few rows, the
-    share of groups at each value is drawn instead.
+    by side. If only few rates are possible, since all groups have the same few rows, the share of
+    groups at each rate is drawn instead.
 
     Parameters
     ----------
-    estimator : fitted GaussianEB, BernoulliEB or MixtureEB
+    estimator : fit of means or rates
     column : int or str, optional
-        Which column of `X`, if several were fitted: its place or its name.
+        Column of `X`, by place or name; needed if several were fitted.
     n_populations : int
+        Number of simulations.
     random_state : int, Generator or None
     ax : matplotlib Axes, optional
 
@@ -71,60 +70,45 @@ def plot_calibration(
     groups = read_groups(estimator, column)
     rng = np.random.default_rng(random_state)
     ax = open_axes(ax)
-    if isinstance(groups.view.likelihood(groups.summary), Binomial) and few_rates(groups):
-        _draw_shares(ax, groups, rng, n_populations)
+    possible = few_outcomes(groups)
+    if possible is not None:
+        _draw_shares(ax, groups, possible, rng, n_populations)
         return ax
-    ranks = even_steps(len(groups.n), MOST_POINTS)
+    ranks = even_steps(len(groups.size), MOST_POINTS)
     simulated = np.stack([np.sort(_simulate(groups, rng))[ranks] for _ in range(n_populations)])
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.sort(groups.local)[ranks]
+    observed = np.sort(groups.local)[ranks]
     ax.fill_between(middle, low, high, color=GREY, alpha=0.3, lw=0, label=BAND)
     ends = [middle.min(), middle.max()]
     ax.plot(ends, ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
     size = float(np.clip(300 / len(ranks), 2.5, 6))
-    ax.plot(middle, seen, "o", color=BLUE, ms=size, mew=0, label="groups")
+    ax.plot(middle, observed, "o", color=BLUE, ms=size, mew=0, label="groups")
     ax.set(xlabel="sorted local estimates, simulated", ylabel="sorted local estimates")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small", loc="upper left")
     return ax
 
 
-def _draw_shares(ax: Axes, groups: Groups, rng: np.random.Generator, n_populations: int) -> None:
-    """Draw the share of groups at each of a few rates, with a band for each."""
-    n = int(groups.n[0])
-    rates, edges = np.arange(n + 1) / n, rate_edges(groups)
+def _draw_shares(
+    ax: Axes, groups: Groups, possible: NDArray, rng: np.random.Generator, n_populations: int
+) -> None:
+    """Draw the share of groups at each of a few possible estimates, with a band for each."""
+    m, step, edges = len(groups.size), 1 / groups.size[0], bar_edges(groups)
     simulated = np.stack(
-        [
-            np.histogram(_simulate(groups, rng), edges)[0] / len(groups.n)
-            for _ in range(n_populations)
-        ]
+        [np.histogram(_simulate(groups, rng), edges)[0] / m for _ in range(n_populations)]
     )
     low, middle, high = np.quantile(simulated, [0.025, 0.5, 0.975], axis=0)
-    seen = np.histogram(groups.local, edges)[0] / len(groups.n)
-    ax.bar(rates, high - low, 0.6 / n, bottom=low, color=GREY, alpha=0.4, label=BAND)
-    ax.hlines(middle, rates - 0.3 / n, rates + 0.3 / n, color=BLACK, lw=1, ls="--", label=MEDIAN)
-    ax.plot(rates, seen, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
+    observed = np.histogram(groups.local, edges)[0] / m
+    ax.bar(possible, high - low, 0.6 * step, bottom=low, color=GREY, alpha=0.4, label=BAND)
+    ends = possible - 0.3 * step, possible + 0.3 * step
+    ax.hlines(middle, *ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
+    ax.plot(possible, observed, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
     ax.set(xlabel="local estimate", ylabel="share of groups", ylim=(0, None))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small")
 
 
 def _simulate(groups: Groups, rng: np.random.Generator) -> NDArray:
-    """Local estimates of groups with as many rows, whose parameters come from the population."""
-    theta = _draw(groups.view.prior, groups, rng)
-    if isinstance(groups.view.likelihood(groups.summary), Binomial):
-        return rng.binomial(groups.n, theta) / groups.n
-    return rng.normal(theta, np.sqrt(groups.view.noise_variance[groups.column] / groups.n))
-
-
-def _draw(prior: Prior, groups: Groups, rng: np.random.Generator) -> NDArray:
-    if not groups.covariates.size:
-        return prior.sample(len(groups.n), rng)[:, groups.column]
-    there = prior.at(groups.covariates)
-    if isinstance(prior, Normal):
-        away = prior.sample(len(groups.n), rng) - prior.mean_
-        return (there.mean_ + away)[:, groups.column]
-    # the other one that takes covariates is the beta; without spread it is a point
-    spread = np.isfinite(there.alpha_)
-    alpha, beta = (np.where(spread, x, 1.0) for x in (there.alpha_, there.beta_))
-    return np.where(spread, rng.beta(alpha, beta), there.mean_)[:, groups.column]
+    """Local estimates of groups of the same sizes, with parameters from the population."""
+    theta = groups.population.sample(len(groups.size), rng)[:, 0]
+    return groups.view.family.simulate(theta, groups.size, rng, groups.column)

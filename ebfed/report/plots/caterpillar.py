@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from ebfed.priors import Posterior
 from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
+from ebfed.report.view import GroupView, LocationView, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,19 +30,19 @@ def plot_caterpillar(
 ) -> Axes:
     """Draw the posterior means of all groups with their intervals, the largest at the top.
 
-    Up to 30 groups are named; of more, the intervals become a band of thin lines.
+    Up to 30 groups are named. The intervals of more groups become a band of thin lines.
 
     Parameters
     ----------
-    fit : fitted estimator or Posterior
+    fit : fitted estimator with a posterior, formula, or Posterior
     level : float in (0, 1)
-        Of the intervals.
+        Level of the intervals.
     column : int or str, optional
-        Which column of `X` or which coefficient, if there are several: its place or its name.
+        Column of `X` or coefficient, by place or name; needed if there are several.
     labels : array-like of shape (n_groups,), optional
         Names of the groups in the order of the posterior, if not their own.
     top : int, optional
-        Draw so many groups only, those with the largest means.
+        Number of groups to draw, those with the largest means; all if None.
     ax : matplotlib Axes, optional
 
     Returns
@@ -65,7 +65,7 @@ def plot_caterpillar(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['C', 'D', 'B', 'A']
     """
-    posterior = fit if isinstance(fit, Posterior) else fit.posterior()
+    posterior = fit if isinstance(fit, Posterior) else _view(fit).posterior()
     names = posterior.terms
     place = place_of(column, names)
     mean = posterior.mean[:, place]
@@ -100,6 +100,13 @@ def plot_caterpillar(
     return ax
 
 
+def _view(fit: Any) -> GroupView:
+    view = view_of(fit)
+    if not isinstance(view, GroupView):
+        raise ValueError(f"{view.title} has no posterior of its groups to draw.")
+    return view
+
+
 def place_of(column: int | str | None, names: tuple[str, ...] | list[str]) -> int:
     """Find a column by its place or name.
 
@@ -131,7 +138,7 @@ def draw_intervals(
     colours = BLUE if colours is None else colours
     ax.hlines(rows, lower, upper, lw=width, colors=colours, alpha=alpha, zorder=2)
     size = float(np.clip(0.8 * room, 1.0, 5.0))
-    # white around them tells points from lines
+    # white around points separates them from lines
     ax.plot(at, rows, "o", ms=size + 1.2, color="white", mew=0, zorder=3, label="_around")
     ax.plot(at, rows, "o", ms=size, color=BLACK, mew=0, zorder=3.1)
     ax.set_ylim(-0.02 * len(at) - 0.5, 1.02 * len(at) - 0.5)
@@ -156,7 +163,10 @@ def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
 
 
 def _centre(fit: Any, posterior: Posterior, place: int) -> float | None:
-    """Mean of the population, where it is known; of one with covariates, at their average."""
-    population = posterior.prior if fit is posterior else getattr(fit, "prior_", fit)
-    mean = getattr(population, "mean_", None) if isinstance(population, BaseEstimator) else None
+    """Mean of the population, where it is known; at average covariates, if there are any."""
+    if fit is posterior:
+        mean = getattr(posterior.prior, "mean_", None)
+    else:
+        view = _view(fit)
+        mean = view.prior.mean_ if isinstance(view, LocationView) else getattr(fit, "mean_", None)
     return None if mean is None else float(np.ravel(mean)[place])

@@ -24,7 +24,7 @@ MOST_ARROWS = 60
 MOST_NAMED = 12
 ARROW: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 0, "shrinkB": 1}
 ARROW |= {"color": GREY, "lw": 0.8}
-RUNAWAY = 15.0  # log-odds that no finite coefficients are to give: the classes are told apart
+RUNAWAY = 15.0  # log-odds beyond which the classes count as separated
 
 
 def plot_coefficients(
@@ -34,18 +34,18 @@ def plot_coefficients(
     y: int | str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw groups in the plane of two coefficients, with what the population did to them.
+    """Draw groups in the plane of two coefficients, estimated alone and with the population.
 
-    An arrow leads from what the rows of a group say by themselves (least squares; of a logistic
-    regression, maximum likelihood) to the personalised coefficients. Ellipses hold 50 and 95 % of
-    the population. Groups whose rows do not determine their coefficients are drawn without an
-    arrow. Of more than 60 groups, 60 are drawn, at even steps in the order of labels.
+    An arrow leads from the estimate from a group's own rows (least squares; maximum likelihood for
+    a logistic regression) to the personalised coefficients. Ellipses hold 50 and 95 % of the
+    population. Groups whose rows do not determine their coefficients are drawn without an arrow. If
+    there are more than 60 groups, 60 are drawn, at even steps in the order of labels.
 
     Parameters
     ----------
     estimator : fitted LinearEB, LogisticEB, AdaMix, or another regression of two coefficients
     x, y : int or str, optional
-        Coefficients: places in `terms_` or names; the first two if None.
+        Coefficients, by name or place in `terms_`; the first two if None.
     ax : matplotlib Axes, optional
 
     Returns
@@ -118,8 +118,8 @@ def plot_coefficients(
 
 
 def _name_scattered(ax: Axes, at: NDArray, names: list[str]) -> None:
-    """Write names beside points, each where it meets the fewest points and names before it."""
-    ax.figure.figure.draw_without_rendering()  # places on paper are settled by the layout
+    """Write names beside points, each where it overlaps least with points and earlier names."""
+    ax.figure.figure.draw_without_rendering()  # the layout determines places on paper
     points = ax.transData.transform(at) * 72 / ax.figure.dpi
     taken = [np.concatenate([point - 2.5, point + 2.5]) for point in points]  # left low right high
     for point, place, name in zip(points, at, names, strict=True):
@@ -165,7 +165,7 @@ def _draw_component(ax: Axes, mean: NDArray, covariance: NDArray, weight: float)
 
 
 def _set_limits(ax: Axes, start: NDArray, end: NDArray) -> None:
-    """Show the population, all personalised coefficients, and nearly all of the others."""
+    """Include the population, all personalised coefficients, and nearly all of the others."""
     inner = np.quantile(start, [0.03, 0.97], axis=0) if len(start) > 10 else start
     outlines = [np.column_stack(line.get_data()) for line in ax.lines]
     points = np.concatenate([inner, end, *outlines])
@@ -176,7 +176,7 @@ def _set_limits(ax: Axes, start: NDArray, end: NDArray) -> None:
 
 
 def _alone(clients: Any, p: int, classes: NDArray | None) -> NDArray:
-    """Coefficients of each client by itself, NaN where its rows leave them open, shape (n, p)."""
+    """Coefficients of each client alone, NaN where its rows do not determine them, (n, p)."""
     if classes is not None:
         if len(classes) != 2:
             raise ValueError(f"arrows are drawn for two classes; there are {len(classes)}.")
@@ -192,7 +192,7 @@ def _alone(clients: Any, p: int, classes: NDArray | None) -> NDArray:
 
 
 def _most_likely(X: NDArray, y: NDArray) -> NDArray:
-    """Logistic regression by Newton's method; NaN where classes are told apart without error."""
+    """Logistic regression by Newton's method; NaN where the classes are separated."""
     from scipy.special import expit
 
     theta, nothing = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan)

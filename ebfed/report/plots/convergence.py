@@ -1,4 +1,4 @@
-"""What the rounds of a fit reached."""
+"""Progress of a fit over its rounds or steps."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_convergence"]
 
-# What a fit climbs up or down to, and what becomes small when it has arrived.
+# Columns that a fit maximises, that it minimises, and that go to zero.
 HEIGHTS = ("log_likelihood", "message_log_likelihood")
 DEPTHS = ("criterion", "objective")
 MOVES = ("change", "moved")
-# Shares of a value that are rounding, and too little to look at.
+# Relative differences that are rounding, and that are too small to draw.
 ROUNDING, FLAT = 1e-12, 1e-9
 
 
 def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw what each round or step of a fit reached.
+    """Draw the progress of a fit over its rounds or steps.
 
-    A likelihood or criterion is drawn by how far it is from its best on a logarithmic axis, and so
-    is how far parameters moved; everything else as it is.
+    A likelihood or criterion is drawn as its distance from the best value. That distance, and how
+    far parameters moved, have a logarithmic axis. Everything else is drawn unchanged.
 
     Parameters
     ----------
     estimator : fitted estimator with a `history_`
     column : str, optional
-        Of the history; None: the likelihood or criterion, else the loss, else the first there is.
+        Column of the history. None: the likelihood or criterion, else the loss, else the first.
     ax : matplotlib Axes, optional
 
     Returns
@@ -79,7 +79,7 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
         best, label = values[place], f"{column} from its best"
         title = f"best {column}: {best:,.6g} in {first} {at[place]:g}"
         away = np.abs(values - best)
-        # what rounding leaves is no distance
+        # differences by rounding are no distance
         away[away <= ROUNDING * abs(best)] = 0.0
         ax.set_title(title.replace("_", " "), fontsize="medium")
     else:
@@ -89,7 +89,7 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
         ax.set_yscale("log")
     else:
         label = column
-        if np.ptp(values) <= FLAT * np.abs(values).max():  # nothing happened
+        if np.ptp(values) <= FLAT * np.abs(values).max():  # no progress
             ax.set_ylim(values[0] - 1, values[0] + 1)
     many = len(at) > 60
     ax.plot(at, values, color=BLUE, lw=1.4, marker="" if many else "o", ms=4)

@@ -153,7 +153,7 @@ def _read(values: Any, fips: Any, column: str) -> tuple[Sequence[str], NDArray]:
 
 
 def _five_digits(label: Any) -> str:
-    """Give a code the zero in front that integers lose."""
+    """Restore the leading zero of a code, which integers lose."""
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     return str(label).zfill(5)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.likelihoods import Likelihood
+from ebfed.priors import Prior
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.view import FitView, LocationView, view_of
-from ebfed.tables.clients import Summary
 
 __all__ = ["Groups", "check_rows", "even_steps", "location_of", "read_groups"]
 
@@ -26,23 +28,34 @@ class Groups:
     column : int
         Place of the column.
     labels : ndarray of shape (n,)
-    n : int64 ndarray of shape (n,)
-        Number of rows.
+    size : ndarray of shape (n,)
+        Number of rows, or exposure.
     local, estimate : ndarray of shape (n,)
         Local and personalised estimates of that column.
-    summary : Summary
-        Summary of these groups, all columns.
     covariates : ndarray of shape (n, k)
     """
 
     view: LocationView
     column: int
     labels: NDArray
-    n: NDArray[np.int64]
+    size: NDArray
     local: NDArray
     estimate: NDArray
-    summary: Summary
     covariates: NDArray
+
+    @cached_property
+    def population(self) -> Prior:
+        """Population of that column: at the covariates of each group, if there are any."""
+        prior = self.view.prior
+        if self.covariates.size:
+            prior = prior.at(self.covariates)
+        return prior.column(self.column)
+
+    def likelihood(self, local: NDArray, size: NDArray) -> Likelihood:
+        """Likelihood of that column for groups with other local estimates and sizes."""
+        family, d = self.view.family, len(self.view.columns)
+        summary = replace(family.blank(size, d), mean=np.repeat(local[:, None], d, axis=1))
+        return family.likelihood(family.figures(summary)).column(self.column)
 
 
 def read_groups(fit: Any, column: int | str | None) -> Groups:
@@ -58,10 +71,8 @@ def read_groups(fit: Any, column: int | str | None) -> Groups:
     has_rows = view.has_rows
     summary = view.summary.take(has_rows)
     estimate = view.posterior().mean[has_rows, place]
-    covariates = view.covariates[has_rows]
-    return Groups(
-        view, place, summary.ids, summary.n, summary.mean[:, place], estimate, summary, covariates
-    )
+    local, covariates = summary.mean[:, place], view.covariates[has_rows]
+    return Groups(view, place, summary.ids, summary.size, local, estimate, covariates)
 
 
 def location_of(fit: Any) -> LocationView:

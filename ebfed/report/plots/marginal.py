@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Binomial, Gaussian
-from ebfed.priors import Discrete, Normal, Prior
+from ebfed.priors import Prior
 from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
 from ebfed.report.plots.groups import Groups, read_groups
+from ebfed.report.plots.outcomes import bar_edges
 from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
-from ebfed.report.plots.rates import rate_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_marginal"]
 
 MOST_SIZES = 100  # different numbers of rows; of more, so many quantiles stand for all
-MOST_ROWS = 2000  # more rows than that blur a rate by less than a bar is wide
+MOST_ROWS = 2000  # errors of rates from more rows are smaller than the width of a bar
 
 
 def plot_marginal(
@@ -30,14 +28,14 @@ def plot_marginal(
     """Draw local estimates as a histogram, with what the fit says of them and of the population.
 
     The curve over the histogram is the marginal density of local estimates under the fit, averaged
-    over the groups' numbers of rows (and covariates): where the model is right, it follows the
-    histogram. The population, which the errors of local estimates widen to that, is the other.
+    over the groups' numbers of rows (and covariates): if the model is right, it follows the
+    histogram. The other curve is the population. It is narrower, since local estimates have errors.
 
     Parameters
     ----------
-    estimator : fitted GaussianEB, BernoulliEB or MixtureEB
+    estimator : fit of means or rates
     column : int or str, optional
-        Which column of `X`, if several were fitted: its place or its name.
+        Column of `X`, by place or name; needed if several were fitted.
     ax : matplotlib Axes, optional
 
     Returns
@@ -60,28 +58,27 @@ def plot_marginal(
     """
     groups = read_groups(estimator, column)
     ax = open_axes(ax)
-    rates = isinstance(groups.view.likelihood(groups.summary), Binomial)
-    edges = rate_edges(groups) if rates else _mean_edges(groups.local)
-    look: dict[str, Any] = {"color": "#d9d9d9"}
-    seen = np.histogram(groups.local, edges, density=True)[0]
-    ax.stairs(seen, edges, fill=True, label="local estimates", **look)
-    if len(groups.local) <= 50 and not rates:
+    discrete = not groups.view.family.has_density
+    edges = bar_edges(groups) if discrete else _mean_edges(groups.local)
+    observed = np.histogram(groups.local, edges, density=True)[0]
+    ax.stairs(observed, edges, fill=True, label="local estimates", color="#d9d9d9")
+    if len(groups.local) <= 50 and not discrete:
         ax.plot(groups.local, np.zeros(len(groups.local)), "|", color=BLACK, ms=12, clip_on=False)
-    if rates:
+    if discrete:
         expected = _expected_shares(groups, edges) / np.diff(edges)
         middle = (edges[1:] + edges[:-1]) / 2
         style: dict[str, Any] = {"marker": "D", "ms": 4, "lw": 1.2}
+        ends = (edges[0], edges[-1])
     else:
         pad = 0.1 * (edges[-1] - edges[0])
-        middle = np.linspace(edges[0] - pad, edges[-1] + pad, 400)
+        ends = (edges[0] - pad, edges[-1] + pad)
+        middle = np.linspace(*ends, 400)
         expected = _marginal_density(groups, middle)
         style = {"lw": 1.8}
     ax.plot(middle, expected, color=BLUE, label="fitted, of local estimates", **style)
-    highest = 1.15 * max(seen.max(), expected.max())
-    ax.set_ylim(0, highest)
+    ax.set_ylim(0, 1.15 * max(observed.max(), expected.max()))
     handles = ax.get_legend_handles_labels()[0]
-    ends = (edges[0], edges[-1]) if rates else (middle[0], middle[-1])
-    handles += _draw_population(ax, groups.view.prior, groups, ends)
+    handles += _draw_population(ax, groups.population, ends)
     ax.set(xlabel="estimate", ylabel="density", xlim=ends)
     ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax
@@ -91,23 +88,19 @@ def _mean_edges(values: NDArray) -> NDArray:
     return np.histogram_bin_edges(values, int(np.clip(np.sqrt(len(values)), 5, 60)))
 
 
-def _draw_population(
-    ax: Axes, prior: Prior, groups: Groups, ends: tuple[float, float]
-) -> list[Any]:
+def _draw_population(ax: Axes, prior: Prior, ends: tuple[float, float]) -> list[Any]:
+    """Draw a population as a curve, or its atoms on an axis on the right."""
     look: dict[str, Any] = {"color": VERMILLION, "label": "population", "ls": "--"}
-    points, handles = atoms_of(prior, groups.column), []
+    points, handles = atoms_of(prior), []
     if points is None:
-        at = grid_of(prior, groups.column, *np.clip(ends, *prior.support))
-        density = _population_density(prior, groups, at)
+        at = grid_of(prior, 0, *np.clip(ends, *prior.support))
+        density = density_of(prior, 0, at)
         top = ax.get_ylim()[1]
         ax.set_ylim(0, max(top, min(ceiling(density), 2 * top)))
         handles += ax.plot(at, density, lw=1.8, **look)
         spike = spike_of(prior)
         points = None if spike is None else (np.array(spike[:1]), np.array(spike[1:]))
         look["label"] = "point of the population"
-    elif groups.covariates.size:
-        n = len(groups.n)
-        points = prior.at(groups.covariates).mean_[:, groups.column], np.full(n, 1 / n)
     if points is not None:
         right = ax.twinx()
         right.vlines(points[0], 0, points[1], color=VERMILLION, lw=1.4, ls="--")
@@ -117,67 +110,40 @@ def _draw_population(
     return handles
 
 
-def _population_density(prior: Prior, groups: Groups, at: NDArray) -> NDArray:
-    """Density of the population, averaged over the groups' covariates if there are any."""
-    if not groups.covariates.size:
-        return density_of(prior, groups.column, at)
-    from scipy import stats
-
-    there, j = prior.at(groups.covariates), groups.column
-    if isinstance(prior, Normal):
-        law = stats.norm(there.mean_[:, j], np.sqrt(prior.variance_[j]))
-    else:
-        law = stats.beta(there.alpha_[:, j], there.beta_[:, j])
-    return law.pdf(at[:, None]).mean(axis=1)
-
-
-def _conditions(prior: Prior, groups: Groups) -> tuple[NDArray, NDArray, NDArray]:
-    """Numbers of rows, covariates and shares of the kinds of groups there are."""
+def _conditions(groups: Groups) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Sizes and shares of the kinds of groups, and places of their covariates if there are any."""
+    m = len(groups.size)
     if groups.covariates.size:
-        return groups.n, groups.covariates, np.full(len(groups.n), 1 / len(groups.n))
-    n, counts = np.unique(groups.n, return_counts=True)
-    if len(n) > MOST_SIZES:
+        return groups.size, np.full(m, 1 / m), np.arange(m)
+    size, counts = np.unique(groups.size, return_counts=True)
+    if len(size) > MOST_SIZES:
         middles = (np.arange(MOST_SIZES) + 0.5) / MOST_SIZES
-        n, counts = np.unique(np.quantile(groups.n, middles, method="nearest"), return_counts=True)
-    return n, np.empty((len(n), 0)), counts / counts.sum()
+        typical = np.quantile(groups.size, middles, method="nearest")
+        size, counts = np.unique(typical, return_counts=True)
+    return size, counts / counts.sum(), None
 
 
 def _marginal_density(groups: Groups, at: NDArray) -> NDArray:
     """Density of local means at these places, averaged over the groups."""
-    prior = groups.view.prior
-    n, covariates, shares = _conditions(prior, groups)
-    d = groups.summary.mean.shape[1]
-    # nothing is said of the other columns
-    values, variances = np.zeros((len(at) * len(n), d)), np.full((len(at) * len(n), d), np.inf)
-    values[:, groups.column] = np.repeat(at, len(n))
-    noise = groups.view.noise_variance[groups.column]
-    variances[:, groups.column] = np.tile(noise / n, len(at))
-    if covariates.size:
-        prior = prior.at(np.tile(covariates, (len(at), 1)))
-    log = prior.log_marginal(Gaussian(values, variances))
-    return np.exp(log).reshape(len(at), len(n)) @ shares
+    size, shares, place = _conditions(groups)
+    likelihood = groups.likelihood(np.repeat(at, len(size)), np.tile(size, len(at)))
+    prior = groups.population if place is None else _of(groups, np.tile(place, len(at)))
+    log = prior.log_marginal(likelihood)
+    return np.exp(log).reshape(len(at), len(size)) @ shares
 
 
 def _expected_shares(groups: Groups, edges: NDArray) -> NDArray:
     """Share of local rates that the fit expects between the edges, averaged over the groups."""
-    prior = groups.view.prior
-    n, covariates, shares = _conditions(prior, groups)
-    n = np.minimum(n, MOST_ROWS)
-    trials = np.repeat(n, n + 1)
-    z = np.concatenate([np.arange(each + 1) for each in n])
-    if covariates.size:
-        prior = prior.at(np.repeat(covariates, n + 1, axis=0))
-    if groups.summary.mean.shape[1] > 1:
-        prior = _one_column(prior, groups.column)
-    masses = np.exp(prior.log_marginal(Binomial(z[:, None], trials)))
-    return np.histogram(z / trials, edges, weights=masses * np.repeat(shares, n + 1))[0]
+    size, shares, place = _conditions(groups)
+    size = np.minimum(size, MOST_ROWS / edges[-1]).astype(size.dtype)
+    possible = [groups.view.family.outcomes(each, edges[-1]) for each in size]
+    number = [len(each) for each in possible]
+    local = np.concatenate(possible)
+    prior = groups.population if place is None else _of(groups, np.repeat(place, number))
+    masses = np.exp(prior.log_marginal(groups.likelihood(local, np.repeat(size, number))))
+    return np.histogram(local, edges, weights=masses * np.repeat(shares, number))[0]
 
 
-def _one_column(prior: Prior, column: int) -> Prior:
-    """Population of one of several rates."""
-    if isinstance(prior, Discrete):
-        return Discrete.known(prior.atoms_[:, [column]], prior.weights_)
-    one = copy(prior)
-    for name in ("mean_", "concentration_"):
-        setattr(one, name, getattr(prior, name)[..., [column]])
-    return one
+def _of(groups: Groups, place: NDArray) -> Prior:
+    """Population at the covariates of the groups at these places."""
+    return groups.view.prior.at(groups.covariates[place]).column(groups.column)

@@ -38,17 +38,18 @@ def plot_population(
     ----------
     populations : fitted Prior or estimator, or mapping of name to such
     column : int
-        Which column of `X`, if several were fitted.
+        Place of the column of `X`, if several were fitted.
     support : tuple of float, optional
         Ends of the horizontal axis; as wide as the populations if None.
     cumulative : bool
-        Draw distribution functions, in which densities and atoms compare directly.
+        Whether to draw distribution functions, which compare densities and atoms directly.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        Where densities and atoms meet, the probabilities of atoms have an axis on the right.
+        If there are both densities and atoms, the probabilities of atoms have an axis on the
+        right.
 
     Examples
     --------
@@ -72,7 +73,7 @@ def plot_population(
     atoms = {name: atoms_of(prior, column) for name, prior in priors.items()}
     low, high = support or reach(list(priors.values()), column)
     pad = 0.03 * (high - low)
-    spikes = {name: spike_of(prior) for name, prior in priors.items()}
+    spikes = {name: spike_of(prior, column) for name, prior in priors.items()}
     dense = [each is None for each in atoms.values()]
     mixed = any(dense) and (not all(dense) or any(spikes.values()))
     stems = ax.twinx() if mixed and not cumulative else ax

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.priors import Discrete, GaussianMixture, Prior
-from ebfed.priors.symmetric import Symmetric
+from ebfed.priors import Prior
 
 __all__ = [
     "atoms_of",
@@ -19,67 +18,51 @@ __all__ = [
     "steps",
 ]
 
-NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
+
+def atoms_of(prior: Prior, column: int = 0) -> tuple[NDArray, NDArray] | None:
+    """Places and probabilities of a discrete population; None if it has a density."""
+    places, masses = prior.column(column).points()
+    return (places, masses) if masses.sum() > 1 - 1e-9 else None
 
 
-def atoms_of(prior: Prior, column: int) -> tuple[NDArray, NDArray] | None:
-    """Places and probabilities of a population of atoms; None if it has a density."""
-    if isinstance(prior, Discrete):
-        return prior.atoms_[:, column], prior.weights_
-    if isinstance(prior, GaussianMixture):
-        variances = prior.variances_[:, column]
-        if np.all(variances < NEEDLE**2 * prior.variance_[column]):
-            return prior.means_[:, column], prior.weights_
-    if prior.variance_[column] == 0:
-        return prior.mean_[[column]], np.ones(1)
-    return None
-
-
-def spike_of(prior: Prior) -> tuple[float, float] | None:
-    """Place and probability of the point that a population with a density has besides."""
-    if not isinstance(prior, Symmetric) or not np.any(prior.scales_ == 0):
-        return None
-    return float(np.ravel(prior.mode_)[0]), float(prior.weights_[prior.scales_ == 0].sum())
+def spike_of(prior: Prior, column: int = 0) -> tuple[float, float] | None:
+    """Place and probability of the point that a population with a density has too."""
+    places, masses = prior.column(column).points()
+    return (float(places[0]), float(masses[0])) if 0 < masses.sum() <= 1 - 1e-9 else None
 
 
 def grid_of(prior: Prior, column: int, low: float, high: float) -> NDArray:
-    """Places to draw a density at: even ones, and where it is narrow more."""
-    at = np.linspace(low, high, 600)
-    if isinstance(prior, GaussianMixture):
-        away = np.sqrt(prior.variances_[:, [column]]) * np.linspace(-4, 4, 81)
-        at = np.union1d(at, prior.means_[:, [column]] + away)
-    if (spike := spike_of(prior)) is not None:  # of which the density knows nothing
-        at = at[at != spike[0]]
-    return at[(at >= low) & (at <= high)]
+    """Places at which to draw a density: even ones, and more where it is narrow."""
+    return prior.column(column).grid(low, high)
 
 
 def draws_of(prior: Prior, column: int) -> NDArray:
-    """Many draws of one coordinate: a distribution to the accuracy of a picture."""
-    return prior.sample(2_000_000 // len(prior.mean_), random_state=0)[:, column]
+    """Many draws of one coordinate: a distribution to the accuracy of a plot."""
+    return prior.column(column).sample(2_000_000, random_state=0)[:, 0]
 
 
 def density_of(prior: Prior, column: int, at: NDArray) -> NDArray:
-    """Density of one coordinate on a grid, 0 off the support."""
-    if len(prior.mean_) > 1:
-        edges = np.linspace(at[0], at[-1], 61)
-        draws = draws_of(prior, column)
-        counts, _ = np.histogram(draws, edges)
-        return np.interp(at, (edges[1:] + edges[:-1]) / 2, counts / np.diff(edges) / len(draws))
+    """Density of one coordinate on a grid, 0 off the support.
+
+    Of a population at the covariates of groups, the average over the groups.
+    """
     low, high = prior.support
-    with np.errstate(divide="ignore"):  # at the ends of its support a beta density may be infinite
-        return np.where(
-            (at < low) | (at > high), 0.0, np.exp(prior.logpdf(np.clip(at, low, high)[:, None]))
-        )
+    inside = (at >= low) & (at <= high)
+    density = np.zeros(len(at))
+    with np.errstate(divide="ignore"):  # at the ends of its support a density may be infinite
+        values = np.exp(prior.column(column).logpdf(at[inside][:, None]))
+    density[inside] = values if values.ndim == 1 else values.mean(axis=0)
+    return density
 
 
 def ceiling(density: NDArray) -> float:
-    """Height of the axis: a little above the density, which is cut where it shoots up at an end."""
+    """Height of the axis: a little above the density, which is cut where it rises at an end."""
     inner = len(density) // 20
     return 1.1 * min(float(density.max()), 2 * float(density[inner:-inner].max()))
 
 
 def reach(priors: list[Prior], column: int) -> tuple[float, float]:
-    """Where practically all of the populations lie."""
+    """Range of practically all parameters of the populations."""
     ends = []
     for prior in priors:
         mean, sd = prior.mean_[column], np.sqrt(prior.variance_[column])

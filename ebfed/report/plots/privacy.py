@@ -1,4 +1,4 @@
-"""What privacy costs in accuracy."""
+"""Price of privacy in accuracy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NUMBERS = ["epsilon", "error", "std_error", "local_error"]
 def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     """Draw how far privacy moves the estimates of groups, against epsilon.
 
-    Bands are one standard error to either side. Above the level line, groups had better keep to
-    their own data.
+    Bands are one standard error to either side. Above the level line, a group's own data give the
+    better estimate.
 
     Parameters
     ----------

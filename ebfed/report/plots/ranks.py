@@ -1,4 +1,4 @@
-"""Ranks of groups, with how sure they are."""
+"""Ranks of groups, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["plot_ranks"]
 def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the ranks of groups with their intervals, the first at the top.
 
-    The darker a group, the more probable it is that it is among the top ones, where the frame
-    says so. Up to 30 groups are named.
+    Up to 30 groups are named. If the frame has ``prob_top``, groups that are more probably among
+    the top ones are darker.
 
     Parameters
     ----------
     ranks : data frame of any library
-        What `Posterior.ranks` returns, a row for each group: its label in the first column (if
-        there is none, groups are numbered); ``rank``; ``lower`` and ``upper``, the ends of an
-        interval; and perhaps ``prob_top``.
+        Result of `Posterior.ranks`, a row for each group: its label in the first column (if there
+        is none, groups are numbered); ``rank``; ``lower`` and ``upper``, the ends of an interval;
+        and perhaps ``prob_top``.
     ax : matplotlib Axes, optional
 
     Returns

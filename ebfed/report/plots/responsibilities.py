@@ -1,4 +1,4 @@
-"""Which component each group belongs to."""
+"""Components that groups belong to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORDER = (0, 5, 2, 1, 4, 6, 3)  # of colours: neighbours differ in lightness, and
 def plot_responsibilities(estimator: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the probability that each group belongs to each component of a mixture.
 
-    Groups are sorted by their likeliest component, and those of one by the others they lean to.
+    Groups are sorted by their likeliest component, then by the probabilities of the others.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def plot_responsibilities(estimator: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _sorted(shares: NDArray) -> NDArray:
-    """Order of groups: by likeliest component, and in it from the one before to the one behind."""
+    """Order of groups: by likeliest component, then by the mean number of the component."""
     return np.lexsort((shares @ np.arange(shares.shape[1]), shares.argmax(axis=1)))
 
 

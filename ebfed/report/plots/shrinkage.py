@@ -29,9 +29,9 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
 
     Parameters
     ----------
-    estimator : fitted GaussianEB or BernoulliEB
+    estimator : fit of means or rates
     column : int
-        Which column of `X`, if several were fitted.
+        Place of the column of `X`, if several were fitted.
     ax : matplotlib Axes, optional
 
     Returns
@@ -53,7 +53,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     summary, prior = view.summary.take(view.has_rows), view.prior
     local = summary.mean[:, column]
     estimate = view.posterior().mean[view.has_rows, column]
-    x, y, n, count = _merge(local, estimate, summary.n)
+    x, y, n, count = _merge(local, estimate, summary.size)
 
     mean = prior.mean_[column]
     low, high = min(local.min(), mean), max(local.max(), mean)
@@ -68,7 +68,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
     largest = np.clip(4000 / len(x), 16, 400)
     area = np.maximum(largest * count / count.max(), 16)
     style: dict[str, Any] = {"s": area, "edgecolors": "white", "linewidths": 0.4, "zorder": 2}
-    # points lie between mean and diagonal, which leaves the corner farther from the mean free
+    # points lie between mean and diagonal: the corner farther from the mean is free
     below = mean - low >= high - mean
     ax.legend(loc="lower right" if below else "upper left", frameon=False, fontsize="small")
     if n.min() == n.max():
@@ -80,7 +80,8 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
         ticks = [n.min(), np.sqrt(n.min() * n.max()), n.max()]
         bar.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], fontsize="small")
         bar.minorticks_off()
-        bar.set_title("rows of the group", fontsize="small", pad=3)
+        what = "rows" if summary.weight is None else "exposure"
+        bar.set_title(f"{what} of the group", fontsize="small", pad=3)
     if len(x) <= 12 and count.max() > 1:
         _write_counts(x, y, count, np.sqrt(area) / 2, ax)
     _draw_margin(prior, column, ax)
@@ -88,7 +89,7 @@ def plot_shrinkage(estimator: Any, *, column: int = 0, ax: Axes | None = None) -
 
 
 def _merge(local: NDArray, estimate: NDArray, n: NDArray) -> tuple[NDArray, ...]:
-    """Bring groups at (nearly) one place together: place, mean number of rows, count."""
+    """Merge groups at (nearly) one place: place, mean size, count."""
     step = (local.max() - local.min()) / 150 or 1.0
     across, up = (np.rint((v - v.min()) / step).astype(np.int64) for v in (local, estimate))
     cells = across * (up.max() + 1) + up
@@ -124,7 +125,7 @@ def _draw_margin(prior: Prior, column: int, ax: Axes) -> None:
         side.fill_betweenx(at, density, color=VERMILLION, alpha=0.3, lw=0)
         side.plot(density, at, color=VERMILLION, lw=1)
         side.set_xlim(0, ceiling(density))
-        if (spike := spike_of(prior)) is not None:
+        if (spike := spike_of(prior, column)) is not None:
             side.axhline(spike[0], color=VERMILLION, lw=1.5)
     else:
         side.hlines(atoms[0], 0, atoms[1], color=VERMILLION, lw=1.5)

@@ -52,7 +52,7 @@ def plot_states(
 ) -> Axes:
     """Draw a map of the states of the USA, a hexagon for each, coloured by a mean over its rows.
 
-    Hexagons stand about where their states lie; those without rows are grey and hatched.
+    Hexagons lie about where their states are; those without rows are grey and hatched.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def colour_scale(values: NDArray, cmap: str | None, centre: float | None) -> Sca
 
 
 def draw_scale(ax: Axes, scale: ScalarMappable, label: str, missing: bool) -> None:
-    """Draw the scale of colours below a map, and what hatching means; take the frame away."""
+    """Draw the scale of colours below a map, and the meaning of hatching; remove the frame."""
     from matplotlib.patches import Patch
 
     ax.set_aspect("equal")

@@ -1,4 +1,4 @@
-"""What studies found: gains by fold, curves with bands, formulas with simulations."""
+"""Results of studies: gains by fold, curves with bands, formulas with simulations."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def plot_curves(
 ) -> Axes:
     """Draw a result of each method against a setting, with bands.
 
-    A method whose `x` is NaN has no such setting: it is a level line, named at its right end. Ticks
-    of the horizontal axis stand at the values of `x`.
+    A method whose `x` is NaN has no such setting: it is a level line with its name at the right end.
+    Ticks of the horizontal axis are at the values of `x`.
 
     Parameters
     ----------
     curves : DataFrame
-        A row for each point: ``method`` and the columns named; markers are hollow where a column
-        ``valid`` says False.
+        A row for each point: ``method`` and the columns `x`, `y` and `spread`; markers are hollow
+        where a column ``valid`` is False.
     x, y, spread : str
-        Columns: where, how much, and half the height of the band.
+        Columns of the horizontal axis, the vertical axis, and half the height of the band.
     looks : mapping of method to mapping, optional
         ``color``, ``marker``, ``ls`` of methods; by their order if None.
     log_x, log_y, legend : bool
@@ -182,7 +182,7 @@ def plot_formulas(
     log_x: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw formulas as lines, and on them, with error bars, what simulations found.
+    """Draw formulas as lines, with results of simulations as points with error bars.
 
     Parameters
     ----------

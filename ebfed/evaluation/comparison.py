@@ -16,7 +16,8 @@ from sklearn.base import clone
 from ebfed.location import BernoulliEB, GaussianEB
 from ebfed.regression import LogisticEB
 from ebfed.report.effects import GroupEffects
-from ebfed.tables.frames import Style, first_row, frame
+from ebfed.tables.columns import first_row
+from ebfed.tables.frames import Style, frame
 
 __all__ = ["compare"]
 

@@ -20,20 +20,11 @@ from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
 from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.base import INTERCEPT
-from ebfed.tables.clients import Summary, number_labels
+from ebfed.tables.clients import Summary
+from ebfed.tables.columns import column_of, complete, take
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import (
-    Style,
-    beside,
-    column_of,
-    complete,
-    drop_columns,
-    frame,
-    is_frame,
-    read,
-    read_labels,
-    take,
-)
+from ebfed.tables.frames import Style, beside, drop_columns, frame, is_frame, read, read_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
 
 __all__ = ["FormulaFit", "from_formula"]

@@ -32,7 +32,7 @@ from ebfed.priors import IdentificationWarning, Posterior, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.privacy import PrivacyWarning, ledger
 from ebfed.report.effects import GroupEffects
-from ebfed.tables.clients import Clients, Summary, number_labels
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.consent import classes_of
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import (
@@ -44,6 +44,7 @@ from ebfed.tables.frames import (
     read,
     read_labels,
 )
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 
 __all__ = ["LocationEstimator"]

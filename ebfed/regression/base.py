@@ -20,8 +20,9 @@ from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
-from ebfed.tables.clients import Clients, number_labels
+from ebfed.tables.clients import Clients
 from ebfed.tables.frames import Style, read_labels
+from ebfed.tables.labels import number_labels
 
 __all__ = [
     "INTERCEPT",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import number_labels
+from ebfed.tables.labels import number_labels
 
 __all__ = ["classes_of"]
 

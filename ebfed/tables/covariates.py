@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, number_labels
+from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 
 __all__ = ["named_columns", "read_covariates"]
@@ -75,7 +76,7 @@ def read_covariates(
     --------
     >>> import pandas as pd
     >>> counties = pd.DataFrame({"county": ["b", "c", "a"], "uranium": [0.7, 0.1, 0.2]})
-    >>> read_population(counties, None, None, np.array(["a", "b"], object), "county")
+    >>> read_covariates(counties, None, None, np.array(["a", "b"], object), "county")
     (array([[0.2],
            [0.7]]), ['uranium'])
     """

@@ -17,27 +17,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.clients import check_labels
+from ebfed.tables.labels import check_labels
 
 __all__ = [
     "Style",
     "Table",
     "beside",
-    "column_of",
-    "complete",
     "drop_columns",
-    "first_row",
     "frame",
     "indexed_like",
     "is_frame",
-    "levels_of",
-    "matrix_of",
     "numeric_columns",
     "read",
     "read_labels",
-    "take",
     "value_columns",
-    "values_of",
 ]
 
 
@@ -356,142 +349,6 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
     ]
     # not nw.from_dict: with pandas it loses categories and time zones
     return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
-
-
-def column_of(X: Any, name: str) -> Any:
-    """Return a column of a frame as a series that knows its name, which Arrow's own do not.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").name
-    'x'
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True)[name]
-
-
-def values_of(X: Any, name: str) -> NDArray:
-    """Return the values of a column as NumPy has them.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> values_of(pd.DataFrame({"x": [1.0]}), "x")
-    array([1.])
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True)[name].to_numpy()
-
-
-def levels_of(X: Any, name: str) -> list | None:
-    """Return the levels of a column that fixes their order; None of any other column.
-
-    Categories of pandas and enumerations of polars do.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"x": pd.Categorical(["b", "a"], ["b", "a"]), "y": [1, 2]})
-    >>> levels_of(frame, "x"), levels_of(frame, "y")
-    (['b', 'a'], None)
-    """
-    import narwhals as nw
-
-    column = nw.from_native(X, eager_only=True)[name]
-    if column.implementation.is_pandas_like():
-        categories = getattr(column.to_native().dtype, "categories", None)
-        return None if categories is None else list(categories)
-    return list(column.dtype.categories) if isinstance(column.dtype, nw.Enum) else None
-
-
-def first_row(X: Any) -> dict[str, Any]:
-    """Return the first row of a frame by the names of its columns.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> first_row(pd.DataFrame({"x": [1, 2]}))
-    {'x': 1}
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True)
-    return {name: table[name].head(1).to_list()[0] for name in table.columns}
-
-
-def matrix_of(X: Any) -> NDArray[np.float64]:
-    """Return a frame of numbers as a matrix.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> matrix_of(pd.DataFrame({"x": [1, 2]}))
-    array([[1.],
-           [2.]])
-    """
-    import narwhals as nw
-
-    return np.asarray(nw.from_native(X, eager_only=True).to_numpy(), float)
-
-
-def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
-    """Tell which rows of a frame lack none of these columns.
-
-    Parameters
-    ----------
-    X : data frame
-    names : sequence of str
-    insist : bool
-        Whether all rows must be complete.
-
-    Raises
-    ------
-    ValueError
-        If a row must not lack a value and does, or all do.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> complete(pd.DataFrame({"x": [1.0, None], "y": ["a", "b"]}), ["x", "y"], False)
-    array([ True, False])
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True)
-    whole = np.ones(len(table), bool)
-    for name in names:
-        column = table[name]
-        gone = np.asarray(column.is_null().to_numpy(), bool)
-        if column.dtype.is_float():
-            gone = gone | np.isnan(column.to_numpy().astype(float))
-        if gone.any() and insist:
-            raise ValueError(
-                f"column {name!r} lacks {int(gone.sum())} values, the first in row "
-                f"{int(np.argmax(gone))}; leave those rows out (missing='drop' does)."
-            )
-        whole &= ~gone
-    if not whole.any():
-        raise ValueError("there is no row without missing values.")
-    return whole
-
-
-def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:
-    """Return a copy of these rows and columns of a frame.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> take(pd.DataFrame({"x": [1, 2], "y": [3, 4]}), np.array([False, True]), ["y"])
-       y
-    1  4
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True).select(*names)
-    return (table.clone() if rows.all() else table.filter(rows.tolist())).to_native()
 
 
 def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:

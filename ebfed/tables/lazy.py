@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, Summary, number_labels
+from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.frames import Style, read, read_labels, value_columns
+from ebfed.tables.labels import number_labels
 
 __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
 

@@ -44,8 +44,8 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     shown = [repr(name) for name in (names or [f"w{j}" for j in range(k)])]
     if n < k + 2:
         raise ValueError(
-            f"population has {k} columns for {n} groups with data; an intercept, a coefficient for "
-            f"each column and a spread need at least {k + 2} groups."
+            f"covariates have {k} columns for {n} groups with data; an intercept, a coefficient "
+            f"for each column and a spread need at least {k + 2} groups."
         )
     centred = covariates - covariates.mean(axis=0)
     size = np.abs(centred).max(axis=0)

@@ -5,13 +5,12 @@ from ebfed.privacy.calibration import (
     PrivacyWarning,
     check_delta,
     check_epsilon,
-    discrete_gaussian_delta,
-    discrete_gaussian_sigma,
     gaussian_delta,
     gaussian_sigma,
     paper_delta,
     paper_sigma,
 )
+from ebfed.privacy.discrete_gaussian import discrete_gaussian_delta, discrete_gaussian_sigma
 
 __all__ = [
     "PrivacyWarning",

@@ -26,20 +26,18 @@ known that tells two inputs apart, as for whole trainings (`ebfed.studies.traini
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from typing import Any, NamedTuple, Protocol
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ebfed.privacy.attacks import best_threshold, candidate_events, learn_distinguishers, simulate
 from ebfed.privacy.calibration import check_count, check_epsilon
 
 __all__ = ["Audit", "Shown", "audit", "bound_from_scores", "largest_bound", "lower_bound"]
 
-BINS = 64  # of a coordinate
-CELLS = 4096  # of all coordinates jointly, if there are so few
 FEWEST = 1000  # simulations
 
 
@@ -174,9 +172,11 @@ def audit(
             f"most {most:.3g}: passing would mean nothing."
         )
 
-    columns = _simulate(channel, summary, edges[-1], np.random.default_rng(rng))
+    columns = simulate(channel, summary, edges[-1], np.random.default_rng(rng))
     with np.errstate(over="ignore", invalid="ignore"):  # reports may be infinite
-        candidates = _events(_laws(columns, learn), len(summary), choose, delta, error)
+        candidates = candidate_events(
+            learn_distinguishers(columns, learn), len(summary), choose, delta, error
+        )
         best = max(candidates, key=lambda event: event.worth)
         p, q = (best.times(client, count) for client in (best.first, best.second))
     return Audit(
@@ -294,7 +294,7 @@ def bound_from_scores(
     for swapped in (False, True):
         for each in np.moveaxis(-scores[::-1] if swapped else scores, 1, 0):  # (2, n)
             seen = np.sort(each[:, :choose])
-            worth, threshold = _threshold(seen[0], seen[1], delta, error)
+            worth, threshold = best_threshold(seen[0], seen[1], delta, error)
             if worth > best:
                 best, chosen = worth, (each, threshold, swapped)
     each, threshold, swapped = chosen
@@ -323,180 +323,6 @@ def largest_bound(total: int, delta: float = 0.0, error: float = 1e-6) -> float:
     """
     tail = (_check_error(error) / 2) ** (1 / total)
     return max(math.log((tail - delta) / (1 - tail)), 0.0) if tail > delta else 0.0
-
-
-class _Law(Protocol):
-    """What was learned of the reports of each client."""
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        """Say how likely a client's reports seem if they were each client's, (clients, reports).
-
-        Logarithms, up to a constant for each report and one for each client.
-        """
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Frequencies of the cells of a table, or of several that are taken for independent."""
-
-    columns: list[NDArray]
-    edges: list[NDArray]  # of the bins of each coordinate
-    joint: bool  # one table of all coordinates
-    logs: list[NDArray]  # of each table: (clients, cells)
-
-    @classmethod
-    def learn(
-        cls, columns: list[NDArray], edges: list[NDArray], joint: bool, part: slice
-    ) -> _Cells:
-        """Count reports, half a report more in each cell."""
-        law = cls(columns, edges, joint, [])
-        clients = [law._codes(client, part) for client in range(len(columns[0]))]
-        for size, *codes in zip(law._sizes, *clients, strict=True):
-            counts = [np.bincount(code, minlength=size) for code in codes]
-            law.logs.append(np.log(np.array(counts) + 0.5))
-        return law
-
-    @property
-    def _sizes(self) -> list[int]:
-        sizes = [len(edges) + 1 for edges in self.edges]
-        return [math.prod(sizes)] if self.joint else sizes
-
-    def _codes(self, client: int, part: slice) -> list[NDArray]:
-        """Number the cell of each report in each table."""
-        codes = [
-            column[client, part].view(np.int8)
-            if column.dtype == bool
-            else np.searchsorted(edges, column[client, part])
-            for column, edges in zip(self.columns, self.edges, strict=True)
-        ]
-        if not self.joint:
-            return codes
-        return [np.ravel_multi_index(codes, [len(edges) + 1 for edges in self.edges])]
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        codes = self._codes(client, part)
-        return _sum(log[:, code] for log, code in zip(self.logs, codes, strict=True))
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Means of each coordinate in units of its noise: all there is to equal normal noise."""
-
-    columns: list[NDArray]
-    means: list[NDArray]  # of each coordinate: (clients, 1)
-
-    @classmethod
-    def learn(cls, columns: list[NDArray], part: slice) -> _Line:
-        """Weigh means by inverse variances."""
-        means = []
-        for column in columns:
-            variance = column[:, part].var(axis=1).mean()
-            mean = column[:, part].mean(axis=1, keepdims=True)
-            means.append(mean / (variance if variance > 0 else 1.0))
-        return cls(columns, means)
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        return _sum(
-            mean * column[client, part]
-            for mean, column in zip(self.means, self.columns, strict=True)
-        )
-
-
-@dataclass(frozen=True)
-class _Event:
-    """Reports that score at least `threshold` more for the first client than for the second."""
-
-    worth: float
-    threshold: float
-    law: _Law
-    first: int
-    second: int
-
-    def times(self, client: int, part: slice) -> int:
-        """Count the event among the reports of a client."""
-        scores = self.law.scores(client, part)
-        return int((scores[self.first] - scores[self.second] >= self.threshold).sum())
-
-
-def _sum(terms: Iterator[NDArray]) -> NDArray:
-    """Add arrays, in order and in place."""
-    total = next(terms).astype(float)
-    for term in terms:
-        total += term
-    return total
-
-
-def _simulate(channel: Any, summary: Any, simulations: int, rng: Any) -> list[NDArray]:
-    """Draw reports; return their coordinates, each of shape (clients, simulations)."""
-    messages = [
-        channel.encode(summary.take(np.full(simulations, client)), rng)
-        for client in range(len(summary))
-    ]
-    columns = []
-    for name in messages[0]:
-        parts = [np.reshape(message[name], (simulations, -1)) for message in messages]
-        columns += list(np.moveaxis(np.array(parts), -1, 0))
-    columns = [np.ascontiguousarray(column) for column in columns]
-    columns += [bit for column in columns for bit in _flags(column)]
-    return [column for column in columns if column.min() != column.max()] or columns[:1]
-
-
-def _flags(column: NDArray) -> list[NDArray]:
-    """Bits of whole numbers that take many values: each may be a set of flags."""
-    if column.dtype.kind not in "iu" or column.min() < 0 or column.max() <= BINS:
-        return []
-    return [(column >> place) & 1 == 1 for place in range(int(column.max()).bit_length())]
-
-
-def _laws(columns: list[NDArray], part: slice) -> Iterator[_Law]:
-    """Learn all kinds of laws."""
-    edges = [_edges(column[:, part][:, :4000]) for column in columns]
-    yield _Cells.learn(columns, edges, False, part)
-    if len(columns) > 1 and math.prod(len(ends) + 1 for ends in edges) <= CELLS:
-        yield _Cells.learn(columns, edges, True, part)
-    yield _Line.learn(columns, part)
-
-
-def _edges(seen: NDArray) -> NDArray:
-    """Return the values of a coordinate, if they are few, or else edges of about equal shares."""
-    edges = np.unique(seen)
-    if len(edges) > BINS:
-        edges = np.unique(np.quantile(seen, np.arange(1, BINS) / BINS))
-    return edges
-
-
-def _events(
-    laws: Iterator[_Law], clients: int, part: slice, delta: float, error: float
-) -> Iterator[_Event]:
-    """Find the best threshold for each law, any two clients, and either of them as the first."""
-    for law in laws:
-        scores = [law.scores(client, part) for client in range(clients)]
-        for a, b in combinations(range(clients), 2):
-            of_a, of_b = (np.sort(scores[client][a] - scores[client][b]) for client in (a, b))
-            yield _Event(*_threshold(of_a, of_b, delta, error), law, a, b)
-            yield _Event(*_threshold(-of_b[::-1], -of_a[::-1], delta, error), law, b, a)
-
-
-def _threshold(
-    of_first: NDArray, of_second: NDArray, delta: float, error: float
-) -> tuple[float, float]:
-    """Return the bound that the best threshold would show by Wilson's limits, and that threshold.
-
-    Scores come sorted. Limits as wide as so few reports make them keep from thresholds that hardly
-    any exceeds.
-    """
-    from scipy.special import ndtri
-
-    n, z = len(of_first), ndtri(error / 2)
-    ranks = n - np.geomspace(1, n, 60).astype(int)
-    thresholds = np.concatenate([of_first[ranks], of_second[ranks]])
-    times = np.array([n - np.searchsorted(scores, thresholds) for scores in (of_first, of_second)])
-    centre = (times + z**2 / 2) / (n + z**2)
-    half = -z * np.sqrt(times * (1 - times / n) + z**2 / 4) / (n + z**2)
-    p, q = centre[0] - half[0], centre[1] + half[1]
-    worth = np.log(np.maximum(p - delta, 1e-300) / q)
-    best = int(np.argmax(worth))
-    return float(worth[best]), float(thresholds[best])
 
 
 def _promise(channel: Any, summary: Any, claim: tuple[float, float] | None) -> tuple[float, float]:

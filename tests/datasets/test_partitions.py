@@ -254,7 +254,7 @@ def test_dirichlet_test_rows_are_dealt_like_training_rows():
     ("options", "message"),
     [
         ({"n_clients": 0}, "n_clients must be an integer, 1 or more"),
-        ({"concentration": 0}, "concentration must be a finite number above 0, such as 0.5; 0"),
+        ({"concentration": 0}, "concentration must be a finite number above 0, such as 0.5; got 0"),
         ({"concentration": np.inf}, "concentration must be a finite number above 0"),
         ({"concentration": np.nan}, "concentration must be a finite number above 0"),
         ({"min_rows": -1}, "min_rows must be an integer, 0 or more; got -1"),

@@ -204,11 +204,11 @@ def test_lazy_tables():
 
 
 @pytest.mark.parametrize(
-    ("population", "error", "refusal"),
+    ("covariates", "error", "refusal"),
     [
         (["iron"], ValueError, "names 'iron', which is not among the columns"),
         (["varied"], ValueError, r"'varied' must be constant within groups; it varies in 'c\d\d'"),
-        (["name"], TypeError, "column 'name' of population is String, not numeric"),
+        (["name"], TypeError, "column 'name' of covariates is String, not numeric"),
         (["hole"], ValueError, "missing, infinite or huge values, the first in column 'hole' for "),
         (["one"], ValueError, "constant columns: 'one'; an intercept is always included"),
         (["uranium", "twice"], ValueError, "collinear columns: 'uranium', 'twice'"),
@@ -216,7 +216,7 @@ def test_lazy_tables():
         (TABLE[["county"]], ValueError, "covariates have no column but the labels"),
         (TABLE[3:], ValueError, "covariates are missing for 3 groups, the first 'c00'"),
         (pd.concat([TABLE, TABLE[5:6]]), ValueError, "one row for each group; 'c05' has two"),
-        (TABLE.assign(clay="yes"), TypeError, "column 'clay' of population is String"),
+        (TABLE.assign(clay="yes"), TypeError, "column 'clay' of covariates is String"),
         (TABLE.assign(clay=np.inf), ValueError, "infinite or huge values, the first in column"),
         (W[1:], ValueError, r"a row for each of the 40 groups, in the order .* shape \(39, 2\)"),
         (W[:, :0], ValueError, r"it has shape \(40, 0\)"),
@@ -227,7 +227,7 @@ def test_lazy_tables():
     ids=lambda x: None,
 )
 @pytest.mark.parametrize("kind", CLASSES)
-def test_bad_input(kind, population, error, refusal):
+def test_bad_input(kind, covariates, error, refusal):
     rows = ROWS.assign(
         name="x",
         varied=RADON,
@@ -236,10 +236,10 @@ def test_bad_input(kind, population, error, refusal):
         twice=2 * URANIUM[OWNER],
     )
     extra = ["uranium", "clay", "name", "hole", "one", "twice", "varied"]
-    mine = population if isinstance(population, list) else []
+    mine = covariates if isinstance(covariates, list) else []
     rows = rows.drop(columns=[name for name in extra if name not in mine])
     with pytest.raises(error, match=refusal):
-        clone(CLASSES[kind]).fit(rows, groups="county", covariates=population)
+        clone(CLASSES[kind]).fit(rows, groups="county", covariates=covariates)
 
 
 def test_the_first_group_that_varies_is_named():

@@ -1,4 +1,4 @@
-"""Privacy: how much noise a promise needs, and what a sequence of releases is worth together."""
+"""Privacy: the noise that a guarantee needs, and the guarantee of a sequence of releases."""
 
 from ebfed.privacy import accountant, events, ledger
 from ebfed.privacy.calibration import (

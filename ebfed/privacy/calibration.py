@@ -1,10 +1,9 @@
-"""How much noise a privacy promise needs, exactly, and what a given noise really promises.
+"""Exact calibration: the noise that a guarantee needs, and the guarantee of a given noise.
 
 A mechanism is (epsilon, delta)-private when no event is more than ``e^epsilon`` times, plus delta,
 as probable on one input as on a neighbouring one. For one noisy report both directions have closed
-forms: a *delta* function says what a noise level achieves, a *sigma* function finds the smallest
-noise level that keeps a promise. The latter never promise more than they keep: what they return
-lies on the private side of the last digit.
+forms: a *delta* function returns the delta of a noise level, a *sigma* function finds the smallest
+noise level for a guarantee. Sigma functions round the last digit up, so the guarantee holds.
 
 The *sensitivity* is the largest distance between the answers to two neighbouring inputs: 2 b for a
 client that may replace its value in [-b, b] by any other.
@@ -37,7 +36,7 @@ __all__ = [
 
 
 class PrivacyWarning(UserWarning):
-    """A promise of privacy is weaker than it reads."""
+    """A guarantee of privacy is weaker than it seems."""
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -46,7 +45,7 @@ def check_positive(name: str, value: Any) -> float:
     Parameters
     ----------
     name : str
-        What to call it in an error.
+        Name of the argument in errors.
     value : object
 
     Returns
@@ -56,7 +55,7 @@ def check_positive(name: str, value: Any) -> float:
     Raises
     ------
     ValueError
-        If it is anything else: a boolean, a string, NaN, an infinity, 0.
+        For anything else: a boolean, a string, NaN, an infinity, 0.
 
     Examples
     --------
@@ -124,7 +123,7 @@ def check_count(name: str, value: Any) -> int:
     Parameters
     ----------
     name : str
-        What to call it in an error.
+        Name of the argument in errors.
     value : object
 
     Returns
@@ -158,12 +157,12 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> fl
         Standard deviation of the noise.
     epsilon : float
     sensitivity : float
-        Delta above, in the Euclidean norm.
+        Sensitivity, the Delta above, in the Euclidean norm.
 
     Returns
     -------
     float
-        To about 12 digits, however small it is.
+        Accurate to about 12 digits, also if it is tiny.
 
     Raises
     ------
@@ -203,7 +202,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     Parameters
     ----------
     epsilon : float
-        Any size: nothing here asks for epsilon below 1.
+        Epsilon of any size, also above 1.
     delta : float
     sensitivity : float
         Largest Euclidean distance between two neighbouring answers.
@@ -211,7 +210,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     Returns
     -------
     float
-        The standard deviation whose `gaussian_delta` is delta, never more.
+        Standard deviation whose `gaussian_delta` is at most delta.
 
     Raises
     ------
@@ -235,7 +234,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
 
 
 def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Find the epsilon that Gaussian noise keeps at a given delta.
+    """Find the epsilon of Gaussian noise at a given delta.
 
     Parameters
     ----------
@@ -248,8 +247,7 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> fl
     Returns
     -------
     float
-        The epsilon whose `gaussian_delta` is delta, on the private side; 0 if delta is more than
-        the noise needs at any.
+        Epsilon whose `gaussian_delta` is at most delta; 0 if that holds for every epsilon.
 
     Raises
     ------
@@ -286,24 +284,24 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> fl
 
 @lru_cache(maxsize=1024)
 def _unit_sigma(epsilon: float, delta: float) -> float:
-    """Solve for sensitivity 1; a channel asks again for every message."""
+    """Solve for sensitivity 1; channels call this for every message."""
     return smallest_sigma(lambda sigma: gaussian_delta(sigma, epsilon), delta, 1.0)
 
 
 def paper_delta(epsilon: float, delta: float, n_features: int = 1) -> float:
-    """Compute the delta that `paper_sigma` really achieves where `delta` is claimed.
+    """Compute the true delta of `paper_sigma` where `delta` is claimed.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is claimed.
+        Claimed guarantee.
     n_features : int
-        Coordinates of a client's vector, each reported with that noise.
+        Number of coordinates of a client's vector, each reported with that noise.
 
     Returns
     -------
     float
-        The promise holds where this is at most `delta`.
+        The claim is true if this is at most `delta`.
 
     Raises
     ------
@@ -321,23 +319,23 @@ def paper_delta(epsilon: float, delta: float, n_features: int = 1) -> float:
 
 
 def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int = 1) -> float:
-    r"""Give the noise of the paper's Gaussian reports of values in [-b, b], for replication.
+    r"""Return the noise of the paper's Gaussian reports of values in [-b, b], for replication.
 
     .. math:: \sigma = \frac{b}{\varepsilon} \sqrt{8 \log(2 / \delta)}
 
-    For one number the sensitivity is 2 b: this is more noise than needed at small epsilon and less
-    than promised at large epsilon (from about 9 at delta 1e-4). For a vector reported coordinate
-    by coordinate the sensitivity is 2 b √d, which the formula ignores. `gaussian_sigma` is right
-    everywhere.
+    For one number the sensitivity is 2 b: the noise is more than needed at small epsilon, and too
+    small for the claim at large epsilon (from about 9 at delta 1e-4). For a vector reported
+    coordinate by coordinate the sensitivity is 2 b √d, which the formula ignores. `gaussian_sigma`
+    is correct everywhere.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is claimed.
+        Claimed guarantee.
     half_width : float
-        b, of each coordinate.
+        Half-width b of the range of each coordinate.
     n_features : int
-        d. It does not change the noise, only whether the claim is true.
+        Number d of coordinates. It does not change the noise, only whether the claim is true.
 
     Returns
     -------
@@ -350,7 +348,7 @@ def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int
     Warns
     -----
     PrivacyWarning
-        Where the claim is false, with the true delta (`paper_delta`).
+        If the claim is false, with the true delta (`paper_delta`).
 
     References
     ----------
@@ -368,7 +366,7 @@ def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int
     if true > delta:
         warnings.warn(
             f"The paper's noise for epsilon={epsilon:g} and delta={delta:g} has delta={true:.3g} "
-            f"(n_features={n_features}); gaussian_sigma keeps the promise.",
+            f"(n_features={n_features}); gaussian_sigma gives the noise that is needed.",
             PrivacyWarning,
             stacklevel=2,
         )
@@ -376,14 +374,14 @@ def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int
 
 
 def smallest_sigma(delta_of: Callable[[float], float], delta: float, guess: float) -> float:
-    """Find where a decreasing function of sigma comes down to `delta`, on the safe side."""
+    """Find the smallest sigma at which a decreasing function is at most `delta`."""
     from scipy.optimize import brentq
 
     def excess(log_sigma: float) -> float:
         return math.log(max(delta_of(math.exp(log_sigma)), 5e-324)) - math.log(delta)
 
     low = high = math.log(guess)
-    width = 0.01  # the guess may be excellent
+    width = 0.01  # the guess may be close
     while excess(low) <= 0:
         low, width = low - width, 2 * width
     while excess(high) > 0:

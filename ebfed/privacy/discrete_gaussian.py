@@ -1,4 +1,4 @@
-"""Calibration of discrete Gaussian noise: which delta it achieves, and how much is needed."""
+"""Calibration of discrete Gaussian noise: its delta, and the noise for a guarantee."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["discrete_gaussian_delta", "discrete_gaussian_sigma"]
 
 
 def discrete_gaussian_delta(sigma: float, epsilon: float, steps: int) -> float:
-    r"""Compute the delta that discrete Gaussian noise on a whole number achieves, exactly.
+    r"""Compute the exact delta of discrete Gaussian noise on a whole number.
 
     The noise is y with probability :math:`P(y) \propto e^{-y^2 / 2\sigma^2}`, y a whole number. The
     likelihood ratio of two answers is monotone, so the sum of the definition is one over a tail:
@@ -30,10 +30,10 @@ def discrete_gaussian_delta(sigma: float, epsilon: float, steps: int) -> float:
     Parameters
     ----------
     sigma : float
-        The parameter; a little above the standard deviation when it is small.
+        Parameter of the noise; slightly above the standard deviation if it is small.
     epsilon : float
     steps : int
-        k, the largest difference between two neighbouring answers.
+        Largest difference k between two neighbouring answers.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def discrete_gaussian_delta(sigma: float, epsilon: float, steps: int) -> float:
     start = max(epsilon * sigma * (sigma / steps) - steps / 2, -15 * sigma - 1)
     if start > 40 * sigma + 1:  # P underflows
         return 0.0
-    # what is left out is below e^-100 of the first term of the tail, or of the whole
+    # the omitted terms are below e^-100 of the first term of the tail, or of the sum
     stop = math.sqrt(max(start, 0.0) ** 2 + 200 * sigma**2) + 2
     y = np.arange(math.floor(start), math.ceil(stop))
     loss = (steps / sigma) * ((y + steps / 2) / sigma)  # log P(y) / P(y + k)
@@ -68,7 +68,7 @@ def discrete_gaussian_delta(sigma: float, epsilon: float, steps: int) -> float:
 
 
 def discrete_gaussian_sigma(epsilon: float, delta: float, steps: int, n_features: int = 1) -> float:
-    r"""Find the discrete Gaussian noise that is just (epsilon, delta)-private.
+    r"""Find the smallest discrete Gaussian noise that is (epsilon, delta)-private.
 
     For one number, by its exact delta. For a vector whose d coordinates may each change by k, by
     concentrated privacy, :math:`\rho = k^2 d / 2\sigma^2`, with the best order of
@@ -80,17 +80,17 @@ def discrete_gaussian_sigma(epsilon: float, delta: float, steps: int, n_features
     ----------
     epsilon, delta : float
     steps : int
-        k, the largest difference between two neighbouring answers, in each coordinate.
+        Largest difference k between two neighbouring answers, in each coordinate.
     n_features : int
-        d.
+        Number d of coordinates.
 
     Returns
     -------
     float
-        The parameter of the noise, of each coordinate independently. It keeps the promise; a
-        larger one need not where the noise is finer than a step, because there delta is not quite
-        monotone (one step, sigma below 1: it rises by a hundredth at epsilon 1, and may rise
-        tenfold at epsilon 5).
+        Parameter of the noise, for each coordinate independently. It gives the guarantee. A larger
+        one may not if the noise is finer than a step, because there delta is not quite monotone
+        (one step, sigma below 1: it rises by a hundredth at epsilon 1, and may rise tenfold at
+        epsilon 5).
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _discrete_gaussian_mass(sigma: float) -> float:
 
 
 def _largest_rho(epsilon: float, delta: float) -> float:
-    """Find the most concentrated privacy that implies (epsilon, delta); any order is valid."""
+    """Find the largest rho that implies (epsilon, delta); any order is valid."""
     from scipy.optimize import minimize_scalar
 
     def negative(log_excess: float) -> float:  # of the order over 1

@@ -1,10 +1,10 @@
-"""Clients and what is known of them: blocks of groups that can be split and joined.
+"""Blocks of clients, their rows and their summaries, which can be split and joined.
 
 A *client* is a group that owns rows: a county, a hospital, a phone. `Clients` holds the rows of a
-block of clients side by side; `Summary` holds what location models need of them: how many rows,
-their mean and how they scatter around it. Both are immutable blocks: an engine may cut a block
-anywhere between two clients, and joining the pieces gives the block again. Summaries of the same
-client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
+block of clients; `Summary` holds their numbers of rows, means and scatters for location models.
+Both are immutable. An engine may cut a block between any two clients, and joining the pieces gives
+the block again. Summaries of one client from different places merge exactly (Chan, Golub and
+LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ebfed.tables.labels import check_labels, label_range, number_labels
 
 __all__ = ["Clients", "Summary"]
 
-# Beyond these the fourth powers that moments need leave the range of float64.
+# Outside this range the fourth powers of moments exceed float64.
 LARGEST, SMALLEST = 1e60, 1e-60
 
 
@@ -54,7 +54,7 @@ class Clients:
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Bring the rows of each group together, keeping their order within a group."""
+        """Sort rows by group; they keep their order within a group."""
         X = _columns(X)
         ids, codes = number_labels(groups)
         _same_length(X, groups=codes)
@@ -84,7 +84,7 @@ class Clients:
         return type(self)(self.ids[index], indptr, self.X[rows], y)
 
     def merge(self, other: Self) -> Self:
-        """Bring together the rows of two blocks, which may share clients."""
+        """Join the rows of two blocks, which may share clients."""
         blocks = (self, other)
         ids, codes = number_labels(np.concatenate([block.ids for block in blocks]))
         owner = np.repeat(codes, np.concatenate([block.n for block in blocks]))
@@ -95,7 +95,7 @@ class Clients:
         return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
 
     def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients."""
         return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]
 
     def _slice(self, start: int, stop: int) -> Self:
@@ -126,7 +126,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a location model needs of a block of clients.
+    """Statistics of a block of clients that a location model needs.
 
     Attributes
     ----------
@@ -138,9 +138,9 @@ class Summary:
     scatter : ndarray of shape (n_clients, d)
         Sum of squared deviations from the client's own mean, column by column.
     weight : ndarray of shape (n_clients,), optional
-        What the mean is an average over, where that is not the number of rows: the exposure.
+        Exposure: the mean is an average over it. None if that is the number of rows.
     sums : mapping of str to ndarray of shape (n_clients, d)
-        What else the family of the rows adds up, by name.
+        Further sums that the family of the rows needs, by name.
 
     Examples
     --------
@@ -198,19 +198,19 @@ class Summary:
     def from_counts(
         cls, successes: ArrayLike, trials: ArrayLike, ids: ArrayLike | None = None
     ) -> Self:
-        """Summarise 0/1 rows that come as counts.
+        """Summarise 0/1 rows that are given as counts.
 
         Parameters
         ----------
         successes, trials : array-like of int of shape (n_clients,)
         ids : array-like of shape (n_clients,), optional
-            Labels, all different; 0, 1, … if None.
+            Distinct labels; 0, 1, … if None.
 
         Raises
         ------
         ValueError
             If counts are not whole, negative or exceed the trials, lengths differ, or a label
-            comes twice.
+            occurs twice.
 
         Examples
         --------
@@ -242,11 +242,11 @@ class Summary:
 
     @classmethod
     def from_regression(cls, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> Self:
-        """Summarise clients' regressions by their coefficients, where designs are orthogonal.
+        """Summarise regressions of clients by their coefficients, for orthogonal designs.
 
         With ``X_i' X_i = n_i I`` the least-squares coefficients are ``X_i' y_i / n_i``, with
-        independent errors of variance ``noise / n_i``: they are to a location model what means of
-        n_i rows are. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
+        independent errors of variance ``noise / n_i``. A location model treats them like means of
+        n_i rows. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class Summary:
 
     @property
     def size(self) -> NDArray:
-        """What each mean is an average over: the number of rows, or the exposure."""
+        """Number of rows or exposure that each mean averages over."""
         return self.n if self.weight is None else self.weight
 
     def merge(self, other: Self) -> Self:
@@ -355,7 +355,7 @@ class Summary:
         )
 
     def among(self, ids: NDArray, place: NDArray[np.int64]) -> Self:
-        """Return summaries of these labels: those at `place`, and empty ones where that is -1."""
+        """Return summaries of these labels, at `place`; empty ones where that is -1."""
         found, seen = self.take(np.maximum(place, 0)), place >= 0
         return replace(
             found,
@@ -368,7 +368,7 @@ class Summary:
         )
 
     def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients."""
         return [self.take(slice(*edges)) for edges in _edges(len(self), n_blocks)]
 
     @classmethod
@@ -399,7 +399,7 @@ def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDAr
 
 
 def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
-    """Refuse rows that are missing, infinite or too large to be squared."""
+    """Check that rows are finite and can be squared."""
     if not (np.all(scatter < LARGEST**2) and np.all(np.abs(mean) < LARGEST)):
         rows = ~np.isfinite(X).all(axis=1)
         if rows.any():
@@ -421,7 +421,7 @@ def _columns(X: ArrayLike) -> NDArray[np.float64]:
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2:
-        raise ValueError(f"X must have one row per observation; it has shape {X.shape}.")
+        raise ValueError(f"X must have one row per observation; got shape {X.shape}.")
     return X
 
 

@@ -12,7 +12,7 @@ __all__ = ["column_of", "complete", "first_row", "levels_of", "matrix_of", "take
 
 
 def column_of(X: Any, name: str) -> Any:
-    """Return a column of a frame as a series that knows its name, which Arrow's own do not.
+    """Return a column of a frame as a series with a name, also for Arrow.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def column_of(X: Any, name: str) -> Any:
 
 
 def values_of(X: Any, name: str) -> NDArray:
-    """Return the values of a column as NumPy has them.
+    """Return the values of a column as an array.
 
     Examples
     --------
@@ -40,9 +40,7 @@ def values_of(X: Any, name: str) -> NDArray:
 
 
 def levels_of(X: Any, name: str) -> list | None:
-    """Return the levels of a column that fixes their order; None of any other column.
-
-    Categories of pandas and enumerations of polars do.
+    """Return the ordered levels of a pandas category or a polars enumeration, else None.
 
     Examples
     --------
@@ -61,7 +59,7 @@ def levels_of(X: Any, name: str) -> list | None:
 
 
 def first_row(X: Any) -> dict[str, Any]:
-    """Return the first row of a frame by the names of its columns.
+    """Return the first row of a frame as a dict.
 
     Examples
     --------
@@ -91,19 +89,19 @@ def matrix_of(X: Any) -> NDArray[np.float64]:
 
 
 def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
-    """Tell which rows of a frame lack none of these columns.
+    """Return a mask of the rows that have all of these columns.
 
     Parameters
     ----------
     X : data frame
     names : sequence of str
     insist : bool
-        Whether all rows must be complete.
+        Whether every row must be complete.
 
     Raises
     ------
     ValueError
-        If a row must not lack a value and does, or all do.
+        If `insist` and a value is missing, or no row is complete.
 
     Examples
     --------
@@ -114,21 +112,21 @@ def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
     import narwhals as nw
 
     table = nw.from_native(X, eager_only=True)
-    whole = np.ones(len(table), bool)
+    kept = np.ones(len(table), bool)
     for name in names:
         column = table[name]
-        gone = np.asarray(column.is_null().to_numpy(), bool)
+        missing = np.asarray(column.is_null().to_numpy(), bool)
         if column.dtype.is_float():
-            gone = gone | np.isnan(column.to_numpy().astype(float))
-        if gone.any() and insist:
+            missing = missing | np.isnan(column.to_numpy().astype(float))
+        if missing.any() and insist:
             raise ValueError(
-                f"column {name!r} lacks {int(gone.sum())} values, the first in row "
-                f"{int(np.argmax(gone))}; leave those rows out (missing='drop' does)."
+                f"column {name!r} has {int(missing.sum())} missing values, the first in row "
+                f"{int(np.argmax(missing))}; drop those rows, for example with missing='drop'."
             )
-        whole &= ~gone
-    if not whole.any():
+        kept &= ~missing
+    if not kept.any():
         raise ValueError("there is no row without missing values.")
-    return whole
+    return kept
 
 
 def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:

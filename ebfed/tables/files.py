@@ -1,7 +1,6 @@
-"""Tables in files, of any size: read batch by batch, summarised as they come.
+"""Tables in files of any size, summarised batch by batch.
 
-`Tally` holds a few figures for each group it has met, and no rows; `summarise` fills one with two
-columns of .csv or .parquet files, and counts what cannot be used.
+`summarise` adds two columns of .csv or .parquet files to a `Tally`, and counts incomplete rows.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Incomplete", "format_of", "naming", "read_rows", "summarise"]
 
-# Of a batch: enough for what comes once a batch not to show, and few enough for any memory.
+# Rows of a batch: many enough to be fast, few enough for any memory.
 ROWS = 1 << 19
-# What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
+# Missing numbers in CSV files. "NA" as a label is Namibia, or a name.
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
 class Incomplete(NamedTuple):
-    """How many rows lack a label, a value, or either, of how many."""
+    """Numbers of rows without a label, without a value, without either, and of all rows."""
 
     labels: int = 0
     values: int = 0
@@ -43,17 +42,17 @@ class Incomplete(NamedTuple):
     total: int = 0
 
     def plus(self, other: Incomplete) -> Incomplete:
-        """Count two files together."""
+        """Add the counts of another file."""
         return Incomplete(*map(sum, zip(self, other, strict=True)))
 
     def describe(self, group: str, value: str) -> str:
-        """Say which of the two columns it is."""
+        """Describe the counts by column."""
         parts = [(self.labels, group), (self.values, value)]
         return " and ".join(f"{count:,} without {name!r}" for count, name in parts if count)
 
 
 class _Batch(NamedTuple):
-    """Rows of a file: row i has ``labels[i]``, or ``labels[codes[i]]`` if there are codes."""
+    """Rows of a file: the label of row i is ``labels[i]``, or ``labels[codes[i]]`` with codes."""
 
     labels: Any
     codes: NDArray | None
@@ -71,25 +70,28 @@ def summarise(
     binary: bool = False,
     progress: Callable[[float], Any] = lambda size: None,
 ) -> tuple[Summarised, Incomplete]:
-    """Summarise one column of files by the labels in another, in memory for a batch and the groups.
+    """Summarise one column of files by the labels in another.
+
+    Memory is needed for one batch of rows and for the groups.
 
     Parameters
     ----------
     files : sequence of Path
-        All of .csv (or .csv.gz), or all of .parquet.
+        Files of one kind: .csv (or .csv.gz), or .parquet.
     group, value : str
-        Columns. Labels of .csv files are numbers only if every one is written as a number would be.
+        Columns of labels and of values. Labels of .csv files are numbers only if all of them are
+        written as numbers.
     drop_missing : bool
-        Whether rows without label or value are left out, and counted; otherwise they are refused.
+        Whether rows without a label or value are dropped and counted. Otherwise they are an error.
     binary : bool
-        Whether values other than 0 and 1 are refused.
+        Whether values other than 0 and 1 are an error.
     progress : callable
-        Told of bytes that have been read.
+        Function that is called with the number of bytes read.
 
     Raises
     ------
     ValueError, OSError
-        With the name of the file that cannot be used.
+        With the name of the invalid file.
     """
     if len({format_of(file) for file in files}) > 1:
         raise ValueError("give files of one kind at a time, .csv or .parquet")
@@ -109,7 +111,7 @@ def summarise(
                 if here.rows and not drop_missing:
                     raise ValueError(
                         f"{here.rows:,} of {here.total:,} rows are incomplete "
-                        f"({here.describe(group, value)}); fill them in, or leave them out with "
+                        f"({here.describe(group, value)}); fill them in, or drop them with "
                         "--drop-missing"
                     )
                 lacking = lacking.plus(here)
@@ -118,7 +120,7 @@ def summarise(
             raise ValueError("no rows")
         if lacking.rows == lacking.total:
             raise ValueError(
-                f"no complete rows are left: all {lacking.rows:,} are incomplete "
+                f"there are no complete rows: all {lacking.rows:,} are incomplete "
                 f"({lacking.describe(group, value)})"
             )
         tallies = [tally for tally in adders.tallies if len(tally)]
@@ -144,14 +146,14 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
     Parameters
     ----------
     files : sequence of Path
-        Of .csv (or .csv.gz), or of .parquet.
+        Files: .csv (or .csv.gz), or .parquet.
     group : str
-        The column of labels, which are read as in `summarise`.
+        Column of labels, read as in `summarise`.
 
     Raises
     ------
     ValueError, OSError
-        With the name of the file that cannot be used.
+        With the name of the invalid file.
     """
     import pandas as pd
 
@@ -174,7 +176,7 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
 
 @contextmanager
 def naming(*files: Path) -> Iterator[None]:
-    """Head what is wrong with files by their name, or their number."""
+    """Put the name or the number of files in front of an error."""
     try:
         yield
     except ValueError as error:
@@ -183,7 +185,7 @@ def naming(*files: Path) -> Iterator[None]:
 
 
 def format_of(file: Path) -> str:
-    """``csv`` or ``parquet``, by the name of the file.
+    """Return ``csv`` or ``parquet``, by the name of the file.
 
     Examples
     --------
@@ -208,7 +210,7 @@ def _read(
     adders: Adders,
     progress: Callable[[float], Any],
 ) -> Incomplete:
-    """Add the rows of a file; count those that cannot be."""
+    """Add the rows of a file; count the incomplete ones."""
     lacking, invalid, first = Incomplete(), 0, ""
     batches = _csv if format_of(file) == "csv" else _parquet
     for batch in batches(file, group, value):
@@ -294,7 +296,7 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
 
 
 def _label_type(file: Path, group: str, value: str) -> Any:
-    """Type of the labels: of Arrow, or text."""
+    """Return the type of the labels: an Arrow type, or text."""
     if not file.is_file():
         raise ValueError("no such file")
     if format_of(file) == "csv":
@@ -310,7 +312,7 @@ def _label_type(file: Path, group: str, value: str) -> Any:
 
 
 def _is_number(kind: Any) -> bool:
-    """Whether labels of an Arrow type are numbers or times of up to 64 bits."""
+    """Return whether an Arrow type is a number or a time of up to 64 bits."""
     from pyarrow import types
 
     tests = ("integer", "floating", "boolean", "date", "timestamp", "duration")
@@ -324,7 +326,7 @@ def _check_columns(names: list[str], group: str, value: str) -> None:
 
 
 def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
-    """Values as floats, where they are missing, and where they are neither that nor finite."""
+    """Return values as floats, a mask of missing ones, and a mask of other invalid ones."""
     import pandas as pd
 
     if isinstance(values, np.ndarray) and _all_finite(values):
@@ -340,13 +342,13 @@ def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray |
 
 
 def _all_finite(numbers: NDArray) -> bool:
-    """Whether all are finite, at the price of a sum; a sum that overflows says no."""
+    """Return whether the sum of numbers is finite, which is fast; False may be an overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()))
 
 
 def _restore(labels: NDArray, kind: Any) -> pd.Series:
-    """Labels in the type of the file; text as numbers if nothing is lost by it: 2 before 10."""
+    """Return labels in the type of the file; text becomes numbers if that loses nothing."""
     import pandas as pd
 
     if kind == "text":

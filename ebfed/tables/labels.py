@@ -76,7 +76,7 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise ValueError(
-            f"{name} must be one label per row, a 1-D array; it has shape {labels.shape}."
+            f"{name} must be one label per row, a 1-D array; got shape {labels.shape}."
         )
     if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
         # NumPy turns numbers beside strings into strings, and large integers into floats

@@ -19,7 +19,7 @@ NEAR = 1 << 20
 
 
 class Tally:
-    """Numbers of rows, means and scatters of groups, with more rows at any time.
+    """Numbers of rows, means and scatters of groups; rows can be added at any time.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class Tally:
     def __init__(self) -> None:
         self._table = np.zeros((1024, 4))
         self._size = 0
-        # whole numbers near one another are rows of the table; others are looked up
+        # labels in a narrow range are row numbers of the table; others are looked up
         self._near, self._low, self._type = True, 0, np.dtype(np.int64)
         self._slots = np.zeros((1024, 2), np.int64)
         self._numbers: list[NDArray] = []
@@ -46,11 +46,11 @@ class Tally:
         Parameters
         ----------
         labels : array-like
-            Numbers or times, one for each row; or anything, if there are `codes`. Of one type
-            throughout, none missing.
+            Numbers or times, one per row; with `codes`, labels of any type. All have one type,
+            and none is missing.
         values : float64 ndarray of shape (n_rows,)
         codes : int ndarray of shape (n_rows,), optional
-            The label of row i is ``labels[codes[i]]``.
+            Positions of labels: that of row i is ``labels[codes[i]]``.
         """
         if codes is not None:
             self._near, places = False, self._find(labels)[codes]
@@ -63,7 +63,7 @@ class Tally:
         add_rows(self._table, values, places, 0)
 
     def _covers(self, labels: NDArray) -> bool:
-        """Tell whether labels are rows of the table, which may grow for them."""
+        """Return whether labels are row numbers of the table, which grows if needed."""
         if not self._near or not len(labels):
             return self._near
         low, high = (labels.min(), labels.max()) if labels.dtype.kind in "iu" else (0, NEAR)
@@ -80,21 +80,21 @@ class Tally:
         return True
 
     def _look_up(self) -> None:
-        """Begin to look labels up, because they are too far apart."""
+        """Look labels up from now on, because their range is too wide."""
         numbers, kept = self.labels(), self._kept()
         self._near, self._size, self._table = False, len(kept), self._table[kept]
         self._slots, *_ = number_more(self._slots, 0, numbers.astype(np.int64))
         self._numbers = [numbers] if len(kept) else []
 
     def _kept(self) -> NDArray[np.int64]:
-        """Rows of the table that are groups."""
+        """Return the rows of the table that are groups."""
         rows = self._table[: self._size, 0]
         return np.flatnonzero(rows) if self._near else np.arange(self._size)
 
     def _count(self, labels: NDArray) -> NDArray[np.int64]:
-        """Number labels of 64 bits or fewer."""
+        """Number labels of at most 64 bits."""
         if labels.dtype.kind == "f":
-            keys = labels.astype(np.float64) + 0.0  # of the two zeros, one
+            keys = labels.astype(np.float64) + 0.0  # one of the two zeros
         else:
             keys = labels if labels.dtype.kind in "Mm" else labels.astype(np.int64)
         self._slots, places, first = number_more(self._slots, self._size, keys.view(np.int64))
@@ -103,13 +103,13 @@ class Tally:
         return places
 
     def _find(self, labels: Any) -> NDArray[np.int64]:
-        """Number labels that are distinct already."""
+        """Number distinct labels."""
         places = np.array([self._places.setdefault(each, len(self._places)) for each in labels])
         self._size = len(self._places)
         return places.astype(np.int64)
 
     def labels(self) -> NDArray:
-        """Labels, in the order of `figures`."""
+        """Return labels, in the order of `figures`."""
         if self._near:
             return (self._low + self._kept()).astype(self._type)
         if self._places or not self._numbers:
@@ -120,25 +120,25 @@ class Tally:
         return len(self._kept())
 
     def figures(self) -> tuple[NDArray[np.int64], NDArray, NDArray]:
-        """Numbers of rows, means and scatters, in the order of `labels`."""
+        """Return numbers of rows, means and scatters, in the order of `labels`."""
         n, first, mean, scatter = self._table[self._kept()].T
         return n.astype(np.int64), first + mean, scatter
 
     def overflows(self) -> bool:
-        """Tell whether squares left the range of float64."""
+        """Return whether squares exceed the range of float64."""
         _, mean, scatter = self.figures()
         return not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all())
 
     def summary(self, ids: NDArray) -> Summary:
-        """Return a summary sorted by these names of the labels, groups without rows left out."""
+        """Return a summary sorted by these ids, without groups that have no rows."""
         n, mean, scatter = self.figures()
         order = np.argsort(ids)
-        order = order[n[order] > 0]  # all rows of a label may lack a value
+        order = order[n[order] > 0]  # a label may have no row with a value
         return Summary(ids[order], n[order], mean[order, None], scatter[order, None])
 
 
 def _longer(table: NDArray, size: int) -> NDArray:
-    """Add rows of zeros to a table that is too short, at least as many as it has."""
+    """Append rows of zeros to a table that is too short; at least double it."""
     if size <= len(table):
         return table
     return np.concatenate([table, np.zeros((max(size, 2 * len(table)) - len(table), 4))])
@@ -147,7 +147,7 @@ def _longer(table: NDArray, size: int) -> NDArray:
 class Adders:
     """Two tallies that take turns, each in its own thread.
 
-    Which rows go to which does not depend on the machine, and so neither do the figures.
+    The assignment of rows does not depend on the machine, so the figures do not either.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Adders:
                 task.result()
 
     def add(self, labels: Any, values: NDArray, codes: NDArray | None) -> None:
-        """Add rows, or wait until an earlier block of them has been added."""
+        """Add rows; wait for an earlier block if both threads are busy."""
         if len(self._open) == len(self.tallies):
             self._open.popleft().result()
         self._open.append(self._threads[0].submit(self.tallies[0].add, labels, values, codes))

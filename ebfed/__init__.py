@@ -6,6 +6,7 @@ are first used, so that importing the package loads nothing heavy.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Packages whose public names are names of ebfed too.
+# Packages whose public names are also names of ebfed.
 _WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation")
 # Names of other packages that are used with all of them.
 _BORROWED = {"Guess": "channels", "IdentificationWarning": "priors"}
@@ -69,7 +70,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"ebfed.{name}")
     if name in _BORROWED:
         return getattr(import_module(f"ebfed.{_BORROWED[name]}"), name)
-    if not name.startswith("_"):
+    # other modules are found by the import system, which asks here first
+    if not name.startswith("_") and find_spec(f"ebfed.{name}") is None:
         for wing in map(import_module, (f"ebfed.{wing}" for wing in _WINGS)):
             if name in wing.__all__:
                 return getattr(wing, name)

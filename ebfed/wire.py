@@ -1,9 +1,8 @@
-"""The wire: nested data as bytes, and back, to the last bit.
+"""Nested data as bytes, and back, to the last bit.
 
-What clients and a server tell each other is dicts, lists and tuples of arrays, numbers and
-strings. Packed, it is a header of JSON that says what is where, and behind it the bytes of the
-arrays. Nothing in it can be executed, which is why it is not a pickle: unpacking what a stranger
-sent gives data or a `ValueError`.
+Clients and a server exchange dicts, lists and tuples of arrays, numbers and strings. Packed data
+are a JSON header with the structure, followed by the bytes of the arrays. Unlike a pickle, they
+cannot be executed: unpacking data from an unknown sender gives data or a `ValueError`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["pack", "unpack"]
 
 MAGIC = b"ebfed\x00\x01\n"
 PREFIX = struct.Struct("<8sQ")
-# Booleans, integers, floats, complex numbers, text, bytes, times: whatever is its own bytes.
+# Booleans, integers, floats, complex numbers, text, bytes and times: types without pointers.
 KINDS = "biufcUSmM"
 NAME = re.compile(
     r"[<>|=](?:b1|[iu][1248]|f(?:2|4|8|16)|c(?:8|16|32)|[US][1-9]\d{0,8}|[mM]8\[\w{1,8}\])"
@@ -33,17 +32,17 @@ def pack(obj: Any) -> bytes:
     Parameters
     ----------
     obj : dict, list, tuple, ndarray, number, str, bool or None
-        However nested; keys of dicts are strings, numbers or None.
+        Data of any depth; keys of dicts are strings, numbers or None.
 
     Returns
     -------
     bytes
-        The same for the same data.
+        Equal for equal data.
 
     Raises
     ------
     TypeError
-        If something else is among it; its type and place are named, not its value.
+        If it contains another type. The message names type and place, not the value.
 
     Examples
     --------

@@ -17,7 +17,7 @@ LIMITS = {
 }
 # What is not reached yet, and how far it may be from its limit.
 NOT_YET = {
-    "lines of the longest file": 1216,
+    "lines of the longest file": 1230,
     "methods of the largest class": 85,
     "classes of the longest MRO": 7,
     "keys without a type": 95,

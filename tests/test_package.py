@@ -61,6 +61,12 @@ def test_public_names_resolve():
         ebfed.GaussianBE  # noqa: B018
 
 
+@pytest.mark.parametrize("module", ["streams", "wire", "kernels", "theory", "tables.files"])
+def test_a_module_may_be_imported_before_all_others(module):
+    answer = run(sys.executable, "-c", f"import ebfed.{module}")
+    assert answer.returncode == 0, answer.stderr
+
+
 FOLDERS = sorted(path.parent.name for path in (ROOT / "ebfed").glob("*/__init__.py"))
 
 

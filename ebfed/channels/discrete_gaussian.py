@@ -18,8 +18,8 @@ from ebfed.privacy.calibration import (
     check_count,
     check_delta,
     check_epsilon,
-    discrete_gaussian_sigma,
 )
+from ebfed.privacy.discrete_gaussian import discrete_gaussian_sigma
 from ebfed.streams import Stream
 
 __all__ = ["DiscreteGaussian"]

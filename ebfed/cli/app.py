@@ -287,7 +287,7 @@ def _fit_groups(
 ) -> Any:
     """Estimate means or rates, reading files batch by batch."""
     from ebfed.location import BernoulliEB, GaussianEB
-    from ebfed.tables.files import summarise
+    from ebfed.tables.lazy import summarise
 
     with _progress(files) as progress:
         table, left_out = summarise(
@@ -461,7 +461,7 @@ def _fit_every_kind() -> None:
     from ebfed.location import BernoulliEB, GaussianEB, posterior_from
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
-    from ebfed.tables.files import Tally
+    from ebfed.tables.tally import Tally
 
     def frozen(array: NDArray) -> NDArray:
         array = array.copy()

@@ -12,6 +12,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.datasets.dealing import (
+    apportion,
+    count_up,
+    deal_a_number,
+    deal_classes,
+    deal_equally,
+    draw_classes,
+    hand_out,
+)
 from ebfed.datasets.groups import is_integer
 
 
@@ -88,22 +97,22 @@ def partition_classes(
                 f"classes_per_client must be at most the {len(labels)} classes of y; "
                 f"got {classes_per_client}."
             )
-        held = _draw_classes(n_clients, classes_per_client, len(labels), rng)
+        held = draw_classes(n_clients, classes_per_client, len(labels), rng)
     else:
         held = _read_classes(classes, n_clients, classes_per_client, labels)
 
     if rows_per_client is None:
-        counts = _deal_classes(held, sizes, rng)
+        counts = deal_classes(held, sizes, rng)
     elif isinstance(rows_per_client, str):
         if rows_per_client != "equal":
             raise ValueError(
                 f'rows_per_client must be a number of rows, "equal" or None; '
                 f"got {rows_per_client!r}."
             )
-        counts = _deal_equally(held, sizes, rng)
+        counts = deal_equally(held, sizes, rng)
     else:
         _check_at_least(0, rows_per_client=rows_per_client)
-        counts = _deal_a_number(held, rows_per_client, rng)
+        counts = deal_a_number(held, rows_per_client, rng)
     asked = np.bincount(held.ravel(), weights=counts.ravel(), minlength=len(sizes)).astype(int)
     if np.any(asked > sizes):
         short = int(np.argmax(asked - sizes))
@@ -112,7 +121,7 @@ def partition_classes(
             f"{rows_per_client} for {n_clients} clients takes {asked[short]} of them: ask for "
             f"fewer rows or clients."
         )
-    return _hand_out(codes, sizes, held, counts, rng), labels[held]
+    return hand_out(codes, sizes, held, counts, rng), labels[held]
 
 
 def partition_single_class(
@@ -172,9 +181,9 @@ def partition_single_class(
             f"n_clients must be at least the {len(labels)} classes of y; got {n_clients}."
         )
     rng = np.random.default_rng(random_state)
-    holders = _apportion(sizes, n_clients)
+    holders = apportion(sizes, n_clients)
     held = rng.permutation(np.repeat(np.arange(len(sizes)), holders))[:, None]
-    counts = _deal_classes(held, sizes, rng)
+    counts = deal_classes(held, sizes, rng)
     if rows_per_client is not None:
         _check_at_least(1, rows_per_client=rows_per_client)
         if (fewest := counts.min()) < rows_per_client - 1:
@@ -183,7 +192,7 @@ def partition_single_class(
                 f"class each and {len(codes)} rows; got {rows_per_client}."
             )
         counts = np.minimum(counts, rows_per_client)
-    return _hand_out(codes, sizes, held, counts, rng), labels[held]
+    return hand_out(codes, sizes, held, counts, rng), labels[held]
 
 
 def partition_dirichlet(
@@ -263,13 +272,13 @@ def partition_dirichlet(
     cuts[-1] = sizes
     counts = np.diff(cuts, axis=0, prepend=0)
     held = np.broadcast_to(np.arange(len(labels)), counts.shape)
-    groups = _hand_out(codes, sizes, held, counts, rng)
+    groups = hand_out(codes, sizes, held, counts, rng)
 
     missing = np.maximum(min_rows - np.bincount(groups, minlength=n_clients), 0)
     if missing.any():
         order = rng.permutation(len(groups))
         order = order[np.argsort(groups[order], kind="stable")]
-        spare = order[_count_up(np.bincount(groups, minlength=n_clients)) >= min_rows]
+        spare = order[count_up(np.bincount(groups, minlength=n_clients)) >= min_rows]
         given = rng.permutation(spare)[: missing.sum()]
         groups[given] = np.repeat(np.arange(n_clients), missing)
     return groups, drawn
@@ -341,9 +350,6 @@ def choose_opted_out(
     return opted_out
 
 
-# --- reading arguments ---------------------------------------------------------------------------
-
-
 def _read_labels(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Give the classes in order, the number of each row's class, and the rows of each class."""
     y = np.asarray(y)
@@ -390,134 +396,3 @@ def _check_at_least(least: int, **numbers: object) -> None:
     for name, number in numbers.items():
         if not is_integer(number) or number < least:  # type: ignore[operator]
             raise ValueError(f"{name} must be an integer, {least} or more; got {number!r}.")
-
-
-# --- who holds which class -----------------------------------------------------------------------
-
-
-def _draw_classes(
-    n_clients: int, k: int, n_classes: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw k different classes for each client so that all classes are held equally often."""
-    held = np.empty((n_clients, k), dtype=int)
-    n_holders = np.zeros(n_classes, dtype=int)
-    ties = rng.random((n_clients, n_classes))
-    for client in range(n_clients):
-        least_held = np.argsort(n_holders + ties[client])[:k]
-        n_holders[least_held] += 1
-        held[client] = np.sort(least_held)
-    return rng.permutation(held)
-
-
-def _apportion(sizes: NDArray[np.int64], n_clients: int) -> NDArray[np.int64]:
-    """Divide the clients among the classes by their sizes: one each, then largest remainders."""
-    quota = n_clients * sizes / sizes.sum()
-    holders = np.maximum(np.floor(quota).astype(int), 1)
-    while (left := n_clients - holders.sum()) != 0:
-        if left > 0:
-            holders[np.argsort(holders - quota, kind="stable")[:left]] += 1
-        else:  # classes too small for a client of their own took one from the others
-            holders[np.argmax(np.where(holders > 1, holders - quota, -np.inf))] -= 1
-    return holders
-
-
-# --- how many rows of each class -----------------------------------------------------------------
-
-
-def _deal_classes(
-    held: NDArray[np.int64], sizes: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Deal each class evenly to its holders; a random few of them get one row more."""
-    n_holders = np.bincount(held.ravel(), minlength=len(sizes))
-    each, more = np.divmod(sizes, np.maximum(n_holders, 1))
-    order = rng.permutation(held.size)
-    order = order[np.argsort(held.ravel()[order], kind="stable")]
-    rank = np.empty(held.size, dtype=int)  # of a holder among those of its class
-    rank[order] = _count_up(n_holders)
-    return each[held] + (rank.reshape(held.shape) < more[held])
-
-
-def _deal_a_number(
-    held: NDArray[np.int64], n_rows: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Take the same number of rows of each class; a random few of a client's give one more."""
-    each, more = divmod(n_rows, held.shape[1])
-    rank = rng.permuted(np.tile(np.arange(held.shape[1]), (len(held), 1)), axis=1)
-    return each + (rank < more)
-
-
-def _deal_equally(
-    held: NDArray[np.int64], sizes: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Deal all rows so that clients have equally many, each of its classes as evenly as can be.
-
-    A transport problem, clients by classes: its vertices are integers where its bounds are. The
-    largest distance from an even deal is made as small as it can be, by bisection.
-    """
-    from scipy import sparse
-    from scipy.optimize import linprog
-
-    n_clients, k = held.shape
-    each, more = divmod(int(sizes.sum()), n_clients)
-    totals = each + (rng.permutation(n_clients) < more)
-    entry = np.arange(held.size)
-    sums = sparse.csr_array(
-        (
-            np.ones(2 * held.size),
-            (np.concatenate([entry // k, n_clients + held.ravel()]), np.tile(entry, 2)),
-        ),
-        shape=(n_clients + len(sizes), held.size),
-    )
-    wanted = np.concatenate([totals, sizes])
-    even = np.repeat(totals / k, k)
-    costs = rng.random(held.size)
-
-    def deal(distance: int) -> Any:
-        lower, upper = np.maximum(np.floor(even) - distance, 0), np.ceil(even) + distance
-        bounds = np.column_stack([lower, upper])
-        return linprog(costs, A_eq=sums, b_eq=wanted, bounds=bounds, method="highs")
-
-    too_small, distance = -1, 0
-    while not (best := deal(distance)).success:
-        if distance > sizes.max():
-            raise ValueError(
-                f'rows_per_client="equal" cannot be had with {n_clients} clients of {k} classes '
-                "each: some classes are too large or too small for that, or nobody holds them. "
-                "More classes for each client would do, or rows_per_client=None."
-            )
-        too_small, distance = distance, max(1, 2 * distance)
-    while distance - too_small > 1:
-        middle = (too_small + distance) // 2
-        if (solution := deal(middle)).success:
-            best, distance = solution, middle
-        else:
-            too_small = middle
-    return np.rint(best.x).astype(int).reshape(held.shape)
-
-
-# --- handing them out ----------------------------------------------------------------------------
-
-
-def _count_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count 0, 1, ... in each run of the given lengths: [2, 3] gives 0, 1, 0, 1, 2."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
-def _hand_out(
-    codes: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    held: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Give each client, of each class it holds, the counted number of rows, drawn at random."""
-    by_class = rng.permutation(len(codes))
-    by_class = by_class[np.argsort(codes[by_class], kind="stable")]
-    entries = np.argsort(held.ravel(), kind="stable")  # what is given out, class after class
-    n_given = counts.ravel()[entries]
-    starts = np.cumsum(sizes) - sizes
-    taken = np.bincount(held.ravel(), weights=counts.ravel(), minlength=len(sizes)).astype(int)
-    places = np.repeat(starts, taken) + _count_up(taken)
-    groups = np.full(len(codes), -1)
-    groups[by_class[places]] = np.repeat(entries // held.shape[1], n_given)
-    return groups

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ebfed.families.base import LOG, Family, Figures, Link
 from ebfed.likelihoods import Poisson as PoissonLikelihood
-from ebfed.tables.clients import Summary, number_labels
+from ebfed.tables.clients import Summary
+from ebfed.tables.labels import number_labels
 
 __all__ = ["Poisson"]
 

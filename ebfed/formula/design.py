@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.frames import levels_of, matrix_of, values_of
+from ebfed.tables.columns import levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
 __all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of"]

@@ -21,20 +21,10 @@ from ebfed.priors import Posterior
 from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.base import INTERCEPT
 from ebfed.report.view import FitView
-from ebfed.tables.clients import Summary, number_labels
+from ebfed.tables.clients import Summary
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import (
-    Style,
-    beside,
-    column_of,
-    complete,
-    drop_columns,
-    frame,
-    is_frame,
-    read,
-    read_labels,
-    take,
-)
+from ebfed.tables.frames import Style, beside, drop_columns, frame, is_frame, read, read_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
 
 __all__ = ["FormulaFit", "from_formula"]

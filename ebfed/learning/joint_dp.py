@@ -22,7 +22,8 @@ from ebfed.models import Predictor, Slope
 from ebfed.privacy.calibration import check_positive
 from ebfed.privacy.winsorized_mean import WinsorizedMean
 from ebfed.streams import Stream
-from ebfed.tables.clients import LARGEST, Clients, number_labels
+from ebfed.tables.clients import LARGEST, Clients
+from ebfed.tables.labels import number_labels
 
 __all__ = ["JointDPSGD"]
 

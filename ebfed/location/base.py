@@ -32,10 +32,11 @@ from ebfed.priors import Posterior, Prior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
-from ebfed.tables.clients import Clients, Summary, number_labels
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.consent import classes_of
 from ebfed.tables.frames import Style, frame, indexed_like, read_labels
 from ebfed.tables.intake import GroupRows, Intake
+from ebfed.tables.labels import number_labels
 
 __all__ = ["LocationEstimator"]
 

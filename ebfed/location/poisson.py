@@ -76,7 +76,7 @@ class PoissonEB(LocationEstimator):
     >>> est.prior_.mean_.round(1), est.prior_.shape_.round(0)
     (array([0.2]), array([4.]))
     >>> est.predict(groups=[0, 999]).round(2)  # 999: no row of it was seen
-    array([0.07, 0.2 ])
+    array([0.2 , 0.19])
     """
 
     def __init__(

@@ -68,9 +68,9 @@ class Gamma(WithCovariates, Prior):
     >>> counts = Poisson(np.array([[0], [2], [9], [4]]), np.array([1.0, 1.0, 2.0, 2.0]))
     >>> prior = Gamma().fit(counts)
     >>> prior.mean_.round(2), prior.shape_.round(2)
-    (array([2.34]), array([3.42]))
+    (array([2.35]), array([4.83]))
     >>> prior.posterior(counts).mean.ravel().round(2)
-    array([1.39, 2.2 , 3.59, 2.14])
+    array([1.58, 2.24, 3.41, 2.18])
     """
 
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)

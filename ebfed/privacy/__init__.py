@@ -1,17 +1,16 @@
-"""Privacy: how much noise a promise needs, and what a sequence of releases is worth together."""
+"""Privacy: the noise that a guarantee needs, and the guarantee of a sequence of releases."""
 
 from ebfed.privacy import accountant, events, ledger
 from ebfed.privacy.calibration import (
     PrivacyWarning,
     check_delta,
     check_epsilon,
-    discrete_gaussian_delta,
-    discrete_gaussian_sigma,
     gaussian_delta,
     gaussian_sigma,
     paper_delta,
     paper_sigma,
 )
+from ebfed.privacy.discrete_gaussian import discrete_gaussian_delta, discrete_gaussian_sigma
 
 __all__ = [
     "PrivacyWarning",

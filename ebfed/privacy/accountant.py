@@ -1,21 +1,20 @@
-"""What releases are worth together: (epsilon, delta) of an event, and the noise a target needs.
+"""Composition of releases: (epsilon, delta) of an event, and the noise for a target.
 
-Two questions have no default answer, so that nobody answers them by accident.
+Two choices have no default.
 
-*Who is a neighbour?* Under ``relation="add_or_remove"`` two inputs differ by the presence of one
-client: the usual claim about a server's noisy sums. Under ``relation="replace_one"`` one client is
-exchanged for another: the claim of local privacy, where every client reports, and of samples of
-fixed size. The two epsilons of the same release differ, often by a factor of two.
+*Neighbours.* Under ``relation="add_or_remove"`` two inputs differ by the presence of one
+client, as usual for noisy sums of a server. Under ``relation="replace_one"`` one client is
+exchanged for another. That is the relation of local privacy, where every client reports, and of
+samples of fixed size. The two epsilons of a release differ, often by a factor of two.
 
-*What is the noise measured by?* By C, the largest norm of one contribution (`events.gaussian`):
-adding a client moves a sum by C, replacing one by 2 C. dp-accounting's PLD accountant keeps to
-this; its RDP accountant takes C for the sensitivity whatever the relation. Here an event means the
-same to both: before RDP accounting under "replace_one" its noise multipliers are halved.
+*Unit of the noise.* It is C, the largest norm of one contribution (`events.gaussian`): adding a
+client changes a sum by C, replacing one by 2 C. dp-accounting's PLD accountant uses this unit. Its
+RDP accountant takes C as the sensitivity under both relations, so noise multipliers are halved here
+before RDP accounting under "replace_one". An event then has the same meaning for both.
 
-``method="pld"`` composes the distribution of the privacy loss numerically, always rounding it to
-the unfavourable side, and is exact up to `interval`; ``method="rdp"`` composes Rényi divergences
-and is an upper bound, the only one there is for samples of fixed size, and loose where epsilon is
-below 0.1.
+``method="pld"`` composes the distribution of the privacy loss numerically. It rounds upwards and is
+exact up to `interval`. ``method="rdp"`` composes Rényi divergences. It is an upper bound, loose for
+epsilon below 0.1, and the only method for samples of fixed size.
 """
 
 from __future__ import annotations
@@ -55,23 +54,22 @@ def epsilon(
         See `ebfed.privacy.events`.
     delta : float
     relation : {"add_or_remove", "replace_one"}
-        Which inputs are neighbours.
+        Relation between neighbouring inputs.
     method : {"pld", "rdp"}
     interval : float
-        How finely PLD accounting discretises the privacy loss. A coarse one overstates epsilon and
-        a fine one takes time: a thousandth of epsilon is plenty, unless thousands of events are
-        composed.
+        Step of the discretised privacy loss, for PLD. A large step overstates epsilon and a small
+        one takes time. A thousandth of epsilon is enough, except for thousands of events.
 
     Returns
     -------
     float
-        Infinite if the event promises nothing at that delta.
+        Infinite if the event has no guarantee at that delta.
 
     Raises
     ------
     ValueError
-        If an argument is none of these, or the method has no account of the event under the
-        relation; the message says which have.
+        If an argument is invalid, or the method cannot account for the event under the relation;
+        the message names those that can.
 
     References
     ----------
@@ -103,25 +101,24 @@ def epsilons(event: Event, times: int, delta: float, *, relation: Relation) -> N
     Parameters
     ----------
     event : dp_accounting.DpEvent
-        What happens in one round.
+        Event of one round.
     times : int
-        How many rounds.
+        Number of rounds.
     delta : float
     relation : {"add_or_remove", "replace_one"}
-        Which inputs are neighbours.
+        Relation between neighbouring inputs.
 
     Returns
     -------
     ndarray, shape (times,)
-        At t - 1, the `epsilon` of ``events.repeated(event, t)`` by ``method="rdp"``: an upper bound
-        of each. They depend on no data, so that training may be planned to end where one of them
-        meets a budget.
+        Entry t - 1 is the `epsilon` of ``events.repeated(event, t)`` by ``method="rdp"``, an upper
+        bound. It does not depend on data, so the last round within a budget is known in advance.
 
     Raises
     ------
     ValueError
-        If an argument is none of these, or there is no account by Rényi divergences of the event
-        under the relation; the message says what has one.
+        If an argument is invalid, or Rényi divergences cannot account for the event under the
+        relation; the message names methods that can.
 
     References
     ----------
@@ -168,7 +165,7 @@ def delta(
     Returns
     -------
     float
-        1 if the event promises nothing.
+        1 if the event has no guarantee.
 
     Raises
     ------
@@ -198,24 +195,24 @@ def noise_multiplier(
 ) -> float:
     """Find the smallest noise multiplier with which an event is (epsilon, delta)-private.
 
-    The search discretises coarsely, the answer is verified at `interval`.
+    The search uses a coarse step; the answer is verified at `interval`.
 
     Parameters
     ----------
     make_event : callable
-        Makes the event from a noise multiplier; more noise must mean more privacy.
+        Function from a noise multiplier to the event; more noise must give more privacy.
     epsilon, delta : float
-        The target.
+        Target guarantee.
     relation, method, interval
         As for `epsilon`.
 
     Returns
     -------
     float
-        The smallest to a relative 1e-4, on the private side; less than a tenth or so is not looked
-        for where it is enough only because a client is so rarely drawn. Noise of standard deviation
-        ``noise_multiplier * C`` does it, with C the largest norm of one contribution, under either
-        relation.
+        Smallest noise multiplier up to a relative 1e-4, rounded up. The search stops near 0.1 if
+        that is enough because a client is rarely drawn. The noise has standard deviation
+        ``noise_multiplier * C``, where C is the largest norm of one contribution, under both
+        relations.
 
     Raises
     ------
@@ -250,7 +247,7 @@ def noise_multiplier(
             )
         high *= 2
     low = high / 2
-    # There a client that is drawn loses 2 (epsilon + 40): only not being drawn protects it.
+    # with this noise a drawn client loses 2 (epsilon + 40): only sampling protects it
     least = 0.5 / (epsilon + 40) ** 0.5
     while spent(low) <= epsilon:
         if low <= least:
@@ -270,7 +267,7 @@ def noise_multiplier(
 
 
 def _account(event: Event, relation: Relation, method: Method, interval: float) -> Any:
-    """Return the dp-accounting accountant that has seen the event."""
+    """Return the dp-accounting accountant after the event."""
     for name, value, known in (("relation", relation, Relation), ("method", method, Method)):
         if value not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}; got {value!r}.")
@@ -284,8 +281,8 @@ def _account(event: Event, relation: Relation, method: Method, interval: float) 
             if _fresh(neighbours, other, interval).supports(event)
         ]
         raise ValueError(
-            f"method={method!r} has no account of {event!r} with relation={relation!r}; "
-            + (f"there is one by {', '.join(able)}." if able else "no other has one either.")
+            f"method={method!r} cannot account for {event!r} with relation={relation!r}; "
+            + (f"use {', '.join(able)}." if able else "no other method can either.")
         )
     with _quietly():
         return accountant.compose(_adapted(event, relation, method))
@@ -293,7 +290,7 @@ def _account(event: Event, relation: Relation, method: Method, interval: float) 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep dp-accounting from saying which orders it leaves out: fewer only make epsilon larger."""
+    """Silence dp-accounting on omitted orders, which only make epsilon larger."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -304,7 +301,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _fresh(relation: Relation, method: Method, interval: float) -> Any:
-    """Return an accountant that has seen nothing."""
+    """Return an accountant without events."""
     from dp_accounting import NeighboringRelation, RandomizedResponseDpEvent, pld, rdp
 
     class PLDAccountant(pld.PLDAccountant):
@@ -330,7 +327,7 @@ def _fresh(relation: Relation, method: Method, interval: float) -> Any:
 
 
 def _adapted(event: Event, relation: Relation, method: Method) -> Event:
-    """Return the event in the units of the accountant: see the top of the file."""
+    """Return the event in the unit of the accountant, as described in the module."""
     return _halved(event) if (relation, method) == ("replace_one", "rdp") else event
 
 

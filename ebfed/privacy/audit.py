@@ -1,51 +1,48 @@
-"""Privacy measured from below: a channel's promise, put to the test by its own reports.
+"""Lower bounds on epsilon from simulated reports, as a test of the guarantee of a channel.
 
 An (epsilon, delta)-private channel makes no event more than ``e**epsilon`` times, plus delta, as
 probable with one client's data as with another's. So, for any event E,
 
     epsilon >= log((P(E) - delta) / Q(E)),
 
-and simulated reports of both clients bound the right-hand side: a lower limit for P, an upper limit
-for Q (Clopper and Pearson's, which hold for every sample size). A channel whose bound exceeds what
-it promises is broken, be it by wrong noise, a missing clip or a biased coin. The converse does not
-follow: a bound below the promise was not refuted by this event and this many reports, no more.
+and simulated reports of both clients bound the right-hand side: a lower limit for P and an upper
+limit for Q (Clopper and Pearson's, valid for every sample size). If the bound exceeds the claimed
+epsilon, the channel is wrong: it has too little noise, a missing clip or a biased coin. A bound
+below the claim proves nothing; only this event and this number of reports did not refute it.
 
-Events are learned from reports alone, never from what a channel claims of its law, since that is
-what may be wrong. Reports come in three parts. From the first eighth, laws are fitted to the
-reports of each client: frequencies of (binned) coordinates, jointly if they are few or else as if
-independent, and a straight line. From the second eighth, one event is chosen: two clients, one of
-these laws, and how much likelier under it the first client must be than the second. The rest is
-counted once, for that event only, so that nothing needs to be corrected for the choice.
+Events are learned from reports alone, and not from the law that the channel states, which may be
+wrong. The reports are divided into three parts. The first eighth fits laws to the reports of each
+client: frequencies of (binned) coordinates, jointly if there are few, else as if independent, and a
+straight line. The second eighth chooses one event: two clients, one of these laws, and a threshold
+of the likelihood ratio. The rest counts this event once, so the choice needs no correction.
 
-Whatever has `encode` and `guarantee` can be audited. What is audited is what simulated clients
-send; ``rng="secure"`` draws through OpenDP's samplers, too slow for many reports. Where a score is
-known that tells two inputs apart, as for whole trainings (`ebfed.studies.training_audit`),
+Every object with `encode` and `guarantee` can be audited. The audit is of simulated reports;
+``rng="secure"`` draws through OpenDP's samplers, which are too slow for many reports. If a score
+distinguishes two inputs, as for whole trainings (`ebfed.studies.training_audit`),
 `bound_from_scores` chooses the event and counts it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from typing import Any, NamedTuple, Protocol
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ebfed.privacy.attacks import best_threshold, candidate_events, learn_distinguishers, simulate
 from ebfed.privacy.calibration import check_count, check_epsilon
 
 __all__ = ["Audit", "Shown", "audit", "bound_from_scores", "largest_bound", "lower_bound"]
 
-BINS = 64  # of a coordinate
-CELLS = 4096  # of all coordinates jointly, if there are so few
 FEWEST = 1000  # simulations
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What the reports of a channel showed of its epsilon.
+    """Lower bound on the epsilon of a channel.
 
     Attributes
     ----------
@@ -53,15 +50,15 @@ class Audit:
     n_features : int
         Columns of the clients' data.
     epsilon, delta : float
-        The promise.
+        Guarantee that is tested.
     lower : float
-        Epsilon is at least this, but for a probability of `error`; 0 if nothing was shown.
+        Lower bound on epsilon, wrong with probability `error`; 0 if nothing was shown.
     first, second : str
-        The two clients told apart.
+        Names of the two clients of the event.
     p, q : float
-        How often the chosen event came from the first client, and from the second.
+        Frequencies of the event for the first client and for the second.
     simulations : int
-        Reports of each client.
+        Number of reports of each client.
     error : float
 
     Examples
@@ -85,12 +82,12 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether the promise was not refuted; True proves nothing more."""
+        """Whether the guarantee was not refuted; True is no proof of it."""
         return self.lower <= self.epsilon
 
     @property
     def event(self) -> str:
-        """Say how probable the event is with each client's data."""
+        """Describe the probability of the event for each client."""
         return f"{self.p:.2g} if {self.first}, {self.q:.2g} if {self.second}"
 
     def row(self) -> dict[str, Any]:
@@ -115,23 +112,23 @@ def audit(
     error: float = 1e-6,
     rng: Any = 0,
 ) -> Audit:
-    """Bound a channel's epsilon from below by telling clients apart.
+    """Bound the epsilon of a channel from below.
 
     Parameters
     ----------
     channel : Channel
-        With ``encode(summary, rng)``, a dict of arrays with one entry per client, and
-        ``guarantee(n_features)``.
+        Object with ``encode(summary, rng)``, which returns a dict of arrays with one entry per
+        client, and ``guarantee(n_features)``.
     summary : Summary
-        At least two clients with equally many rows (those are public): in the local model any two
-        are neighbours. Give the extremes of the range, and values far outside it.
+        Summaries of at least two clients with equal numbers of rows (which are public); in the
+        local model any two clients are neighbours. Give the ends of the range, and values far
+        outside it.
     claim : (float, float), optional
-        Epsilon and delta to put to the test; what the channel guarantees if not given.
+        Epsilon and delta to test; by default those of the channel's `guarantee`.
     simulations : int
-        Reports of each client, at least 1,000. See `largest_bound` for what they can show.
+        Number of reports of each client, at least 1,000. `largest_bound` is the most they show.
     error : float
-        Probability with which the bound may exceed the true epsilon: with which a sound channel
-        fails.
+        Probability that the bound exceeds the true epsilon, so that a correct channel fails.
     rng : int, Generator or None
 
     Returns
@@ -141,10 +138,10 @@ def audit(
     Raises
     ------
     TypeError
-        If `channel` is none.
+        If `channel` is not a channel.
     ValueError
-        If the channel promises nothing, or what no audit of this size could refute; if there are
-        not two clients to tell apart; if an argument is out of range.
+        If the channel has no guarantee, or one that no audit of this size can refute. If there are
+        fewer than two clients. If an argument is out of range.
 
     References
     ----------
@@ -160,23 +157,25 @@ def audit(
     >>> found.passed, found.lower > 0.95
     (True, True)
     """
-    epsilon, delta = _promise(channel, summary, claim)
+    epsilon, delta = _claim_of(channel, summary, claim)
     error = _check_error(error)
     if check_count("simulations", simulations) < FEWEST:
         raise ValueError(f"simulations must be at least {FEWEST:,}; got {simulations}.")
-    # what a law is learned from, what an event is chosen from, what is counted
+    # parts to learn laws, to choose the event, and to count it
     edges = (0, simulations // 8, simulations // 4, int(simulations))
     learn, choose, count = (slice(*ends) for ends in pairwise(edges))
     total = count.stop - count.start
     if epsilon >= (most := largest_bound(total, delta, error)):
         raise ValueError(
             f"epsilon={epsilon:g} cannot be refuted by {simulations:,} simulations, which show at "
-            f"most {most:.3g}: passing would mean nothing."
+            f"most {most:.3g}; use more simulations or a smaller epsilon."
         )
 
-    columns = _simulate(channel, summary, edges[-1], np.random.default_rng(rng))
+    columns = simulate(channel, summary, edges[-1], np.random.default_rng(rng))
     with np.errstate(over="ignore", invalid="ignore"):  # reports may be infinite
-        candidates = _events(_laws(columns, learn), len(summary), choose, delta, error)
+        candidates = candidate_events(
+            learn_distinguishers(columns, learn), len(summary), choose, delta, error
+        )
         best = max(candidates, key=lambda event: event.worth)
         p, q = (best.times(client, count) for client in (best.first, best.second))
     return Audit(
@@ -197,16 +196,16 @@ def audit(
 def lower_bound(
     hits: int, false_hits: int, total: int, delta: float = 0.0, error: float = 1e-6
 ) -> float:
-    """Bound epsilon from below by how often an event came from each of two clients.
+    """Bound epsilon from below by the frequencies of an event for two clients.
 
     Parameters
     ----------
     hits, false_hits : int
-        Of `total` reports of the first client, and of the second.
+        Number of events in `total` reports of the first client, and of the second.
     total : int
     delta : float
     error : float
-        Probability with which the bound may exceed the true epsilon; half of it for each limit.
+        Probability that the bound exceeds the true epsilon; half of it for each limit.
 
     Returns
     -------
@@ -230,16 +229,16 @@ def lower_bound(
 
 
 class Shown(NamedTuple):
-    """What scores of two inputs showed of epsilon.
+    """Lower bound on epsilon from the scores of two inputs.
 
     Attributes
     ----------
     lower : float
-        Epsilon is at least this, but for a probability of `error`.
+        Lower bound on epsilon, wrong with probability `error`.
     swapped : bool
-        Whether the event is one that the second input makes likelier.
+        Whether the event is more probable with the second input.
     p, q : float
-        How often it came from the likelier input, and from the other.
+        Frequencies of the event for the more probable input, and for the other.
     """
 
     lower: float
@@ -253,17 +252,17 @@ def bound_from_scores(
 ) -> Shown:
     """Bound epsilon from below by scores of simulations with two inputs.
 
-    The first quarter of the simulations chooses a score, a threshold, and whether the event is to
-    be above or below it; the others count that event. So the bound holds for any scores, even bad
-    ones, as long as those of the last three quarters do not depend on one another.
+    The first quarter of the simulations chooses a score, a threshold, and the side of the event.
+    The others count that event. The bound is valid for any scores, if those of the last three
+    quarters are independent of one another.
 
     Parameters
     ----------
     first, second : array-like of shape (n,) or (k, n)
-        One or more scores of each of n simulations, larger where the first input seems likelier.
+        Scores of each of n simulations, larger where the first input seems more probable.
     delta : float
     error : float
-        Probability with which the bound may exceed the true epsilon.
+        Probability that the bound exceeds the true epsilon.
 
     Returns
     -------
@@ -276,7 +275,7 @@ def bound_from_scores(
 
     Examples
     --------
-    Two normal laws that are one standard deviation apart: epsilon is 1.57 at that delta.
+    Two normal laws at a distance of one standard deviation: epsilon is 1.57 at that delta.
 
     >>> x = np.random.default_rng(0).standard_normal((2, 100_000))
     >>> bound_from_scores(x[0] + 1, x[1], delta=0.05)
@@ -294,7 +293,7 @@ def bound_from_scores(
     for swapped in (False, True):
         for each in np.moveaxis(-scores[::-1] if swapped else scores, 1, 0):  # (2, n)
             seen = np.sort(each[:, :choose])
-            worth, threshold = _threshold(seen[0], seen[1], delta, error)
+            worth, threshold = best_threshold(seen[0], seen[1], delta, error)
             if worth > best:
                 best, chosen = worth, (each, threshold, swapped)
     each, threshold, swapped = chosen
@@ -303,18 +302,18 @@ def bound_from_scores(
 
 
 def largest_bound(total: int, delta: float = 0.0, error: float = 1e-6) -> float:
-    """Return the bound of an event that came from all reports of one client, from none of another.
+    """Return the bound of an event with frequency 1 for one client and 0 for another.
 
     Parameters
     ----------
     total : int
-        Reports counted, of each.
+        Number of reports of each client.
     delta, error : float
 
     Returns
     -------
     float
-        About ``log(total / log(2 / error))``. No claim above it can be refuted.
+        About ``log(total / log(2 / error))``. No larger epsilon can be refuted.
 
     Examples
     --------
@@ -325,190 +324,16 @@ def largest_bound(total: int, delta: float = 0.0, error: float = 1e-6) -> float:
     return max(math.log((tail - delta) / (1 - tail)), 0.0) if tail > delta else 0.0
 
 
-class _Law(Protocol):
-    """What was learned of the reports of each client."""
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        """Say how likely a client's reports seem if they were each client's, (clients, reports).
-
-        Logarithms, up to a constant for each report and one for each client.
-        """
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Frequencies of the cells of a table, or of several that are taken for independent."""
-
-    columns: list[NDArray]
-    edges: list[NDArray]  # of the bins of each coordinate
-    joint: bool  # one table of all coordinates
-    logs: list[NDArray]  # of each table: (clients, cells)
-
-    @classmethod
-    def learn(
-        cls, columns: list[NDArray], edges: list[NDArray], joint: bool, part: slice
-    ) -> _Cells:
-        """Count reports, half a report more in each cell."""
-        law = cls(columns, edges, joint, [])
-        clients = [law._codes(client, part) for client in range(len(columns[0]))]
-        for size, *codes in zip(law._sizes, *clients, strict=True):
-            counts = [np.bincount(code, minlength=size) for code in codes]
-            law.logs.append(np.log(np.array(counts) + 0.5))
-        return law
-
-    @property
-    def _sizes(self) -> list[int]:
-        sizes = [len(edges) + 1 for edges in self.edges]
-        return [math.prod(sizes)] if self.joint else sizes
-
-    def _codes(self, client: int, part: slice) -> list[NDArray]:
-        """Number the cell of each report in each table."""
-        codes = [
-            column[client, part].view(np.int8)
-            if column.dtype == bool
-            else np.searchsorted(edges, column[client, part])
-            for column, edges in zip(self.columns, self.edges, strict=True)
-        ]
-        if not self.joint:
-            return codes
-        return [np.ravel_multi_index(codes, [len(edges) + 1 for edges in self.edges])]
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        codes = self._codes(client, part)
-        return _sum(log[:, code] for log, code in zip(self.logs, codes, strict=True))
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Means of each coordinate in units of its noise: all there is to equal normal noise."""
-
-    columns: list[NDArray]
-    means: list[NDArray]  # of each coordinate: (clients, 1)
-
-    @classmethod
-    def learn(cls, columns: list[NDArray], part: slice) -> _Line:
-        """Weigh means by inverse variances."""
-        means = []
-        for column in columns:
-            variance = column[:, part].var(axis=1).mean()
-            mean = column[:, part].mean(axis=1, keepdims=True)
-            means.append(mean / (variance if variance > 0 else 1.0))
-        return cls(columns, means)
-
-    def scores(self, client: int, part: slice) -> NDArray:
-        return _sum(
-            mean * column[client, part]
-            for mean, column in zip(self.means, self.columns, strict=True)
-        )
-
-
-@dataclass(frozen=True)
-class _Event:
-    """Reports that score at least `threshold` more for the first client than for the second."""
-
-    worth: float
-    threshold: float
-    law: _Law
-    first: int
-    second: int
-
-    def times(self, client: int, part: slice) -> int:
-        """Count the event among the reports of a client."""
-        scores = self.law.scores(client, part)
-        return int((scores[self.first] - scores[self.second] >= self.threshold).sum())
-
-
-def _sum(terms: Iterator[NDArray]) -> NDArray:
-    """Add arrays, in order and in place."""
-    total = next(terms).astype(float)
-    for term in terms:
-        total += term
-    return total
-
-
-def _simulate(channel: Any, summary: Any, simulations: int, rng: Any) -> list[NDArray]:
-    """Draw reports; return their coordinates, each of shape (clients, simulations)."""
-    messages = [
-        channel.encode(summary.take(np.full(simulations, client)), rng)
-        for client in range(len(summary))
-    ]
-    columns = []
-    for name in messages[0]:
-        parts = [np.reshape(message[name], (simulations, -1)) for message in messages]
-        columns += list(np.moveaxis(np.array(parts), -1, 0))
-    columns = [np.ascontiguousarray(column) for column in columns]
-    columns += [bit for column in columns for bit in _flags(column)]
-    return [column for column in columns if column.min() != column.max()] or columns[:1]
-
-
-def _flags(column: NDArray) -> list[NDArray]:
-    """Bits of whole numbers that take many values: each may be a set of flags."""
-    if column.dtype.kind not in "iu" or column.min() < 0 or column.max() <= BINS:
-        return []
-    return [(column >> place) & 1 == 1 for place in range(int(column.max()).bit_length())]
-
-
-def _laws(columns: list[NDArray], part: slice) -> Iterator[_Law]:
-    """Learn all kinds of laws."""
-    edges = [_edges(column[:, part][:, :4000]) for column in columns]
-    yield _Cells.learn(columns, edges, False, part)
-    if len(columns) > 1 and math.prod(len(ends) + 1 for ends in edges) <= CELLS:
-        yield _Cells.learn(columns, edges, True, part)
-    yield _Line.learn(columns, part)
-
-
-def _edges(seen: NDArray) -> NDArray:
-    """Return the values of a coordinate, if they are few, or else edges of about equal shares."""
-    edges = np.unique(seen)
-    if len(edges) > BINS:
-        edges = np.unique(np.quantile(seen, np.arange(1, BINS) / BINS))
-    return edges
-
-
-def _events(
-    laws: Iterator[_Law], clients: int, part: slice, delta: float, error: float
-) -> Iterator[_Event]:
-    """Find the best threshold for each law, any two clients, and either of them as the first."""
-    for law in laws:
-        scores = [law.scores(client, part) for client in range(clients)]
-        for a, b in combinations(range(clients), 2):
-            of_a, of_b = (np.sort(scores[client][a] - scores[client][b]) for client in (a, b))
-            yield _Event(*_threshold(of_a, of_b, delta, error), law, a, b)
-            yield _Event(*_threshold(-of_b[::-1], -of_a[::-1], delta, error), law, b, a)
-
-
-def _threshold(
-    of_first: NDArray, of_second: NDArray, delta: float, error: float
-) -> tuple[float, float]:
-    """Return the bound that the best threshold would show by Wilson's limits, and that threshold.
-
-    Scores come sorted. Limits as wide as so few reports make them keep from thresholds that hardly
-    any exceeds.
-    """
-    from scipy.special import ndtri
-
-    n, z = len(of_first), ndtri(error / 2)
-    ranks = n - np.geomspace(1, n, 60).astype(int)
-    thresholds = np.concatenate([of_first[ranks], of_second[ranks]])
-    times = np.array([n - np.searchsorted(scores, thresholds) for scores in (of_first, of_second)])
-    centre = (times + z**2 / 2) / (n + z**2)
-    half = -z * np.sqrt(times * (1 - times / n) + z**2 / 4) / (n + z**2)
-    p, q = centre[0] - half[0], centre[1] + half[1]
-    worth = np.log(np.maximum(p - delta, 1e-300) / q)
-    best = int(np.argmax(worth))
-    return float(worth[best]), float(thresholds[best])
-
-
-def _promise(channel: Any, summary: Any, claim: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the epsilon and delta to audit, after checking that there is something to audit."""
+def _claim_of(channel: Any, summary: Any, claim: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the epsilon and delta to audit, after checks."""
     for method in ("encode", "guarantee"):
         if isinstance(channel, type) or not callable(getattr(channel, method, None)):
-            raise TypeError(f"a channel has methods encode and guarantee; got {channel!r}.")
+            raise TypeError(f"channel must have methods encode and guarantee; got {channel!r}.")
     if len(summary) < 2 or np.ptp(summary.n) > 0:
-        raise ValueError("an audit needs at least two clients, all with equally many rows.")
+        raise ValueError("an audit needs at least two clients, all with the same number of rows.")
     epsilon, delta = channel.guarantee(summary.n_features) if claim is None else claim
     if epsilon == math.inf:
-        raise ValueError(f"{_name(channel)} promises nothing: there is nothing to refute.")
+        raise ValueError(f"{_name(channel)} has no guarantee to refute: its epsilon is infinite.")
     return check_epsilon(epsilon), _check_delta(delta)
 
 

@@ -1,10 +1,9 @@
-"""How much noise a privacy promise needs, exactly, and what a given noise really promises.
+"""Exact calibration: the noise that a guarantee needs, and the guarantee of a given noise.
 
 A mechanism is (epsilon, delta)-private when no event is more than ``e^epsilon`` times, plus delta,
 as probable on one input as on a neighbouring one. For one noisy report both directions have closed
-forms: a *delta* function says what a noise level achieves, a *sigma* function finds the smallest
-noise level that keeps a promise. The latter never promise more than they keep: what they return
-lies on the private side of the last digit.
+forms: a *delta* function returns the delta of a noise level, a *sigma* function finds the smallest
+noise level for a guarantee. Sigma functions round the last digit up, so the guarantee holds.
 
 The *sensitivity* is the largest distance between the answers to two neighbouring inputs: 2 b for a
 client that may replace its value in [-b, b] by any other.
@@ -27,18 +26,17 @@ __all__ = [
     "check_delta",
     "check_epsilon",
     "check_positive",
-    "discrete_gaussian_delta",
-    "discrete_gaussian_sigma",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_sigma",
     "paper_delta",
     "paper_sigma",
+    "smallest_sigma",
 ]
 
 
 class PrivacyWarning(UserWarning):
-    """A promise of privacy is weaker than it reads."""
+    """A guarantee of privacy is weaker than it seems."""
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -47,7 +45,7 @@ def check_positive(name: str, value: Any) -> float:
     Parameters
     ----------
     name : str
-        What to call it in an error.
+        Name of the argument in errors.
     value : object
 
     Returns
@@ -57,7 +55,7 @@ def check_positive(name: str, value: Any) -> float:
     Raises
     ------
     ValueError
-        If it is anything else: a boolean, a string, NaN, an infinity, 0.
+        For anything else: a boolean, a string, NaN, an infinity, 0.
 
     Examples
     --------
@@ -125,7 +123,7 @@ def check_count(name: str, value: Any) -> int:
     Parameters
     ----------
     name : str
-        What to call it in an error.
+        Name of the argument in errors.
     value : object
 
     Returns
@@ -159,12 +157,12 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> fl
         Standard deviation of the noise.
     epsilon : float
     sensitivity : float
-        Delta above, in the Euclidean norm.
+        Sensitivity, the Delta above, in the Euclidean norm.
 
     Returns
     -------
     float
-        To about 12 digits, however small it is.
+        Accurate to about 12 digits, also if it is tiny.
 
     Raises
     ------
@@ -204,7 +202,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     Parameters
     ----------
     epsilon : float
-        Any size: nothing here asks for epsilon below 1.
+        Epsilon of any size, also above 1.
     delta : float
     sensitivity : float
         Largest Euclidean distance between two neighbouring answers.
@@ -212,7 +210,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     Returns
     -------
     float
-        The standard deviation whose `gaussian_delta` is delta, never more.
+        Standard deviation whose `gaussian_delta` is at most delta.
 
     Raises
     ------
@@ -236,7 +234,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
 
 
 def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Find the epsilon that Gaussian noise keeps at a given delta.
+    """Find the epsilon of Gaussian noise at a given delta.
 
     Parameters
     ----------
@@ -249,8 +247,7 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> fl
     Returns
     -------
     float
-        The epsilon whose `gaussian_delta` is delta, on the private side; 0 if delta is more than
-        the noise needs at any.
+        Epsilon whose `gaussian_delta` is at most delta; 0 if that holds for every epsilon.
 
     Raises
     ------
@@ -287,24 +284,24 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> fl
 
 @lru_cache(maxsize=1024)
 def _unit_sigma(epsilon: float, delta: float) -> float:
-    """Solve for sensitivity 1; a channel asks again for every message."""
-    return _smallest(lambda sigma: gaussian_delta(sigma, epsilon), delta, 1.0)
+    """Solve for sensitivity 1; channels call this for every message."""
+    return smallest_sigma(lambda sigma: gaussian_delta(sigma, epsilon), delta, 1.0)
 
 
 def paper_delta(epsilon: float, delta: float, n_features: int = 1) -> float:
-    """Compute the delta that `paper_sigma` really achieves where `delta` is claimed.
+    """Compute the true delta of `paper_sigma` where `delta` is claimed.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is claimed.
+        Claimed guarantee.
     n_features : int
-        Coordinates of a client's vector, each reported with that noise.
+        Number of coordinates of a client's vector, each reported with that noise.
 
     Returns
     -------
     float
-        The promise holds where this is at most `delta`.
+        The claim is true if this is at most `delta`.
 
     Raises
     ------
@@ -322,23 +319,23 @@ def paper_delta(epsilon: float, delta: float, n_features: int = 1) -> float:
 
 
 def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int = 1) -> float:
-    r"""Give the noise of the paper's Gaussian reports of values in [-b, b], for replication.
+    r"""Return the noise of the paper's Gaussian reports of values in [-b, b], for replication.
 
     .. math:: \sigma = \frac{b}{\varepsilon} \sqrt{8 \log(2 / \delta)}
 
-    For one number the sensitivity is 2 b: this is more noise than needed at small epsilon and less
-    than promised at large epsilon (from about 9 at delta 1e-4). For a vector reported coordinate
-    by coordinate the sensitivity is 2 b √d, which the formula ignores. `gaussian_sigma` is right
-    everywhere.
+    For one number the sensitivity is 2 b: the noise is more than needed at small epsilon, and too
+    small for the claim at large epsilon (from about 9 at delta 1e-4). For a vector reported
+    coordinate by coordinate the sensitivity is 2 b √d, which the formula ignores. `gaussian_sigma`
+    is correct everywhere.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is claimed.
+        Claimed guarantee.
     half_width : float
-        b, of each coordinate.
+        Half-width b of the range of each coordinate.
     n_features : int
-        d. It does not change the noise, only whether the claim is true.
+        Number d of coordinates. It does not change the noise, only whether the claim is true.
 
     Returns
     -------
@@ -351,7 +348,7 @@ def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int
     Warns
     -----
     PrivacyWarning
-        Where the claim is false, with the true delta (`paper_delta`).
+        If the claim is false, with the true delta (`paper_delta`).
 
     References
     ----------
@@ -369,147 +366,22 @@ def paper_sigma(epsilon: float, delta: float, half_width: float, n_features: int
     if true > delta:
         warnings.warn(
             f"The paper's noise for epsilon={epsilon:g} and delta={delta:g} has delta={true:.3g} "
-            f"(n_features={n_features}); gaussian_sigma keeps the promise.",
+            f"(n_features={n_features}); gaussian_sigma gives the noise that is needed.",
             PrivacyWarning,
             stacklevel=2,
         )
     return half_width / float(epsilon) * math.sqrt(8 * math.log(2 / delta))
 
 
-def discrete_gaussian_delta(sigma: float, epsilon: float, steps: int) -> float:
-    r"""Compute the delta that discrete Gaussian noise on a whole number achieves, exactly.
-
-    The noise is y with probability :math:`P(y) \propto e^{-y^2 / 2\sigma^2}`, y a whole number. The
-    likelihood ratio of two answers is monotone, so the sum of the definition is one over a tail:
-
-    .. math:: \delta = \sum_y \max\{0, P(y) - e^\varepsilon P(y + k)\}
-        = \sum_{y > \varepsilon\sigma^2/k - k/2} P(y) - e^\varepsilon P(y + k).
-
-    Parameters
-    ----------
-    sigma : float
-        The parameter; a little above the standard deviation when it is small.
-    epsilon : float
-    steps : int
-        k, the largest difference between two neighbouring answers.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-
-    References
-    ----------
-    Canonne, Kamath and Steinke (2020), The discrete Gaussian for differential privacy, Theorem 7.
-
-    Examples
-    --------
-    >>> discrete_gaussian_delta(sigma=1.0, epsilon=1.0, steps=1)
-    0.14135
-    >>> discrete_gaussian_delta(sigma=50.0, epsilon=1.0, steps=50)
-    0.12692
-    """
-    sigma, epsilon = check_positive("sigma", sigma), check_epsilon(epsilon)
-    steps = check_count("steps", steps)
-    start = max(epsilon * sigma * (sigma / steps) - steps / 2, -15 * sigma - 1)
-    if start > 40 * sigma + 1:  # P underflows
-        return 0.0
-    # what is left out is below e^-100 of the first term of the tail, or of the whole
-    stop = math.sqrt(max(start, 0.0) ** 2 + 200 * sigma**2) + 2
-    y = np.arange(math.floor(start), math.ceil(stop))
-    loss = (steps / sigma) * ((y + steps / 2) / sigma)  # log P(y) / P(y + k)
-    terms = np.exp(-0.5 * (y / sigma) ** 2) * -np.expm1(np.minimum(epsilon - loss, 0.0))
-    return float(terms.sum() / _discrete_gaussian_mass(sigma))
-
-
-def discrete_gaussian_sigma(epsilon: float, delta: float, steps: int, n_features: int = 1) -> float:
-    r"""Find the discrete Gaussian noise that is just (epsilon, delta)-private.
-
-    For one number, by its exact delta. For a vector whose d coordinates may each change by k, by
-    concentrated privacy, :math:`\rho = k^2 d / 2\sigma^2`, with the best order of
-
-    .. math:: \varepsilon = \alpha\rho + \log(1 - 1/\alpha)
-        - \frac{\log(\alpha\delta)}{\alpha - 1}.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-    steps : int
-        k, the largest difference between two neighbouring answers, in each coordinate.
-    n_features : int
-        d.
-
-    Returns
-    -------
-    float
-        The parameter of the noise, of each coordinate independently. It keeps the promise; a
-        larger one need not where the noise is finer than a step, because there delta is not quite
-        monotone (one step, sigma below 1: it rises by a hundredth at epsilon 1, and may rise
-        tenfold at epsilon 5).
-
-    Raises
-    ------
-    ValueError
-
-    References
-    ----------
-    Canonne, Kamath and Steinke (2020), Theorems 7 and 14, Proposition 12.
-
-    Examples
-    --------
-    >>> discrete_gaussian_sigma(epsilon=1.0, delta=1e-5, steps=15)
-    55.9597
-    >>> discrete_gaussian_sigma(epsilon=1.0, delta=1e-5, steps=15, n_features=4)
-    121.35
-    """
-    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-    steps = check_count("steps", steps)
-    if check_count("n_features", n_features) > 1:
-        return steps * math.sqrt(n_features / (2 * _largest_rho(epsilon, delta)))
-    return _smallest(
-        lambda sigma: discrete_gaussian_delta(sigma, epsilon, steps),
-        delta,
-        gaussian_sigma(epsilon, delta, steps),
-    )
-
-
-def _discrete_gaussian_mass(sigma: float) -> float:
-    """Sum exp(-y² / 2 sigma²) over the whole numbers."""
-    if sigma > 2:  # the sum is the integral, to the last digit (Poisson summation)
-        return sigma * math.sqrt(2 * math.pi)
-    return float(np.exp(-0.5 * (np.arange(-40, 41) / sigma) ** 2).sum())
-
-
-def _largest_rho(epsilon: float, delta: float) -> float:
-    """Find the most concentrated privacy that implies (epsilon, delta); any order is valid."""
-    from scipy.optimize import minimize_scalar
-
-    def negative(log_excess: float) -> float:  # of the order over 1
-        excess = math.exp(log_excess)
-        order = 1 + excess
-        gain = math.log(order / excess) + (math.log(order) + math.log(delta)) / excess
-        return -(epsilon + gain) / order
-
-    grid = np.linspace(-25, 60, 171)
-    best = grid[np.argmin([negative(point) for point in grid])]
-    fit = minimize_scalar(
-        negative, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-9}
-    )
-    return -float(fit.fun)
-
-
-def _smallest(delta_of: Callable[[float], float], delta: float, guess: float) -> float:
-    """Find where a decreasing function of sigma comes down to `delta`, on the safe side."""
+def smallest_sigma(delta_of: Callable[[float], float], delta: float, guess: float) -> float:
+    """Find the smallest sigma at which a decreasing function is at most `delta`."""
     from scipy.optimize import brentq
 
     def excess(log_sigma: float) -> float:
         return math.log(max(delta_of(math.exp(log_sigma)), 5e-324)) - math.log(delta)
 
     low = high = math.log(guess)
-    width = 0.01  # the guess may be excellent
+    width = 0.01  # the guess may be close
     while excess(low) <= 0:
         low, width = low - width, 2 * width
     while excess(high) > 0:

@@ -1,9 +1,9 @@
-"""What was released, as dp-accounting describes it: an account adds these up.
+"""Releases as events of dp-accounting, which an accountant composes.
 
-An event says what was done, not what it is worth; that depends on who counts as a neighbour
-(`ebfed.privacy.accountant`). The noise multiplier of a Gaussian release is always the standard
-deviation of its noise divided by the largest Euclidean norm C of one contribution, however it is
-accounted: where one client may be exchanged for another, the answer moves by up to 2 C.
+An event describes a release. Its epsilon depends on the neighbours (`ebfed.privacy.accountant`).
+The noise multiplier of a Gaussian release is always the standard deviation of its noise divided by
+the largest Euclidean norm C of one contribution. If one client may be exchanged for another, the
+answer changes by up to 2 C.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 
 
 def pure(epsilon: float) -> Event:
-    """Describe a report that is epsilon-private in itself, whatever its mechanism.
+    """Describe a report that is epsilon-private by itself, by any mechanism.
 
-    It is accounted as the two-answer randomised response that tells the truth with odds
-    ``e^epsilon``: every epsilon-private mechanism can be made from its answers, so no composition
-    of reports is worse than the same composition of these.
+    It is accounted as randomised response with two answers and odds ``e^epsilon`` of the true one.
+    Every epsilon-private mechanism can be made from these answers, so no composition of reports is
+    worse than the same composition of these.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def pure(epsilon: float) -> Event:
     Returns
     -------
     dp_accounting.RandomizedResponseDpEvent
-        Accounted under ``relation="replace_one"``: adding a client adds a report, which shows.
+        Accounted under ``relation="replace_one"``: adding a client adds a visible report.
 
     Raises
     ------
@@ -73,8 +73,8 @@ def gaussian(noise_multiplier: float) -> Event:
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise over the largest norm of one contribution; for one report
-        of a value in [-b, b], over b.
+        Standard deviation of the noise divided by the largest norm of one contribution; by b for
+        one report of a value in [-b, b].
 
     Returns
     -------
@@ -83,7 +83,7 @@ def gaussian(noise_multiplier: float) -> Event:
     Raises
     ------
     ValueError
-        If it is not a finite number above 0; without noise, see `open_release`.
+        If it is not a finite number above 0. For no noise, use `open_release`.
 
     Examples
     --------
@@ -96,19 +96,19 @@ def gaussian(noise_multiplier: float) -> Event:
 
 
 def joint_multiplier(multipliers: Iterable[float]) -> float:
-    r"""Give the noise multiplier of several Gaussian releases of the same clients, taken as one.
+    r"""Return the noise multiplier of several Gaussian releases of the same clients as one release.
 
-    Parts that are divided by their noise are one vector with noise 1, to which a client contributes
+    Parts divided by their noise are one vector with noise 1. A client contributes to it
 
     .. math:: \frac{1}{z} = \Big(\sum_k \frac{1}{z_k^2}\Big)^{1/2}.
 
-    This is exact, and where the clients are a sample it is less than the parts composed: they are
-    drawn once, for all parts.
+    This is exact. For a sample of clients it is less than the composition of the parts, because the
+    sample is drawn once for all parts.
 
     Parameters
     ----------
     multipliers : iterable of float
-        Noise multipliers of the parts, each by its own largest contribution; at least one.
+        Noise multipliers of the parts, at least one, each relative to its own contributions.
 
     Returns
     -------
@@ -138,16 +138,16 @@ def joint_multiplier(multipliers: Iterable[float]) -> float:
 
 
 def split_multiplier(total: float, others: Iterable[float]) -> float:
-    r"""Give the noise multiplier of one part so that it and the others together have `total`.
+    r"""Return the noise multiplier of one part such that all parts together have `total`.
 
     .. math:: z_1 = \Big(\frac{1}{z^2} - \sum_{k > 1} \frac{1}{z_k^2}\Big)^{-1/2}
 
     Parameters
     ----------
     total : float
-        The `joint_multiplier` of all parts.
+        Noise multiplier of all parts together (`joint_multiplier`).
     others : iterable of float
-        Noise multipliers of the other parts; possibly none.
+        Noise multipliers of the other parts; may be empty.
 
     Returns
     -------
@@ -156,9 +156,9 @@ def split_multiplier(total: float, others: Iterable[float]) -> float:
     Raises
     ------
     ValueError
-        If one is not a finite number above 0, or the others alone reveal as much as all may. Bits
-        minus 1/2 with noise of standard deviation ``s`` have multiplier ``2 s``: what is needed
-        then is ``s > total / 2``.
+        If one is not a finite number above 0, or the other parts alone use all of `total`. Bits
+        minus 1/2 with noise of standard deviation ``s`` have multiplier ``2 s``; they need
+        ``s > total / 2``.
 
     References
     ----------
@@ -177,19 +177,19 @@ def split_multiplier(total: float, others: Iterable[float]) -> float:
     left = 1 - math.fsum((total / multiplier) ** 2 for multiplier in others)
     if left <= 0:
         raise ValueError(
-            f"others must leave something of total={total:g}, but alone they have the joint "
-            f"multiplier {joint_multiplier(others):g}; more noise on them, above {total:g}, would."
+            f"others must have a joint multiplier above total={total:g}; got "
+            f"{joint_multiplier(others):g}. Add noise to the other parts."
         )
     return total / math.sqrt(left)
 
 
 def poisson(rate: float, event: Event) -> Event:
-    """Describe an event on a sample that every client joins independently of the others.
+    """Describe an event on a sample that each client joins independently.
 
     Parameters
     ----------
     rate : float
-        The probability of joining, above 0 and at most 1.
+        Probability of joining, above 0 and at most 1.
     event : dp_accounting.DpEvent
 
     Returns
@@ -218,9 +218,9 @@ def fixed_size(total: int, sample: int, event: Event) -> Event:
     Parameters
     ----------
     total : int
-        How many clients there are.
+        Number of clients.
     sample : int
-        How many are drawn.
+        Number of drawn clients.
     event : dp_accounting.DpEvent
 
     Returns
@@ -246,7 +246,7 @@ def fixed_size(total: int, sample: int, event: Event) -> Event:
 
 
 def repeated(event: Event, times: int) -> Event:
-    """Describe an event that happens several times, each free to depend on what came before.
+    """Describe an event that is repeated; each time may depend on the earlier ones.
 
     Parameters
     ----------
@@ -277,8 +277,8 @@ def concentrated(rho: float) -> Event:
     Parameters
     ----------
     rho : float
-        ``sensitivity**2 / (2 sigma**2)`` for Gaussian noise, discrete or not; the sensitivity under
-        the neighbouring relation that it will be accounted by.
+        Concentrated privacy loss: ``sensitivity**2 / (2 sigma**2)`` for Gaussian noise, discrete or
+        not, with the sensitivity under the relation of the accounting.
 
     Returns
     -------
@@ -305,7 +305,7 @@ def concentrated(rho: float) -> Event:
 
 
 def open_release() -> Event:
-    """Describe an exact release: nothing is promised about it, and its epsilon is infinite.
+    """Describe an exact release, without a guarantee: its epsilon is infinite.
 
     Returns
     -------

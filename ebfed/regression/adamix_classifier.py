@@ -16,7 +16,8 @@ from ebfed.regression.numerics.evidence import Evidence, Population
 from ebfed.regression.numerics.normal_population import LOW, NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior, approximate
-from ebfed.tables.clients import Clients, number_labels
+from ebfed.tables.clients import Clients
+from ebfed.tables.labels import number_labels
 
 __all__ = ["AdaMixClassifier"]
 

@@ -21,8 +21,9 @@ from ebfed.priors import Posterior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import Parameter, RegressionView
-from ebfed.tables.clients import Clients, number_labels
+from ebfed.tables.clients import Clients
 from ebfed.tables.frames import read_labels
+from ebfed.tables.labels import number_labels
 
 __all__ = [
     "INTERCEPT",

@@ -24,10 +24,11 @@ from ebfed.regression.base import (
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.regression.posteriors.linear import CoefficientPosterior
-from ebfed.tables.clients import Clients, Summary, number_labels
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Table, drop_columns, is_frame
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy, summarise
 
 __all__ = ["LinearEB"]

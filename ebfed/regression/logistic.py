@@ -35,7 +35,8 @@ from ebfed.regression.posteriors.logistic import (
     log_probabilities,
 )
 from ebfed.streams import Stream, make_key
-from ebfed.tables.clients import Clients, number_labels
+from ebfed.tables.clients import Clients
+from ebfed.tables.labels import number_labels
 
 __all__ = ["LogisticEB"]
 

@@ -1,10 +1,10 @@
-"""Clients and what is known of them: blocks of groups that can be split and joined.
+"""Blocks of clients, their rows and their summaries, which can be split and joined.
 
 A *client* is a group that owns rows: a county, a hospital, a phone. `Clients` holds the rows of a
-block of clients side by side; `Summary` holds what location models need of them: how many rows,
-their mean and how they scatter around it. Both are immutable blocks: an engine may cut a block
-anywhere between two clients, and joining the pieces gives the block again. Summaries of the same
-client made in different places merge exactly (Chan, Golub and LeVeque, 1983).
+block of clients; `Summary` holds their numbers of rows, means and scatters for location models.
+Both are immutable. An engine may cut a block between any two clients, and joining the pieces gives
+the block again. Summaries of one client from different places merge exactly (Chan, Golub and
+LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -17,143 +17,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Clients", "Summary", "number_labels"]
+from ebfed.tables.labels import check_labels, label_range, number_labels
 
-# Beyond these the fourth powers that moments need leave the range of float64.
+__all__ = ["Clients", "Summary"]
+
+# Outside this range the fourth powers of moments exceed float64.
 LARGEST, SMALLEST = 1e60, 1e-60
-
-
-def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
-    """Number group labels by their sorted order.
-
-    Parameters
-    ----------
-    labels : array-like of shape (n_rows,)
-        Integers, strings, dates, booleans or finite floats; none missing.
-    name : str
-        What to call them in an error.
-
-    Returns
-    -------
-    ids : ndarray of shape (n_groups,)
-        The distinct labels, sorted.
-    codes : int64 ndarray of shape (n_rows,)
-        ``ids[codes]`` are the labels.
-
-    Raises
-    ------
-    ValueError
-        If a label is missing or infinite, or `labels` is not one-dimensional.
-    TypeError
-        If labels cannot be compared with one another.
-
-    Examples
-    --------
-    >>> ids, codes = number_labels(["b", "a", "b"])
-    >>> ids.tolist(), codes.tolist()
-    (['a', 'b'], [1, 0, 1])
-    """
-    labels = check_labels(labels, name)
-    if labels.size == 0:
-        return labels, np.empty(0, np.int64)
-    if labels.dtype == np.int64 or labels.dtype.kind in "Mm":
-        offset, size = _extent(labels)
-        if size:
-            present = np.zeros(size, bool)
-            present[labels - offset] = True
-            ids = np.flatnonzero(present)
-            rank = np.cumsum(present) - 1
-            return (ids + offset).astype(labels.dtype), rank[labels - offset]
-        from ebfed.kernels import number_integers
-
-        codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
-        return _sorted(labels[first], codes)
-    if labels.dtype.kind == "O":
-        import pandas as pd
-
-        codes, ids = pd.factorize(labels)
-        try:
-            return _sorted(np.asarray(ids, dtype=object), codes)
-        except TypeError:
-            kinds = sorted({type(label).__name__ for label in ids})
-            raise TypeError(
-                f"{name} mixes labels that cannot be sorted together ({', '.join(kinds)}); "
-                "convert them to one type, for example to str."
-            ) from None
-    ids, codes = np.unique(labels, return_inverse=True)
-    return ids, codes.astype(np.int64, copy=False)
-
-
-def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
-    """Return labels as a one-dimensional array; integers become int64."""
-    given, labels = labels, np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(
-            f"{name} must be one label per row, a 1-D array; it has shape {labels.shape}."
-        )
-    if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
-        # NumPy turns numbers beside strings into strings, and large integers into floats
-        objects = np.array(given, dtype=object)
-        if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
-            labels = objects
-    if labels.dtype.kind == "O":
-        labels = _plain(labels)
-    if labels.dtype.kind in "iu":
-        whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
-        return labels.astype(np.int64, copy=False) if whole else labels
-    if labels.dtype.kind == "f":
-        missing = ~np.isfinite(labels)
-    elif labels.dtype.kind in "Mm":
-        missing = np.isnat(labels)
-    elif labels.dtype.kind == "O":
-        import pandas as pd
-
-        missing = pd.isna(labels)
-    elif labels.dtype.kind == "c":
-        raise TypeError(f"{name} must be labels that can be sorted; got complex numbers.")
-    else:
-        missing = np.zeros(0, bool)
-    if missing.any():
-        raise ValueError(
-            f"{name} has {int(missing.sum())} missing or infinite labels, the first in row "
-            f"{int(np.argmax(missing))}; drop those rows or give them a label."
-        )
-    return labels
-
-
-def _plain(labels: NDArray) -> NDArray:
-    """Objects as the numbers or dates that all of them are, if so."""
-    import pandas as pd
-
-    kind = pd.api.types.infer_dtype(labels, skipna=False)
-    if kind == "date":
-        return labels.astype("M8[D]")
-    if kind in ("datetime", "datetime64"):
-        return pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
-    if kind in ("integer", "boolean", "floating"):
-        try:
-            return labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
-        except OverflowError:
-            return labels
-    return labels
-
-
-def _extent(labels: NDArray) -> tuple[int, int]:
-    """Smallest label and the width of the range; width 0 where it is too wide to tabulate."""
-    if labels.dtype.kind in "Mm":
-        return 0, 0
-    low, high = int(labels.min()), int(labels.max())
-    size = high - low + 1
-    return low, size if size <= 4 * len(labels) + 1024 else 0
-
-
-def _sorted(ids: NDArray, codes: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
-    order = np.argsort(ids, kind="stable")
-    rank = np.empty(len(ids), np.int64)
-    rank[order] = np.arange(len(ids))
-    return ids[order], rank[codes]
 
 
 @dataclass(frozen=True)
@@ -185,7 +54,7 @@ class Clients:
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Bring the rows of each group together, keeping their order within a group."""
+        """Sort rows by group; they keep their order within a group."""
         X = _columns(X)
         ids, codes = number_labels(groups)
         _same_length(X, groups=codes)
@@ -215,7 +84,7 @@ class Clients:
         return type(self)(self.ids[index], indptr, self.X[rows], y)
 
     def merge(self, other: Self) -> Self:
-        """Bring together the rows of two blocks, which may share clients."""
+        """Join the rows of two blocks, which may share clients."""
         blocks = (self, other)
         ids, codes = number_labels(np.concatenate([block.ids for block in blocks]))
         owner = np.repeat(codes, np.concatenate([block.n for block in blocks]))
@@ -226,7 +95,7 @@ class Clients:
         return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
 
     def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients."""
         return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]
 
     def _slice(self, start: int, stop: int) -> Self:
@@ -257,7 +126,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a location model needs of a block of clients.
+    """Statistics of a block of clients that a location model needs.
 
     Attributes
     ----------
@@ -269,9 +138,9 @@ class Summary:
     scatter : ndarray of shape (n_clients, d)
         Sum of squared deviations from the client's own mean, column by column.
     weight : ndarray of shape (n_clients,), optional
-        What the mean is an average over, where that is not the number of rows: the exposure.
+        Exposure: the mean is an average over it. None if that is the number of rows.
     sums : mapping of str to ndarray of shape (n_clients, d)
-        What else the family of the rows adds up, by name.
+        Further sums that the family of the rows needs, by name.
 
     Examples
     --------
@@ -307,7 +176,7 @@ class Summary:
         groups = check_labels(groups)
         _same_length(X, groups=groups)
         if groups.dtype.kind == "i" and len(groups):
-            offset, size = _extent(groups)
+            offset, size = label_range(groups)
             if size:  # labels serve as row numbers of the table: no second pass over them
                 n, mean, scatter = _summarise(X, groups, offset, size)
                 ids = np.flatnonzero(n)
@@ -329,19 +198,19 @@ class Summary:
     def from_counts(
         cls, successes: ArrayLike, trials: ArrayLike, ids: ArrayLike | None = None
     ) -> Self:
-        """Summarise 0/1 rows that come as counts.
+        """Summarise 0/1 rows that are given as counts.
 
         Parameters
         ----------
         successes, trials : array-like of int of shape (n_clients,)
         ids : array-like of shape (n_clients,), optional
-            Labels, all different; 0, 1, … if None.
+            Distinct labels; 0, 1, … if None.
 
         Raises
         ------
         ValueError
             If counts are not whole, negative or exceed the trials, lengths differ, or a label
-            comes twice.
+            occurs twice.
 
         Examples
         --------
@@ -373,11 +242,11 @@ class Summary:
 
     @classmethod
     def from_regression(cls, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> Self:
-        """Summarise clients' regressions by their coefficients, where designs are orthogonal.
+        """Summarise regressions of clients by their coefficients, for orthogonal designs.
 
         With ``X_i' X_i = n_i I`` the least-squares coefficients are ``X_i' y_i / n_i``, with
-        independent errors of variance ``noise / n_i``: they are to a location model what means of
-        n_i rows are. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
+        independent errors of variance ``noise / n_i``. A location model treats them like means of
+        n_i rows. The residual variance, on ``n_i - d`` degrees of freedom, is the scatter.
 
         Parameters
         ----------
@@ -430,7 +299,7 @@ class Summary:
 
     @property
     def size(self) -> NDArray:
-        """What each mean is an average over: the number of rows, or the exposure."""
+        """Number of rows or exposure that each mean averages over."""
         return self.n if self.weight is None else self.weight
 
     def merge(self, other: Self) -> Self:
@@ -490,7 +359,7 @@ class Summary:
         return replace(self, ids=ids)
 
     def among(self, ids: NDArray, place: NDArray[np.int64]) -> Self:
-        """Return summaries of these labels: those at `place`, and empty ones where that is -1."""
+        """Return summaries of these labels, at `place`; empty ones where that is -1."""
         found, seen = self.take(np.maximum(place, 0)), place >= 0
         return replace(
             found,
@@ -503,7 +372,7 @@ class Summary:
         )
 
     def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks of about as many clients each."""
+        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients."""
         return [self.take(slice(*edges)) for edges in _edges(len(self), n_blocks)]
 
     @classmethod
@@ -534,7 +403,7 @@ def _summarise(X: NDArray, codes: NDArray, offset: int, size: int) -> tuple[NDAr
 
 
 def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
-    """Refuse rows that are missing, infinite or too large to be squared."""
+    """Check that rows are finite and can be squared."""
     if not (np.all(scatter < LARGEST**2) and np.all(np.abs(mean) < LARGEST)):
         rows = ~np.isfinite(X).all(axis=1)
         if rows.any():
@@ -556,7 +425,7 @@ def _columns(X: ArrayLike) -> NDArray[np.float64]:
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2:
-        raise ValueError(f"X must have one row per observation; it has shape {X.shape}.")
+        raise ValueError(f"X must have one row per observation; got shape {X.shape}.")
     return X
 
 

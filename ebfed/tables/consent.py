@@ -1,4 +1,4 @@
-"""Consent: which class of privacy each client chose."""
+"""Consent: the class of privacy that each client chose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import number_labels
+from ebfed.tables.labels import number_labels
 
 __all__ = ["classes_of"]
 
@@ -22,10 +22,10 @@ def classes_of(
     ----------
     consent : ndarray of shape (n_rows,), or dict from client to class
     classes : sequence
-        Keys of `channel`.
+        Classes, the keys of `channel`.
     ids : ndarray of shape (n_clients,)
     labels : ndarray of shape (n_rows,) or None
-        The client of each row; None where `consent` has an entry for each client.
+        Client of each row; None if `consent` has one entry per client.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def classes_of(
     Raises
     ------
     ValueError
-        If a client chose no class, two of them, or one that is not there.
+        If a client chose no class, two classes, or an unknown class.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def classes_of(
         missing = [each for each in ids.tolist() if each not in consent]
         if missing:
             raise ValueError(
-                f"consent says nothing of {len(missing)} groups, the first {missing[0]!r}."
+                f"consent is missing for {len(missing)} groups, the first {missing[0]!r}."
             )
         consent, labels = [consent[each] for each in ids.tolist()], None
     owners = len(ids) if labels is None else len(labels)

@@ -1,4 +1,4 @@
-"""Covariates of groups, on which the mean of the population depends."""
+"""Covariates of groups; the mean of the prior depends on them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, number_labels
+from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
 
 __all__ = ["named_columns", "read_covariates"]
 
 
 def named_columns(covariates: Any) -> list[str]:
-    """Return the names of columns in `covariates`, none if it is something else.
+    """Return `covariates` as names of columns, or an empty list if they are something else.
 
     Examples
     --------
@@ -36,32 +37,33 @@ def read_covariates(
     group: str = "group",
     names: Sequence[str] | None = None,
 ) -> tuple[NDArray, list[str]]:
-    """Bring covariates into a row for each group.
+    """Read covariates as an array with one row per group.
 
     Parameters
     ----------
     covariates : list of str, data frame or array-like, or None
-        Columns of `X` that are constant within groups; a frame with a row for each group and the
-        column `group` of labels (in pandas, or an index of that name), in any order; or numbers of
-        shape (n_groups, k) or (n_groups,), in the order of sorted labels. A pandas series is taken
-        by the labels in its index; in the order of sorted labels if that only counts its rows
-        (0, 1, …) and these are not the labels, or if each row of `X` is a group.
+        Names of columns of `X` that are constant within groups. Or a frame with one row per group,
+        in any order, and the labels in the column `group` (in pandas also in an index of that
+        name). Or numbers of shape (n_groups, k) or (n_groups,), in the order of sorted labels. A
+        pandas series is read by the labels in its index. It is read in the order of sorted labels
+        if its index only counts rows (0, 1, …) and is not the labels, or if each row of `X` is a
+        group.
     X : data frame of rows
-        Needed for names of columns only.
+        Rows; needed for names of columns only.
     labels : ndarray of shape (n_rows,) or None
-        The group of each row; None if each row is one.
+        Group of each row; None if each row is a group.
     ids : ndarray of shape (n_groups,)
         Sorted labels.
     group : str
         Name of the column of labels.
     names : sequence of k str, optional
-        What an earlier fit had; columns of frames are taken in this order.
+        Names in an earlier fit; columns of frames are read in this order.
 
     Returns
     -------
     covariates : ndarray of shape (n_groups, k)
     names : list of k str
-        Of the columns; ``w0``, ``w1``, … where they have none.
+        Names of the columns; ``w0``, ``w1``, … if they have none.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def read_covariates(
 
 
 def _in_order(named: list[str], names: Sequence[str] | None) -> list[str]:
-    """Columns as the fit had them."""
+    """Return the columns in the order of the fit."""
     if not named:
         raise ValueError("covariates have no column but the labels.")
     if names is None:
@@ -133,7 +135,7 @@ def _in_order(named: list[str], names: Sequence[str] | None) -> list[str]:
 
 
 def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDArray) -> NDArray:
-    """Covariates of groups from those of their rows."""
+    """Return covariates of groups from those of their rows."""
     if labels is None:
         if len(values) != len(ids):
             raise ValueError(f"covariates have {len(values)} rows for {len(ids)} groups.")
@@ -142,7 +144,7 @@ def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDAr
     first = np.empty(len(ids), np.int64)
     first[owner[::-1]] = np.arange(len(owner))[::-1]
     covariates = values[first]
-    # what is missing in all rows of a group is no variation
+    # a value that is missing in all rows of a group does not vary
     same = (values == covariates[owner]) | (np.isnan(values) & np.isnan(covariates[owner]))
     if not same.all():
         i = int(owner[~same.all(axis=1)].min())
@@ -155,7 +157,7 @@ def _by_row(values: NDArray, named: list[str], labels: NDArray | None, ids: NDAr
 
 
 def _by_group(covariates: Any, named: list[str], ids: NDArray, group: str) -> NDArray:
-    """Rows of a frame in the order of labels."""
+    """Return rows of a frame in the order of labels."""
     if group not in column_names(covariates):
         raise ValueError(
             f"covariates must have the column {group!r} of labels; it has "
@@ -166,14 +168,14 @@ def _by_group(covariates: Any, named: list[str], ids: NDArray, group: str) -> ND
 
 
 def _index(covariates: Any) -> Any:
-    """Return the labels of the rows of a pandas frame or series; None of anything else."""
+    """Return the index of a pandas frame or series, else None."""
     import pandas as pd
 
     return covariates.index if isinstance(covariates, pd.DataFrame | pd.Series) else None
 
 
 def _labels_groups(index: Any, ids: NDArray) -> bool:
-    """Whether an index holds labels: any but one that only counts rows which others label."""
+    """Return whether an index holds labels, rather than only counts rows."""
     import pandas as pd
 
     counts = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(len(index)))
@@ -181,7 +183,7 @@ def _labels_groups(index: Any, ids: NDArray) -> bool:
 
 
 def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
-    """Where the one row of each group is."""
+    """Return the row of each group."""
     import pandas as pd
 
     known, owner = number_labels(labels)
@@ -203,7 +205,7 @@ def _numbers(covariates: Any, n_groups: int) -> NDArray:
     except (TypeError, ValueError):
         raise TypeError(
             "covariates must be names of columns, a data frame, or numbers with a row for each "
-            f"group; got {type(covariates).__name__} of something else."
+            f"group; got {type(covariates).__name__} of other values."
         ) from None
     covariates = covariates[:, None] if covariates.ndim == 1 else covariates
     if covariates.ndim != 2 or len(covariates) != n_groups or not covariates.shape[1]:

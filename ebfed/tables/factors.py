@@ -13,7 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, number_labels
+from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary
+from ebfed.tables.labels import number_labels
 
 __all__ = ["Factors"]
 

@@ -1,199 +1,40 @@
-"""Tables in files, of any size: read batch by batch, summarised as they come.
+"""Tables in files of any size, summarised batch by batch.
 
-`Tally` holds a few figures for each group it has met, and no rows; `summarise` fills one with two
-columns of .csv or .parquet files, and counts what cannot be used.
+`summarise` adds two columns of .csv or .parquet files to a `Tally`, and counts incomplete rows.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ebfed.kernels import add_rows, number_more
-from ebfed.tables.clients import LARGEST, Summary, number_labels
+from ebfed.tables.clients import Summary
 from ebfed.tables.frames import read
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised
+from ebfed.tables.tally import Adders
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Incomplete", "Tally", "format_of", "naming", "read_rows", "summarise"]
+__all__ = ["Incomplete", "format_of", "naming", "read_rows", "summarise"]
 
-# Of a batch: enough for what comes once a batch not to show, and few enough for any memory.
+# Rows of a batch: many enough to be fast, few enough for any memory.
 ROWS = 1 << 19
-# Whole numbers in a range so wide are rows of a table without being looked up.
-NEAR = 1 << 20
-# What stands for a missing number in CSV files. "NA" as a label is Namibia, or a name.
+# Missing numbers in CSV files. "NA" as a label is Namibia, or a name.
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
-class Tally:
-    """Numbers of rows, means and scatters of groups, with more rows at any time.
-
-    Examples
-    --------
-    >>> tally = Tally()
-    >>> tally.add(np.array([7, 5]), np.array([1.0, 2.0]))
-    >>> tally.add(np.array([7, 9]), np.array([3.0, 4.0]))
-    >>> n, mean, scatter = tally.figures()
-    >>> tally.labels().tolist(), n.tolist(), mean.tolist()
-    ([5, 7, 9], [1, 2, 1], [2.0, 2.0, 4.0])
-    """
-
-    def __init__(self) -> None:
-        self._table = np.zeros((1024, 4))
-        self._size = 0
-        # whole numbers near one another are rows of the table; others are looked up
-        self._near, self._low, self._type = True, 0, np.dtype(np.int64)
-        self._slots = np.zeros((1024, 2), np.int64)
-        self._numbers: list[NDArray] = []
-        self._places: dict[Any, int] = {}
-
-    def add(self, labels: ArrayLike, values: NDArray, codes: NDArray | None = None) -> None:
-        """Add rows.
-
-        Parameters
-        ----------
-        labels : array-like
-            Numbers or times, one for each row; or anything, if there are `codes`. Of one type
-            throughout, none missing.
-        values : float64 ndarray of shape (n_rows,)
-        codes : int ndarray of shape (n_rows,), optional
-            The label of row i is ``labels[codes[i]]``.
-        """
-        if codes is not None:
-            self._near, places = False, self._find(labels)[codes]
-        elif self._covers(labels := np.asarray(labels)):
-            add_rows(self._table, values, labels.astype(np.int64, copy=False), self._low)
-            return
-        else:
-            places = self._count(labels)
-        self._table = _longer(self._table, self._size)
-        add_rows(self._table, values, places, 0)
-
-    def _covers(self, labels: NDArray) -> bool:
-        """Tell whether labels are rows of the table, which may grow for them."""
-        if not self._near or not len(labels):
-            return self._near
-        low, high = (labels.min(), labels.max()) if labels.dtype.kind in "iu" else (0, NEAR)
-        low, high = int(low), int(high)
-        if self._size:
-            low, high = min(low, self._low), max(high, self._low + self._size - 1)
-        if high - low >= NEAR or high > np.iinfo(np.int64).max:
-            self._look_up()
-            return False
-        if self._size and low < self._low:
-            self._table = np.concatenate([np.zeros((self._low - low, 4)), self._table])
-        self._low, self._size, self._type = low, high - low + 1, labels.dtype
-        self._table = _longer(self._table, self._size)
-        return True
-
-    def _look_up(self) -> None:
-        """Begin to look labels up, because they are too far apart."""
-        numbers, kept = self.labels(), self._kept()
-        self._near, self._size, self._table = False, len(kept), self._table[kept]
-        self._slots, *_ = number_more(self._slots, 0, numbers.astype(np.int64))
-        self._numbers = [numbers] if len(kept) else []
-
-    def _kept(self) -> NDArray[np.int64]:
-        """Rows of the table that are groups."""
-        rows = self._table[: self._size, 0]
-        return np.flatnonzero(rows) if self._near else np.arange(self._size)
-
-    def _count(self, labels: NDArray) -> NDArray[np.int64]:
-        """Number labels of 64 bits or fewer."""
-        if labels.dtype.kind == "f":
-            keys = labels.astype(np.float64) + 0.0  # of the two zeros, one
-        else:
-            keys = labels if labels.dtype.kind in "Mm" else labels.astype(np.int64)
-        self._slots, places, first = number_more(self._slots, self._size, keys.view(np.int64))
-        self._numbers.append(labels[first])
-        self._size += len(first)
-        return places
-
-    def _find(self, labels: Any) -> NDArray[np.int64]:
-        """Number labels that are distinct already."""
-        places = np.array([self._places.setdefault(each, len(self._places)) for each in labels])
-        self._size = len(self._places)
-        return places.astype(np.int64)
-
-    def labels(self) -> NDArray:
-        """Labels, in the order of `figures`."""
-        if self._near:
-            return (self._low + self._kept()).astype(self._type)
-        if self._places or not self._numbers:
-            return np.array(list(self._places), dtype=object)
-        return np.concatenate(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._kept())
-
-    def figures(self) -> tuple[NDArray[np.int64], NDArray, NDArray]:
-        """Numbers of rows, means and scatters, in the order of `labels`."""
-        n, first, mean, scatter = self._table[self._kept()].T
-        return n.astype(np.int64), first + mean, scatter
-
-    def overflows(self) -> bool:
-        """Tell whether squares left the range of float64."""
-        _, mean, scatter = self.figures()
-        return not ((np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all())
-
-    def summary(self, ids: NDArray) -> Summary:
-        """Return a summary sorted by these names of the labels, groups without rows left out."""
-        n, mean, scatter = self.figures()
-        order = np.argsort(ids)
-        order = order[n[order] > 0]  # all rows of a label may lack a value
-        return Summary(ids[order], n[order], mean[order, None], scatter[order, None])
-
-
-def _longer(table: NDArray, size: int) -> NDArray:
-    """Add rows of zeros to a table that is too short, at least as many as it has."""
-    if size <= len(table):
-        return table
-    return np.concatenate([table, np.zeros((max(size, 2 * len(table)) - len(table), 4))])
-
-
-class _Adders:
-    """Two tallies that take turns, each in a thread of its own.
-
-    Which rows go to which does not depend on the machine, and so neither do the figures.
-    """
-
-    def __init__(self) -> None:
-        self.tallies = Tally(), Tally()
-        self._threads = [ThreadPoolExecutor(1) for _ in self.tallies]
-        self._open: deque[Future] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for thread in self._threads:
-            thread.shutdown()
-        if error[0] is None:
-            for task in self._open:
-                task.result()
-
-    def add(self, labels: Any, values: NDArray, codes: NDArray | None) -> None:
-        """Add rows, or wait until an earlier block of them has been added."""
-        if len(self._open) == len(self.tallies):
-            self._open.popleft().result()
-        self._open.append(self._threads[0].submit(self.tallies[0].add, labels, values, codes))
-        self.tallies, self._threads = self.tallies[::-1], self._threads[::-1]
-
-
 class Incomplete(NamedTuple):
-    """How many rows lack a label, a value, or either, of how many."""
+    """Numbers of rows without a label, without a value, without either, and of all rows."""
 
     labels: int = 0
     values: int = 0
@@ -201,17 +42,17 @@ class Incomplete(NamedTuple):
     total: int = 0
 
     def plus(self, other: Incomplete) -> Incomplete:
-        """Count two files together."""
+        """Add the counts of another file."""
         return Incomplete(*map(sum, zip(self, other, strict=True)))
 
     def describe(self, group: str, value: str) -> str:
-        """Say which of the two columns it is."""
+        """Describe the counts by column."""
         parts = [(self.labels, group), (self.values, value)]
         return " and ".join(f"{count:,} without {name!r}" for count, name in parts if count)
 
 
 class _Batch(NamedTuple):
-    """Rows of a file: row i has ``labels[i]``, or ``labels[codes[i]]`` if there are codes."""
+    """Rows of a file: the label of row i is ``labels[i]``, or ``labels[codes[i]]`` with codes."""
 
     labels: Any
     codes: NDArray | None
@@ -229,25 +70,28 @@ def summarise(
     binary: bool = False,
     progress: Callable[[float], Any] = lambda size: None,
 ) -> tuple[Summarised, Incomplete]:
-    """Summarise one column of files by the labels in another, in memory for a batch and the groups.
+    """Summarise one column of files by the labels in another.
+
+    Memory is needed for one batch of rows and for the groups.
 
     Parameters
     ----------
     files : sequence of Path
-        All of .csv (or .csv.gz), or all of .parquet.
+        Files of one kind: .csv (or .csv.gz), or .parquet.
     group, value : str
-        Columns. Labels of .csv files are numbers only if every one is written as a number would be.
+        Columns of labels and of values. Labels of .csv files are numbers only if all of them are
+        written as numbers.
     drop_missing : bool
-        Whether rows without label or value are left out, and counted; otherwise they are refused.
+        Whether rows without a label or value are dropped and counted. Otherwise they are an error.
     binary : bool
-        Whether values other than 0 and 1 are refused.
+        Whether values other than 0 and 1 are an error.
     progress : callable
-        Told of bytes that have been read.
+        Function that is called with the number of bytes read.
 
     Raises
     ------
     ValueError, OSError
-        With the name of the file that cannot be used.
+        With the name of the invalid file.
     """
     if len({format_of(file) for file in files}) > 1:
         raise ValueError("give files of one kind at a time, .csv or .parquet")
@@ -255,7 +99,7 @@ def summarise(
     if twice:
         raise ValueError(f"{twice[0]} is given twice")
     lacking, kinds = Incomplete(), []
-    with _Adders() as adders:
+    with Adders() as adders:
         for file in files:
             with naming(file):
                 kinds.append(_label_type(file, group, value))
@@ -267,7 +111,7 @@ def summarise(
                 if here.rows and not drop_missing:
                     raise ValueError(
                         f"{here.rows:,} of {here.total:,} rows are incomplete "
-                        f"({here.describe(group, value)}); fill them in, or leave them out with "
+                        f"({here.describe(group, value)}); fill them in, or drop them with "
                         "--drop-missing"
                     )
                 lacking = lacking.plus(here)
@@ -276,7 +120,7 @@ def summarise(
             raise ValueError("no rows")
         if lacking.rows == lacking.total:
             raise ValueError(
-                f"no complete rows are left: all {lacking.rows:,} are incomplete "
+                f"there are no complete rows: all {lacking.rows:,} are incomplete "
                 f"({lacking.describe(group, value)})"
             )
         tallies = [tally for tally in adders.tallies if len(tally)]
@@ -302,14 +146,14 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
     Parameters
     ----------
     files : sequence of Path
-        Of .csv (or .csv.gz), or of .parquet.
+        Files: .csv (or .csv.gz), or .parquet.
     group : str
-        The column of labels, which are read as in `summarise`.
+        Column of labels, read as in `summarise`.
 
     Raises
     ------
     ValueError, OSError
-        With the name of the file that cannot be used.
+        With the name of the invalid file.
     """
     import pandas as pd
 
@@ -332,7 +176,7 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
 
 @contextmanager
 def naming(*files: Path) -> Iterator[None]:
-    """Head what is wrong with files by their name, or their number."""
+    """Put the name or the number of files in front of an error."""
     try:
         yield
     except ValueError as error:
@@ -341,7 +185,7 @@ def naming(*files: Path) -> Iterator[None]:
 
 
 def format_of(file: Path) -> str:
-    """``csv`` or ``parquet``, by the name of the file.
+    """Return ``csv`` or ``parquet``, by the name of the file.
 
     Examples
     --------
@@ -363,10 +207,10 @@ def _read(
     group: str,
     value: str,
     binary: bool,
-    adders: _Adders,
+    adders: Adders,
     progress: Callable[[float], Any],
 ) -> Incomplete:
-    """Add the rows of a file; count those that cannot be."""
+    """Add the rows of a file; count the incomplete ones."""
     lacking, invalid, first = Incomplete(), 0, ""
     batches = _csv if format_of(file) == "csv" else _parquet
     for batch in batches(file, group, value):
@@ -452,7 +296,7 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
 
 
 def _label_type(file: Path, group: str, value: str) -> Any:
-    """Type of the labels: of Arrow, or text."""
+    """Return the type of the labels: an Arrow type, or text."""
     if not file.is_file():
         raise ValueError("no such file")
     if format_of(file) == "csv":
@@ -468,7 +312,7 @@ def _label_type(file: Path, group: str, value: str) -> Any:
 
 
 def _is_number(kind: Any) -> bool:
-    """Whether labels of an Arrow type are numbers or times of up to 64 bits."""
+    """Return whether an Arrow type is a number or a time of up to 64 bits."""
     from pyarrow import types
 
     tests = ("integer", "floating", "boolean", "date", "timestamp", "duration")
@@ -482,7 +326,7 @@ def _check_columns(names: list[str], group: str, value: str) -> None:
 
 
 def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
-    """Values as floats, where they are missing, and where they are neither that nor finite."""
+    """Return values as floats, a mask of missing ones, and a mask of other invalid ones."""
     import pandas as pd
 
     if isinstance(values, np.ndarray) and _all_finite(values):
@@ -498,13 +342,13 @@ def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray |
 
 
 def _all_finite(numbers: NDArray) -> bool:
-    """Whether all are finite, at the price of a sum; a sum that overflows says no."""
+    """Return whether the sum of numbers is finite, which is fast; False may be an overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()))
 
 
 def _restore(labels: NDArray, kind: Any) -> pd.Series:
-    """Labels in the type of the file; text as numbers if nothing is lost by it: 2 before 10."""
+    """Return labels in the type of the file; text becomes numbers if that loses nothing."""
     import pandas as pd
 
     if kind == "text":

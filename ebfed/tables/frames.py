@@ -1,9 +1,8 @@
-"""Frames in, frames out: any eager data frame becomes arrays, and results go back in kind.
+"""Frames in, frames out: data frames become arrays, and results become frames of the same library.
 
-Everything that knows narwhals is here. `read` takes arrays or a pandas, polars or Arrow frame and
-returns plain arrays plus a `Style`: what the frame called its columns, of what type its group
-labels were, and which library made it. `frame` builds a result in that style, so that labels come
-back exactly as they went in.
+`read` takes arrays or a pandas, polars or Arrow frame. It returns arrays and a `Style`: the names
+of the columns, the type of the group labels, and the library of the frame. `frame` builds a result
+in that style, so labels keep their type.
 """
 
 from __future__ import annotations
@@ -17,37 +16,30 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.tables.clients import check_labels
+from ebfed.tables.labels import check_labels
 
 __all__ = [
     "Style",
     "Table",
     "beside",
-    "column_of",
-    "complete",
     "drop_columns",
-    "first_row",
     "frame",
     "indexed_like",
     "is_frame",
-    "levels_of",
-    "matrix_of",
     "numeric_columns",
     "read",
     "read_labels",
-    "take",
     "value_columns",
-    "values_of",
 ]
 
 
-# Libraries of frames that do not come with the package, and the extras that bring them.
+# Libraries of frames that are optional, and the extras that install them.
 EXTRAS = {"polars": "polars", "pyarrow": "parquet"}
 
 
 @dataclass(frozen=True)
 class Style:
-    """How results are to look.
+    """Library, names and types of results.
 
     Attributes
     ----------
@@ -56,9 +48,9 @@ class Style:
     group : str
         Name of the group column.
     dtype : narwhals data type or None
-        Of the labels as they came.
+        Type of the labels in the input.
     native : data type or None
-        The same in the library's own words, which say more in pandas: categories, nullability.
+        Type of the labels in the library itself, for categories and nullable types of pandas.
     """
 
     backend: Any = "pandas"
@@ -67,7 +59,7 @@ class Style:
     native: Any = field(default=None, compare=False)
 
     def using(self, backend: str) -> Style:
-        """Same names, another library.
+        """Return the style with another library.
 
         Raises
         ------
@@ -81,23 +73,24 @@ class Style:
         )
 
     def avoiding(self, names: Iterable[str]) -> Style:
-        """Rename the group column where its name is taken by a result."""
+        """Rename the group column if a result has its name."""
         return replace(self, group=f"{self.group}_group") if self.group in set(names) else self
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows ready for summarising.
+    """Values and labels of rows.
 
     Attributes
     ----------
-    X : the values as they came (array or frame), without the group column
+    X : array or data frame
+        Values, without the columns of labels.
     labels : ndarray of shape (n_rows,) or None
     style : Style
     consent : ndarray of shape (n_rows,), dict or None
-        Which class each row's client chose.
+        Class that each row's client chose.
     y : ndarray of shape (n_rows,) or None
-        The response.
+        Response.
     """
 
     X: Any
@@ -172,18 +165,18 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
 
 
 def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[str]:
-    """Return the columns that hold values, if all of them do.
+    """Return the columns of values, after checks.
 
     Parameters
     ----------
     schema : mapping from column to narwhals data type
     keys : mapping from argument to column
-        What the columns that hold no values are there for.
+        Columns of labels and of the response, by argument.
 
     Raises
     ------
     ValueError
-        If a named column is not there, or no other is.
+        If a named column does not exist, or no column of values remains.
     TypeError
         If a column of values is not numeric.
 
@@ -214,7 +207,7 @@ def value_columns(schema: Mapping[str, Any], keys: Mapping[str, str]) -> list[st
 
 
 def is_frame(X: Any) -> bool:
-    """Tell whether `X` is a data frame in memory.
+    """Return whether `X` is a data frame in memory.
 
     Examples
     --------
@@ -249,12 +242,12 @@ def numeric_columns(X: Any, names: Sequence[str], argument: str) -> NDArray[np.f
     X : data frame
     names : sequence of k str
     argument : str
-        Where the names came from.
+        Argument that has the names, for errors.
 
     Raises
     ------
     ValueError
-        If a column is not there.
+        If a column does not exist.
     TypeError
         If a column is not numeric.
 
@@ -289,7 +282,7 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     Raises
     ------
     ValueError, TypeError
-        If one is missing, or there is not one for each row.
+        If a label is missing, or labels are not a sequence.
 
     Examples
     --------
@@ -312,7 +305,7 @@ def _backend(native: Any) -> str:
 
 
 def _label_array(labels: Any, name: str) -> NDArray:
-    """Labels as NumPy: numbers and times (in UTC) as they are, categories by what they hold."""
+    """Return labels as an array: times in UTC, categories as their values."""
     import narwhals as nw
 
     missing = labels.is_null()
@@ -336,7 +329,7 @@ def _label_array(labels: Any, name: str) -> NDArray:
 
 
 def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
-    """Build a frame in `style`; the column called like the group gets the labels' own type.
+    """Build a frame in `style`; the group column gets the type of the labels.
 
     Examples
     --------
@@ -354,148 +347,12 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
         else _series(name, np.asarray(values), style.backend)
         for name, values in columns.items()
     ]
-    # not nw.from_dict: with pandas it loses categories and time zones
+    # nw.from_dict loses categories and time zones of pandas
     return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
 
 
-def column_of(X: Any, name: str) -> Any:
-    """Return a column of a frame as a series that knows its name, which Arrow's own do not.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> column_of(pd.DataFrame({"x": [1.0]}), "x").name
-    'x'
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True)[name]
-
-
-def values_of(X: Any, name: str) -> NDArray:
-    """Return the values of a column as NumPy has them.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> values_of(pd.DataFrame({"x": [1.0]}), "x")
-    array([1.])
-    """
-    import narwhals as nw
-
-    return nw.from_native(X, eager_only=True)[name].to_numpy()
-
-
-def levels_of(X: Any, name: str) -> list | None:
-    """Return the levels of a column that fixes their order; None of any other column.
-
-    Categories of pandas and enumerations of polars do.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"x": pd.Categorical(["b", "a"], ["b", "a"]), "y": [1, 2]})
-    >>> levels_of(frame, "x"), levels_of(frame, "y")
-    (['b', 'a'], None)
-    """
-    import narwhals as nw
-
-    column = nw.from_native(X, eager_only=True)[name]
-    if column.implementation.is_pandas_like():
-        categories = getattr(column.to_native().dtype, "categories", None)
-        return None if categories is None else list(categories)
-    return list(column.dtype.categories) if isinstance(column.dtype, nw.Enum) else None
-
-
-def first_row(X: Any) -> dict[str, Any]:
-    """Return the first row of a frame by the names of its columns.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> first_row(pd.DataFrame({"x": [1, 2]}))
-    {'x': 1}
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True)
-    return {name: table[name].head(1).to_list()[0] for name in table.columns}
-
-
-def matrix_of(X: Any) -> NDArray[np.float64]:
-    """Return a frame of numbers as a matrix.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> matrix_of(pd.DataFrame({"x": [1, 2]}))
-    array([[1.],
-           [2.]])
-    """
-    import narwhals as nw
-
-    return np.asarray(nw.from_native(X, eager_only=True).to_numpy(), float)
-
-
-def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
-    """Tell which rows of a frame lack none of these columns.
-
-    Parameters
-    ----------
-    X : data frame
-    names : sequence of str
-    insist : bool
-        Whether all rows must be complete.
-
-    Raises
-    ------
-    ValueError
-        If a row must not lack a value and does, or all do.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> complete(pd.DataFrame({"x": [1.0, None], "y": ["a", "b"]}), ["x", "y"], False)
-    array([ True, False])
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True)
-    whole = np.ones(len(table), bool)
-    for name in names:
-        column = table[name]
-        gone = np.asarray(column.is_null().to_numpy(), bool)
-        if column.dtype.is_float():
-            gone = gone | np.isnan(column.to_numpy().astype(float))
-        if gone.any() and insist:
-            raise ValueError(
-                f"column {name!r} lacks {int(gone.sum())} values, the first in row "
-                f"{int(np.argmax(gone))}; leave those rows out (missing='drop' does)."
-            )
-        whole &= ~gone
-    if not whole.any():
-        raise ValueError("there is no row without missing values.")
-    return whole
-
-
-def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:
-    """Return a copy of these rows and columns of a frame.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> take(pd.DataFrame({"x": [1, 2], "y": [3, 4]}), np.array([False, True]), ["y"])
-       y
-    1  4
-    """
-    import narwhals as nw
-
-    table = nw.from_native(X, eager_only=True).select(*names)
-    return (table.clone() if rows.all() else table.filter(rows.tolist())).to_native()
-
-
 def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:
-    """Return a frame with columns added; those of a name that it has are replaced.
+    """Return a frame with columns added; columns of the same name are replaced.
 
     Examples
     --------
@@ -513,7 +370,7 @@ def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:
 
 
 def indexed_like(result: Any, X: Any) -> Any:
-    """Return a frame of rows with the index of the rows it came from, if both are of pandas.
+    """Return a result with the index of its rows, if both are pandas frames.
 
     Examples
     --------
@@ -539,7 +396,7 @@ def _series(name: str, array: NDArray, backend: Any) -> Any:
 
 
 def _restore(ids: NDArray, style: Style) -> Any:
-    """Labels in the type they came in, if that can hold them: new labels may be of any kind."""
+    """Return labels in the type of the input if it can hold them; new labels may not fit."""
     import narwhals as nw
 
     if style.native is not None and style.native == np.dtype(object):
@@ -557,6 +414,6 @@ def _restore(ids: NDArray, style: Style) -> Any:
             else:
                 back = column.cast(style.dtype)
             same = np.array_equal(_label_array(back, style.group), ids)
-    except Exception:  # whatever a library raises where a type cannot hold a value
+    except Exception:  # libraries raise different errors if a type cannot hold a value
         return column
     return back if same else column

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, Clients, Summary, number_labels
+from ebfed.tables.clients import LARGEST, Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import Style, drop_columns, is_frame, numeric_columns, read, read_labels
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 
 __all__ = ["GroupRows", "Intake"]

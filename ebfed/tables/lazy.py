@@ -1,12 +1,12 @@
-"""Tables larger than memory: groups are summarised where the rows are, by the table's own engine.
+"""Tables larger than memory: the engine of the table summarises its groups.
 
-DuckDB relations, polars LazyFrames, Dask and Spark frames, and whatever else narwhals calls lazy:
-the engine adds up the values of each group and their products, and only these sums come here.
-Frames in memory are taken too, and give the same numbers.
+The tables are DuckDB relations, polars LazyFrames, Dask and Spark frames, and others that narwhals
+calls lazy. The engine adds up the values of each group and their products, and only these sums are
+read. Frames in memory give the same numbers.
 
-Sums of squares lose the digits of a small spread around a large mean. How many is bounded, in
-whatever order an engine adds, by the number of rows and the ratio of the sums around 0 and around
-the mean. Where that is too much for any group, everything is added up once more, around the means.
+Sums of squares lose the digits of a small spread around a large mean. The loss has a bound for any
+order of addition: it depends on the number of rows and on the ratio of the sums around 0 and around
+the mean. If the bound is too large for a group, the engine adds up once more, around the means.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, Summary, number_labels
+from ebfed.tables.clients import LARGEST, Summary
 from ebfed.tables.frames import Style, read, read_labels, value_columns
+from ebfed.tables.labels import number_labels
 
 __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", "summarise"]
 
-# How far rounding may move a scatter, relative to itself.
+# Largest relative error of a scatter by rounding.
 TOLERANCE = 1e-10
 ROUNDING = 2.0**-53
 
 
 class Statistics(NamedTuple):
-    """What an engine found out about groups.
+    """Statistics of groups, computed by an engine.
 
     Attributes
     ----------
     keys : data frame
-        The groups, sorted: of pandas or polars if the table was, of pyarrow otherwise.
+        Sorted groups, in pandas or polars like the table, else in pyarrow.
     n : int64 ndarray of shape (n_groups,)
     mean : ndarray of shape (n_groups, d)
     scatter : ndarray of shape (n_groups, d) or (n_groups, d, d)
@@ -49,7 +50,7 @@ class Statistics(NamedTuple):
 
 
 class Summarised(NamedTuple):
-    """A table of which nothing but its summary is in memory.
+    """A table of which only the summary is in memory.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class Summarised(NamedTuple):
     columns : list of str
         Names of the values.
     consent : ndarray of shape (n_groups,) or None
-        Which class each group chose.
+        Class that each group chose.
     """
 
     summary: Summary
@@ -69,7 +70,7 @@ class Summarised(NamedTuple):
 
 
 def is_lazy(X: Any) -> bool:
-    """Tell whether `X` is a table whose rows are not in memory.
+    """Return whether `X` is a table whose rows are not in memory.
 
     Examples
     --------
@@ -83,7 +84,7 @@ def is_lazy(X: Any) -> bool:
 
 
 def column_names(X: Any) -> list[str]:
-    """Names of the columns of any table.
+    """Return the names of the columns of any table.
 
     Examples
     --------
@@ -97,26 +98,26 @@ def column_names(X: Any) -> list[str]:
 
 
 def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> Summarised:
-    """Summarise the groups of a table by its own engine.
+    """Summarise the groups of a table with its own engine.
 
-    Reports of such a fit are frames of polars if the table is, and of pandas if it is of an engine
-    that keeps no frames in memory, like DuckDB.
+    Reports of such a fit are polars frames for a polars table. They are pandas frames if the engine
+    has no frames in memory, like DuckDB.
 
     Parameters
     ----------
     X : table that narwhals knows
     groups : str
-        Column of labels. All others hold values, but for `consent`.
+        Column of labels. All others except `consent` hold values.
     consent : str, optional
-        Column that says which class each group chose.
+        Column of the class that each group chose.
     cross : bool
-        Whether products of different columns are wanted too: then `scatter` of the summary has
+        Whether to add up products of different columns too. Then `scatter` of the summary has
         shape (n_groups, d, d).
 
     Raises
     ------
     ValueError
-        If a column is not there, a label or value is missing or infinite, a value is too large to
+        If a column does not exist, a label or value is missing or infinite, a value is too large to
         be squared, a group chose two classes, or there are no rows.
     TypeError
         If a column of values is not numeric.
@@ -162,18 +163,18 @@ def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> 
 def statistics(
     X: Any, keys: Sequence[str], columns: Sequence[str], cross: bool = False
 ) -> Statistics:
-    """Count, average and scatter the columns of each group by the table's own engine.
+    """Compute the counts, means and scatters of each group with the table's own engine.
 
     Parameters
     ----------
     X : table that narwhals knows
     keys : sequence of str
-        Columns that together tell the groups.
+        Columns that together define the groups.
     columns : sequence of str
         Columns of numbers.
     cross : bool
-        Whether products of different columns are wanted too. A regression follows from them: sums
-        of products around 0 are ``scatter + n * outer(mean, mean)``.
+        Whether to add up products of different columns too, for a regression: sums of products
+        around 0 are ``scatter + n * outer(mean, mean)``.
 
     Raises
     ------
@@ -207,12 +208,12 @@ def statistics(
     scatter = products[:, left == right]
     complete = (_array(sums, names, "count") == n).all()
     if not (complete and (np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
-        raise _strange_values(table, names)
+        raise _invalid_values(table, names)
     types = given.collect_schema()
     whole = [types[name].is_integer() or types[name] == nw.Boolean for name in columns]
-    if cross:  # what is exact of one column is not of its product with another
+    if cross:  # a column of whole numbers may have inexact products with others
         whole = [all(whole)] * len(whole)
-    if _doubtful(n, scatter + n * mean**2, scatter, np.array(whole)):
+    if _is_inexact(n, scatter + n * mean**2, scatter, np.array(whole)):
         sums = _add_up(_around_means(table, keys, names), keys, names, pairs, around=True)
         n, rest, products = _centre(sums, names, left, right)
         low, high, centre = (_array(sums, names, what) for what in ("low", "high", "centre"))
@@ -229,37 +230,37 @@ def statistics(
 def _add_up(
     table: Any, keys: Sequence[str], names: list[str], pairs: list, around: bool = False
 ) -> Any:
-    """Let the engine add up: rows, values that are there, values and their products."""
+    """Let the engine count rows and values, and add up values and their products."""
     import narwhals as nw
 
-    # arithmetic first, then nothing but plain sums: what every engine does as fast as it can
+    # arithmetic first, then plain sums, which are fast in every engine
     products = [(nw.col(names[i]) * nw.col(names[j])).alias(f"ebfed_{i}_{j}") for i, j in pairs]
-    wanted = [nw.len().alias("ebfed_n")]
-    wanted += [nw.col(f"ebfed_{i}_{j}").sum() for i, j in pairs]
+    sums = [nw.len().alias("ebfed_n")]
+    sums += [nw.col(f"ebfed_{i}_{j}").sum() for i, j in pairs]
     for name in names:
         values = nw.col(name)
-        wanted += [values.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
+        sums += [values.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
         if around:
-            wanted += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
-            wanted += [nw.col(f"{name}_centre").min()]
-    return _collect(table.with_columns(*products).group_by(*keys).agg(*wanted)).sort(*keys)
+            sums += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
+            sums += [nw.col(f"{name}_centre").min()]
+    return _collect(table.with_columns(*products).group_by(*keys).agg(*sums)).sort(*keys)
 
 
 def _around_means(table: Any, keys: Sequence[str], names: list[str]) -> Any:
-    """Subtract from all values the means of their groups, which come along as columns."""
+    """Subtract the means of the groups from all values; the means are further columns."""
     import narwhals as nw
 
     means = table.group_by(*keys).agg(
         *(nw.col(name).mean().alias(f"{name}_centre") for name in names)
     )
-    # not .over(), which Dask has not
+    # Dask has no .over()
     return table.join(means, on=list(keys), how="inner").with_columns(
         *((nw.col(name) - nw.col(f"{name}_centre")).alias(name) for name in names)
     )
 
 
 def _collect(table: Any) -> Any:
-    """Bring a small result here, in the library of the table if it is one of frames in memory."""
+    """Collect a small result, in the library of the table if that has frames in memory."""
     import narwhals as nw
 
     if isinstance(table, nw.DataFrame):
@@ -268,7 +269,7 @@ def _collect(table: Any) -> Any:
         return table.collect(engine="streaming")
     if find_spec("pyarrow") is None:
         raise ImportError(
-            'results of other engines come through pyarrow: pip install "ebfed[parquet]"'
+            'results of other engines are read with pyarrow: pip install "ebfed[parquet]"'
         )
     return table.collect("pyarrow")
 
@@ -281,31 +282,31 @@ def _array(sums: Any, names: list[str], what: str) -> NDArray[np.float64]:
 def _centre(
     sums: Any, names: list[str], left: NDArray, right: NDArray
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Numbers of rows, means, and products around them."""
+    """Return numbers of rows, means, and products around the means."""
     n = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
     total = _array(sums, names, "sum")
     products = np.column_stack(
         [sums[f"ebfed_{i}_{j}"].to_numpy() for i, j in zip(left, right, strict=True)]
     ).astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):  # strange values are told from strange sums
-        # in this order, whole numbers stay exact up to the division
+    with np.errstate(invalid="ignore", over="ignore"):  # invalid values give invalid sums
+        # this order keeps whole numbers exact until the division
         return n, total / n, (n * products - total[:, left] * total[:, right]) / n
 
 
-def _doubtful(n: NDArray, squares: NDArray, scatter: NDArray, whole: NDArray) -> bool:
-    """Whether rounding may have spoilt a scatter that adding up around means would not spoil.
+def _is_inexact(n: NDArray, squares: NDArray, scatter: NDArray, whole: NDArray) -> bool:
+    """Return whether adding up around means may give a scatter with less rounding error.
 
-    Sums of `n` terms are rounded `n` times, and there are the squares and the square of the sum.
-    Sums of whole numbers are not rounded, while they are not too large.
+    Sums of `n` terms are rounded `n` times, for the squares and for the square of the sum. Sums of
+    whole numbers that are not too large are exact.
     """
     bound = 3 * (n + 2) * ROUNDING
     exact = (n == 1) | (whole & (n * squares < 2.0**52))
-    # around the mean the bound itself is the error: less than a few times that is not worth a scan
+    # around the mean the error is the bound itself: a smaller gain does not justify a scan
     return bool((~exact & (bound * squares > np.maximum(TOLERANCE, 4 * bound) * scatter)).any())
 
 
 def _check_keys(sums: Any, keys: Sequence[str]) -> None:
-    """Refuse tables without rows, and keys that are missing or infinite."""
+    """Check that a table has rows and that keys are neither missing nor infinite."""
     import narwhals as nw
 
     if not len(sums):
@@ -322,8 +323,8 @@ def _check_keys(sums: Any, keys: Sequence[str]) -> None:
             )
 
 
-def _strange_values(table: Any, names: list[str]) -> ValueError:
-    """Say what is wrong with values whose sums are not finite."""
+def _invalid_values(table: Any, names: list[str]) -> ValueError:
+    """Return the error for values whose sums are not finite."""
     import narwhals as nw
 
     values = [nw.col(name) for name in names]

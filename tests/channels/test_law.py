@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 from ebfed import Summary, channels, families
 from ebfed.channels.levels import average_levels, hats, normal_hats
-from ebfed.privacy.calibration import discrete_gaussian_delta, gaussian_delta
+from ebfed.privacy import discrete_gaussian_delta, gaussian_delta
 from ebfed.streams import Stream, make_key
 
 UNIT = (-1.0, 1.0)

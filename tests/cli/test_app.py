@@ -303,7 +303,7 @@ def test_what_is_wrong_is_counted_over_batches(suffix, small_batches, rows, tmp_
     assert "nobody" not in result.stdout
 
 
-def test_strange_values_are_counted_over_batches(small_batches, tmp_path):
+def test_invalid_values_are_counted_over_batches(small_batches, tmp_path):
     text = "g,x\n" + "a,1\n" * 30 + "a,n.a.\n" + "a,2\n" * 30 + "a,inf\n"
     line = refusal("fit", write(tmp_path / "a.csv", text), "--group", "g", "--value", "x")
     assert "2 of 62 values are not finite numbers, the first 'n.a.' in row 31" in line

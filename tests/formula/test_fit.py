@@ -427,7 +427,7 @@ def gaps():
 def test_missing_values(library):
     data = FRAMES[library](gaps())
     formula = "y ~ poly(x, 2) + C(kind) + (1 | county)"
-    with pytest.raises(ValueError, match=r"column '\w+' lacks 1 values, the first in row \d"):
+    with pytest.raises(ValueError, match=r"column '\w+' has 1 missing values, the first in row \d"):
         eb.from_formula(formula, data)
     fit = eb.from_formula(formula, data, missing="drop")
     expected = eb.from_formula(formula, ROWS.drop(index=[3, 4, 5, 7]))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebfed.tables.clients import Clients, Summary, check_labels, number_labels
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.frames import read
+from ebfed.tables.labels import check_labels, number_labels
 
 # What is promised of merging, relative to the largest value for means.
 MERGE = 1e-12

@@ -66,7 +66,7 @@ def test_every_way_to_say_who_chose_what():
         (["open"] * 3, "consent has 3 entries"),
         (np.where(np.arange(len(X)) == 0, "shut", "open"), "got 'shut'"),
         (np.where(np.arange(len(X)) % 2, "strict", "open"), "has two"),
-        (dict(enumerate(CLASS[1:])), "says nothing of 1 groups, the first 399"),
+        (dict(enumerate(CLASS[1:])), "consent is missing for 1 groups, the first 399"),
         ([None] * len(X), "missing"),
         ("choice", "X is not a data frame"),
         (3, "sequence of labels"),

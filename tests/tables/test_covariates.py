@@ -204,7 +204,7 @@ def test_lazy_tables():
 
 
 @pytest.mark.parametrize(
-    ("population", "error", "refusal"),
+    ("covariates", "error", "refusal"),
     [
         (["iron"], ValueError, "names 'iron', which is not among the columns"),
         (["varied"], ValueError, r"'varied' must be constant within groups; it varies in 'c\d\d'"),
@@ -227,7 +227,7 @@ def test_lazy_tables():
     ids=lambda x: None,
 )
 @pytest.mark.parametrize("kind", CLASSES)
-def test_bad_input(kind, population, error, refusal):
+def test_bad_input(kind, covariates, error, refusal):
     rows = ROWS.assign(
         name="x",
         varied=RADON,
@@ -236,10 +236,10 @@ def test_bad_input(kind, population, error, refusal):
         twice=2 * URANIUM[OWNER],
     )
     extra = ["uranium", "clay", "name", "hole", "one", "twice", "varied"]
-    mine = population if isinstance(population, list) else []
+    mine = covariates if isinstance(covariates, list) else []
     rows = rows.drop(columns=[name for name in extra if name not in mine])
     with pytest.raises(error, match=refusal):
-        clone(CLASSES[kind]).fit(rows, groups="county", covariates=population)
+        clone(CLASSES[kind]).fit(rows, groups="county", covariates=covariates)
 
 
 def test_the_first_group_that_varies_is_named():

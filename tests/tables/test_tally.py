@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ebfed import Summary
-from ebfed.tables.files import Tally
+from ebfed.tables.tally import Tally
 
 RNG = np.random.default_rng(0)
 BLOCKS = {

@@ -1,0 +1,141 @@
+"""Labels of groups: checked, and numbered by their sorted order."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["check_labels", "label_range", "number_labels"]
+
+
+def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
+    """Number group labels by their sorted order.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_rows,)
+        Integers, strings, dates, booleans or finite floats. None is missing.
+    name : str
+        Name of the labels in errors.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_groups,)
+        The distinct labels, sorted.
+    codes : int64 ndarray of shape (n_rows,)
+        ``ids[codes]`` are the labels.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or infinite, or `labels` is not one-dimensional.
+    TypeError
+        If labels cannot be compared with one another.
+
+    Examples
+    --------
+    >>> ids, codes = number_labels(["b", "a", "b"])
+    >>> ids.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    labels = check_labels(labels, name)
+    if labels.size == 0:
+        return labels, np.empty(0, np.int64)
+    if labels.dtype == np.int64 or labels.dtype.kind in "Mm":
+        offset, size = label_range(labels)
+        if size:
+            present = np.zeros(size, bool)
+            present[labels - offset] = True
+            ids = np.flatnonzero(present)
+            rank = np.cumsum(present) - 1
+            return (ids + offset).astype(labels.dtype), rank[labels - offset]
+        from ebfed.kernels import number_integers
+
+        codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
+        return _sorted(labels[first], codes)
+    if labels.dtype.kind == "O":
+        import pandas as pd
+
+        codes, ids = pd.factorize(labels)
+        try:
+            return _sorted(np.asarray(ids, dtype=object), codes)
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in ids})
+            raise TypeError(
+                f"{name} mixes labels that cannot be sorted together ({', '.join(kinds)}); "
+                "convert them to one type, for example to str."
+            ) from None
+    ids, codes = np.unique(labels, return_inverse=True)
+    return ids, codes.astype(np.int64, copy=False)
+
+
+def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
+    """Return labels as a one-dimensional array; integers become int64."""
+    given, labels = labels, np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} must be one label per row, a 1-D array; got shape {labels.shape}."
+        )
+    if isinstance(given, list | tuple) and labels.dtype.kind in "Uf":
+        # NumPy turns numbers beside strings into strings, and large integers into floats
+        objects = np.array(given, dtype=object)
+        if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
+            labels = objects
+    if labels.dtype.kind == "O":
+        labels = _plain(labels)
+    if labels.dtype.kind in "iu":
+        whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
+        return labels.astype(np.int64, copy=False) if whole else labels
+    if labels.dtype.kind == "f":
+        missing = ~np.isfinite(labels)
+    elif labels.dtype.kind in "Mm":
+        missing = np.isnat(labels)
+    elif labels.dtype.kind == "O":
+        import pandas as pd
+
+        missing = pd.isna(labels)
+    elif labels.dtype.kind == "c":
+        raise TypeError(f"{name} must be labels that can be sorted; got complex numbers.")
+    else:
+        missing = np.zeros(0, bool)
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing or infinite labels, the first in row "
+            f"{int(np.argmax(missing))}; drop those rows or give them a label."
+        )
+    return labels
+
+
+def _plain(labels: NDArray) -> NDArray:
+    """Return objects as numbers or dates, if all of them are."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(labels, skipna=False)
+    if kind == "date":
+        return labels.astype("M8[D]")
+    if kind in ("datetime", "datetime64"):
+        return pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
+    if kind in ("integer", "boolean", "floating"):
+        try:
+            return labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
+        except OverflowError:
+            return labels
+    return labels
+
+
+def label_range(labels: NDArray) -> tuple[int, int]:
+    """Return the smallest label and the width of the range, 0 if that is too wide for a table."""
+    if labels.dtype.kind in "Mm":
+        return 0, 0
+    low, high = int(labels.min()), int(labels.max())
+    size = high - low + 1
+    return low, size if size <= 4 * len(labels) + 1024 else 0
+
+
+def _sorted(ids: NDArray, codes: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    order = np.argsort(ids, kind="stable")
+    rank = np.empty(len(ids), np.int64)
+    rank[order] = np.arange(len(ids))
+    return ids[order], rank[codes]

@@ -6,6 +6,7 @@ are first used, so that importing the package loads nothing heavy.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"ebfed.{name}")
     if name in _BORROWED:
         return getattr(import_module(f"ebfed.{_BORROWED[name]}"), name)
-    if not name.startswith("_"):
+    # `from ebfed import streams` asks here first: a module must not load the wings that import it
+    if not name.startswith("_") and find_spec(f"ebfed.{name}") is None:
         for wing in map(import_module, (f"ebfed.{wing}" for wing in _WINGS)):
             if name in wing.__all__:
                 return getattr(wing, name)

@@ -1,9 +1,6 @@
-"""The command line: what it prints, writes and refuses."""
+"""`ebfed fit`: what it prints, writes and refuses."""
 
 import decimal
-import json
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -14,8 +11,8 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import ebfed as eb
-from ebfed import kernels
-from ebfed.cli.app import _progress, app
+from ebfed.cli.app import app
+from ebfed.cli.fit import _progress
 from ebfed.tables import files
 
 runner = CliRunner()
@@ -35,53 +32,9 @@ def refusal(*arguments):
     return line
 
 
-@pytest.fixture
-def rows():
-    rng = np.random.default_rng(0)
-    number = np.repeat(np.arange(1, 21), 6)
-    return pd.DataFrame(
-        {
-            "fips": [f"{k:05d}" for k in number],
-            "number": number,
-            "score": rng.normal(number, 4.0).round(3),
-            "won": rng.integers(0, 2, len(number)),
-        }
-    )
-
-
-@pytest.fixture
-def file(rows, tmp_path):
-    path = tmp_path / "rows.csv"
-    rows.to_csv(path, index=False)
-    return path
-
-
 def write(path, text):
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_help_loads_nothing_heavy():
-    command = [sys.executable, "-X", "importtime", "-m", "ebfed", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = {
-        line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()
-    }
-    assert "typer" in loaded
-    assert not loaded & {"numpy", "pandas", "numba", "sklearn", "scipy", "matplotlib", "narwhals"}
-    for command in ("county", "fit", "warm"):
-        assert command in done.stdout
-
-
-def test_version():
-    assert invoke("--version").stdout == f"ebfed {eb.__version__}\n"
-
-
-@pytest.mark.parametrize("command", ["county", "fit", "warm"])
-def test_help_of_commands(command):
-    result = invoke(command, "--help")
-    assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= 100
 
 
 def test_fit_prints_summary_and_first_groups(file, rows):
@@ -357,36 +310,6 @@ def test_one_group_is_said_not_warned(tmp_path):
     assert result.exit_code == 0, result.output
     assert "Note: Only one group has data" in result.stdout
     assert result.stderr == ""
-
-
-def test_county(tmp_path):
-    result = invoke("county", "--json", "--out", tmp_path / "results")
-    assert result.exit_code == 0, result.output
-    study = json.loads(result.stdout)
-    assert study["n_counties"] == 3111
-    assert len(study["folds"]) == 42
-    assert result.stderr.count("Wrote ") == 6
-    assert len(list((tmp_path / "results").iterdir())) == 6
-
-
-def test_county_refuses_a_file_for_a_directory(file):
-    assert "File exists" in refusal("county", "--out", file)
-
-
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_warm_leaves_nothing_to_compile(rows, file):
-    result = invoke("warm")
-    assert result.exit_code == 0, result.output
-    assert "Cache: " in result.stdout
-    ready = {name: list(getattr(kernels, name).signatures) for name in kernels.__all__}
-    assert all(ready.values()), "ebfed warm reaches every kernel"
-    eb.GaussianEB().fit(rows[["score", "won"]], groups=rows["number"]).predict()
-    eb.GaussianEB().fit(rows["score"], groups=rows["number"] * 10**9)
-    eb.BernoulliEB().fit(rows[["won", "fips"]], groups="fips").predict()
-    eb.GaussianEB().fit(rows["score"].to_list(), groups=rows["fips"].to_list())
-    for group in ("number", "fips"):
-        invoke("fit", file, "--group", group, "--value", "score")
-    assert ready == {name: list(getattr(kernels, name).signatures) for name in kernels.__all__}
 
 
 def test_fit_a_formula(tmp_path):

@@ -1,0 +1,61 @@
+"""The command line: `ebfed county`, `study NAME`, `fit FILES`, `audit`, `warm` and `federate`.
+
+Commands import what they need when they run, so that help and version are instant. Results are
+printed to stdout; progress and errors to stderr. An error of the user ends with one line and exit
+code 2.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import ebfed
+from ebfed.cli import audit, federate, fit, study, warm
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="""\b
+Examples:
+  ebfed county --out results/
+  ebfed study private-means --quick
+  ebfed fit scores.csv --group school --value score
+  ebfed fit votes/*.parquet --group county --value won --model bernoulli --out rates.csv
+  ebfed fit --help
+""",
+)
+app.command(epilog=study.COUNTY_EXAMPLES)(study.county)
+app.command(epilog=study.EXAMPLES)(study.study)
+app.command(epilog=fit.EXAMPLES)(fit.fit)
+app.command(epilog=audit.EXAMPLES)(audit.audit)
+app.command()(warm.warm)
+app.add_typer(federate.app, name="federate")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ebfed {ebfed.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Estimate every group as well as if the population were known.
+
+    Empirical Bayes for many groups with few rows each. The population of groups is learned from
+    all of them, and the estimate of every group is shrunk towards it, the more the noisier its data
+    are.
+    """

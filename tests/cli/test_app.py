@@ -1,0 +1,37 @@
+"""The command line as a whole: help and version."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import ebfed as eb
+from ebfed.cli.app import app
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_help_loads_nothing_heavy():
+    command = [sys.executable, "-X", "importtime", "-m", "ebfed", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {
+        line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()
+    }
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "pandas", "numba", "sklearn", "scipy", "matplotlib", "narwhals"}
+    for command in ("county", "fit", "warm"):
+        assert command in done.stdout
+
+
+def test_version():
+    assert invoke("--version").stdout == f"ebfed {eb.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["county", "fit", "warm"])
+def test_help_of_commands(command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 100

@@ -19,10 +19,11 @@ def errors_of_the_user(*others: type[Exception]) -> Iterator[None]:
     *others : exception types
         Errors of the user beside OSError, ValueError and ImportError.
     """
+    kinds: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *others)
     try:
         yield
     except typer.Exit:  # which is a RuntimeError
         raise
-    except (OSError, ValueError, ImportError, *others) as error:
+    except kinds as error:
         typer.echo(f"ebfed: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None

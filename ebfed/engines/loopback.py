@@ -1,9 +1,8 @@
 """A federation on one machine: a SuperLink and its SuperNodes as processes, on loopback only.
 
-For trying out what will later run between machines, and for tests. Every process is a session of
-its own, so that a terminal's ctrl-C does not reach it and nothing else is ended with it; which
-ones there are is written down in the folder before anything else can go wrong, and `down` ends
-exactly those.
+It serves for tests, and to try out an app that will later run between machines. Every process is a
+session of its own: ctrl-C in a terminal does not reach it, and ending it ends nothing else. Every
+process is noted in the folder as soon as it starts; `down` ends exactly the noted ones.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from typing import Any, Self
 __all__ = ["Federation", "make_certificates"]
 
 HOST = "127.0.0.1"
-# Seconds until a process that has said nothing is taken for one that does not start.
+# Seconds to wait until a process is ready.
 PATIENCE = 60.0
-# Nothing is reported to the makers of Flower, and nothing installed behind the user's back.
+# Flower sends no telemetry and installs nothing.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -48,7 +47,7 @@ class Federation:
     Parameters
     ----------
     directory : path
-        Where certificates, logs and the numbers of processes are kept.
+        Folder of certificates, logs and the numbers of processes.
 
     Examples
     --------
@@ -78,21 +77,23 @@ class Federation:
         Parameters
         ----------
         nodes : dict of dicts
-            Names, and what the node-config of each holds besides ``name``: numbers and strings.
-            Relative paths of apps are relative to the directory.
+            Node-config of each node by its name: numbers and strings, without ``name``. Relative
+            paths of apps are relative to the directory.
         tls : bool
-            Encrypt, with certificates made for this machine.
+            Whether to encrypt, with certificates made for this machine.
 
         Raises
         ------
         RuntimeError
-            If it runs already, or does not start; then nothing is left running.
+            If it runs already, or does not start; in the last case all its processes are ended.
         """
         if self.status():
             raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
         for name in nodes:
             if not re.fullmatch(r"[\w.-]+", name) or name == "superlink":
-                raise ValueError(f"names of nodes are letters, digits, ., _ and -; got {name!r}.")
+                raise ValueError(
+                    f"names of nodes hold only letters, digits, ., _ and -; got {name!r}."
+                )
         for folder in ("logs", "flower"):
             (self.directory / folder).mkdir(parents=True, exist_ok=True)
         port, *ports = _free_ports(1 + len(nodes))
@@ -125,7 +126,7 @@ class Federation:
                     *["--node-config", _words({"name": name, **config})],
                 )
             for name, child in zip(nodes, self._children[1:], strict=True):
-                self._wait(name, child, partial(self._says, name, "SuperNode ID:"))
+                self._wait(name, child, partial(self._has_logged, name, "SuperNode ID:"))
             self._note_helpers()
         except BaseException:
             self.down()
@@ -133,19 +134,19 @@ class Federation:
         return self
 
     def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> int:
-        """Run an app and print what it prints, until it ends.
+        """Run an app and print its output, until it ends.
 
         Parameters
         ----------
         app : path
-            The folder of its ``pyproject.toml``.
+            Folder of its ``pyproject.toml``.
         config : dict, optional
             Numbers and strings that replace those of its run-config.
 
         Returns
         -------
         int
-            0 if the app was started. How the fit went is in what it wrote.
+            0 if the app was started; the files of the server say whether there is a fit.
         """
         command = [_program("flwr"), "run", str(app), "loopback", "--stream"]
         if config:
@@ -153,18 +154,18 @@ class Federation:
         return subprocess.run(command, env=self._environment(), check=False).returncode
 
     def status(self) -> dict[str, int]:
-        """Return what is running: names, and the process group of each."""
+        """Return the names of the running processes, with the process group of each."""
         return {
             name: group for name, (group, began) in self._noted().items() if _lives(group, began)
         }
 
     def down(self, patience: float = 5.0) -> None:
-        """End every process that was started, the deaf ones by force.
+        """End every process that was started, by force where it does not end itself.
 
         Raises
         ------
         RuntimeError
-            If one is still there afterwards.
+            If one still runs afterwards.
         """
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for group in self.status().values():
@@ -178,7 +179,7 @@ class Federation:
             if not left:
                 self._file.unlink(missing_ok=True)
                 return
-        raise RuntimeError(f"process groups that do not end: {left}")
+        raise RuntimeError(f"process groups do not end: {left}")
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         with open(self._log(name), "wb") as log:
@@ -210,11 +211,11 @@ class Federation:
     def _log(self, name: str) -> Path:
         return self.directory / "logs" / f"{name}.log"
 
-    def _says(self, name: str, words: str) -> bool:
+    def _has_logged(self, name: str, words: str) -> bool:
         return words in self._log(name).read_text(errors="replace")
 
-    # What runs is noted by process group and the time its first process began: a number that the
-    # system has given to someone else since is not taken for ours.
+    # Processes are noted by process group and by the time when its first process began, because the
+    # system may give the number to another process later.
 
     def _noted(self) -> dict[str, tuple[int, str]]:
         return json.loads(self._file.read_text()) if self._file.exists() else {}
@@ -226,12 +227,12 @@ class Federation:
         os.replace(temporary, self._file)
 
     def _note_helpers(self) -> None:
-        """Note groups that helpers of ours have made of themselves, as the SuperLink's does."""
+        """Note process groups that our processes have made, as the SuperLink does."""
         groups = {group for group, _ in self._noted().values()}
-        ours, rows = set(groups), _processes()
+        own, rows = set(groups), _processes()
         for _ in rows:  # generation after generation
-            ours |= {pid for pid, parent, *_ in rows if parent in ours}
-        others = {group for pid, _, group, *_ in rows if pid in ours} - groups
+            own |= {pid for pid, parent, *_ in rows if parent in own}
+        others = {group for pid, _, group, *_ in rows if pid in own} - groups
         self._note({f"helper-{group}": group for group in others})
 
     def _reap(self) -> None:
@@ -257,14 +258,14 @@ def _began(pid: int) -> str:
 
 
 def _lives(group: int, began: str) -> bool:
-    """Tell whether a process of the group that we noted is running."""
+    """Return whether a process of a noted group is running."""
     members = [row for row in _processes() if row[2] == group and not row[3].startswith("Z")]
     return bool(members) and all(row[4] == began for row in members if row[0] == group)
 
 
 def _answers(port: int, root: Path | None) -> bool:
-    """Tell whether the SuperLink answers."""
-    handlers: list[Any] = [urllib.request.ProxyHandler({})]  # no proxy for this very machine
+    """Return whether the SuperLink answers."""
+    handlers: list[Any] = [urllib.request.ProxyHandler({})]  # no proxy for this machine
     if root is not None:
         context = ssl.create_default_context(cafile=str(root))
         handlers.append(urllib.request.HTTPSHandler(context=context))
@@ -277,7 +278,7 @@ def _answers(port: int, root: Path | None) -> bool:
 
 
 def _words(config: Mapping[str, Any]) -> str:
-    """Write settings as Flower reads them: a string is all between two quotes, with no escapes."""
+    """Write settings as Flower reads them: a string is in quotes, without escapes."""
     for key, value in config.items():
         if isinstance(value, str) and re.search(r'["\\\n]', value):
             raise ValueError(f"{key} must hold no quotes, backslashes or line ends; got {value!r}.")
@@ -307,9 +308,10 @@ def make_certificates(directory: Path, days: int = 30) -> None:
     Parameters
     ----------
     directory : path
-        Gets ``ca.crt``, ``server.pem`` and ``server.key``. The authority's own key is not kept:
-        nothing else can be signed with it.
+        Folder for ``ca.crt``, ``server.pem`` and ``server.key``. The authority's own key is not
+        stored: nothing else can be signed with it.
     days : int
+        Number of days that the certificates are valid.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

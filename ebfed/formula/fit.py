@@ -22,6 +22,7 @@ from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.base import INTERCEPT
 from ebfed.report.view import FitView
 from ebfed.tables.clients import Summary
+from ebfed.tables.columns import column_of, complete, take
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, is_frame, read, read_labels
 from ebfed.tables.labels import number_labels

@@ -18,11 +18,10 @@ per cent of the Bayes risk, that of the posterior mean under the true population
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.engines import Blocks, Local, converse
@@ -32,9 +31,8 @@ from ebfed.regression.parameter_rounds import least_squares
 from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, VERMILLION
-from ebfed.report.summary import Text
 from ebfed.streams import make_key
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -58,7 +56,6 @@ LOOKS = {
 PRINTED = {10: (39.93, 10.42), 20: (30.02, 3.12), 30: (19.97, 2.55)}
 
 
-@dataclass(frozen=True)
 class AdaMixStudy(SimulatedStudy):
     """Results of the study of AdaMix.
 
@@ -75,33 +72,31 @@ class AdaMixStudy(SimulatedStudy):
 
     name: ClassVar[str] = "adamix"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        columns = sorted(self.table["n"].unique())
-        lines = [
-            "AdaMix: squared error of the coefficients of a client",
-            "=" * WIDTH,
-            f"{'rows of a client':<36}" + "".join(f"{n:>20}" for n in columns),
-            "-" * WIDTH,
-        ]
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "AdaMix: squared error of the coefficients of a client"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the errors by method and number of rows."""
+        sizes = sorted(self.table["n"].unique())
+        yield print_row("rows of a client", sizes, 36, 20)
+        yield THIN
         for method, of in self.table.groupby("method", sort=False):
             for round_, rows in of.groupby("round", sort=True, dropna=False):
-                rows = rows.set_index("n").reindex(columns)
+                rows = rows.set_index("n").reindex(sizes)
                 name = method if np.isnan(round_) else f"{method}, {round_ - 1:.0f} steps"
-                cells = [f"{row.mse:.4g} ({row.mse_se:.2g})".rjust(20) for row in rows.itertuples()]
-                lines.append(f"{name:<36}" + "".join(cells))
+                cells = [f"{row.mse:.4g} ({row.mse_se:.2g})" for row in rows.itertuples()]
+                yield print_row(name, cells, 36, 20)
         for j, name in enumerate(("local", "AdaMix")):
-            cells = [f"{PRINTED[n][j]:.2f}".rjust(20) for n in columns]
-            lines.append(f"{'printed in the paper: ' + name:<36}" + "".join(cells))
-        lines.append("-" * WIDTH)
+            cells = [f"{PRINTED[n][j]:.2f}" for n in sizes]
+            yield print_row("printed in the paper: " + name, cells, 36, 20)
+        yield THIN
         for method in (MIXTURE, POINTS):
-            rows = self.table[self.table["method"] == method].set_index("n").reindex(columns)
-            cells = [f"{value:.1f}".rjust(20) for value in rows["rounds"]]
-            lines.append(f"{f'{method}, rounds':<36}" + "".join(cells))
-        lines.append("=" * WIDTH)
-        return Text("\n".join(lines + wrap(self._notes())))
+            rows = self.table[self.table["method"] == method].set_index("n").reindex(sizes)
+            yield print_row(f"{method}, rounds", [f"{x:.1f}" for x in rows["rounds"]], 36, 20)
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
             "same clients."
@@ -178,54 +173,16 @@ class AdaMixStudy(SimulatedStudy):
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> AdaMixStudy:
-    """Run the study: every number of rows, and every method.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List numbers of rows; the quick version has 100 clients of 10 rows, and 50 steps."""
+    m, last = (100, 51) if quick else (CLIENTS, ROUNDS[-1])
+    return [{"m": m, "n": n, "last": last} for n in (ROWS[:1] if quick else ROWS)]
 
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 5 if None, 2 if `quick`.
-    seed : int
-    quick : bool
-        Only 100 clients of 10 rows, and 50 steps of gradient descent.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
 
-    Returns
-    -------
-    AdaMixStudy
-    """
-    last = 51 if quick else ROUNDS[-1]
-    cells = [
-        {"m": 100 if quick else CLIENTS, "n": n, "last": last}
-        for n in (ROWS[:1] if quick else ROWS)
-    ]
-    runs = replicate(
-        _one_run,
-        cells,
-        reps=(2 if quick else 5) if reps is None else reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="adamix",
-        keep=keep,
-    )
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     by = ["m", "n", "method", "round"]
-    table = average(runs, by, ["mse"])
-    table["rounds"] = runs.groupby(by, sort=False, dropna=False)["rounds"].mean().to_numpy()
-    return AdaMixStudy(table, runs, runs["run"].nunique(), seed)
+    rounds = runs.groupby(by, sort=False, dropna=False)["rounds"].mean()
+    return average(runs, by, ["mse"]).assign(rounds=rounds.to_numpy())
 
 
 def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Clients, NDArray, NDArray]:
@@ -315,3 +272,7 @@ class _Watched(Blocks):
         if round_ + 1 in ROUNDS:
             self.seen[round_ + 1] = self.memory["theta"].copy()
         return messages
+
+
+STUDY = Study(AdaMixStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5)
+run = STUDY.run

@@ -21,7 +21,6 @@ to the test together.
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,8 @@ from ebfed.channels import Channel, Clip, Gaussian
 from ebfed.privacy.audit import audit
 from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
-from ebfed.studies.training_audit import audit_training, trials
+from ebfed.studies.scaffold import each, records
+from ebfed.studies.training_audit import Canary, audit_training, trials
 from ebfed.tables.clients import Summary
 
 __all__ = ["PrivacyAudit", "extremes", "run"]
@@ -113,7 +113,7 @@ class PrivacyAudit:
             "trainings": self.trainings,
             "error": self.error,
             "unpromised": list(self.unpromised),
-            "table": json.loads(self.table.to_json(orient="records", double_precision=15)),
+            "table": records(self.table),
         }
 
 
@@ -182,36 +182,49 @@ def run(
     >>> run([1.0], simulations=2000).passed
     True
     """
-    from sklearn.utils.parallel import Parallel, delayed
-    from tqdm import tqdm
-
     channels_ = [trial for epsilon in epsilons for trial in _trials(epsilon, delta)]
     if not channels_:
         raise ValueError("epsilons must name at least one epsilon.")
     if trainings:
         check_count("trainings", trainings)
     learners = list(trials()) if trainings else []
-    each = error / (len(channels_) + len(learners))
-    rows = []
-    with tqdm(
-        desc="audits", total=len(channels_) + len(learners), leave=False, disable=None
-    ) as bar:  # None: no terminal
-        for name, channel, d in channels_:
-            found = audit(channel, extremes(d), simulations=simulations, error=each, rng=seed)
-            rows.append({"name": name} | found.row())
-            bar.update()
-        rows.sort(key=lambda row: (row["name"], row["n_features"], row["epsilon"]))
-        audits = Parallel(n_jobs=n_jobs, return_as="generator")(
-            delayed(audit_training)(
-                learner, canary=canary, simulations=trainings, error=each, rng=seed
-            )
-            for _, learner, canary in learners
+    common: dict[str, Any] = {"error": error / (len(channels_) + len(learners)), "seed": seed}
+    rows = list(
+        each(
+            _audit_channel,
+            [
+                {"name": name, "channel": channel, "d": d, "simulations": simulations} | common
+                for name, channel, d in channels_
+            ],
+            label="audits of channels",
         )
-        for (name, _, _), found in zip(learners, audits, strict=True):
-            rows.append({"name": name} | found.row())
-            bar.update()
+    )
+    rows.sort(key=lambda row: (row["name"], row["n_features"], row["epsilon"]))
+    rows += each(
+        _audit_learner,
+        [
+            {"name": name, "learner": learner, "canary": canary, "simulations": trainings} | common
+            for name, learner, canary in learners
+        ],
+        n_jobs=n_jobs,
+        label="audits of learners",
+    )
     unpromised = tuple(sorted(cls.__name__ for cls in _registered() if not _promises(cls)))
     return PrivacyAudit(pd.DataFrame(rows), unpromised, int(simulations), int(trainings), error)
+
+
+def _audit_channel(
+    name: str, channel: Channel, d: int, simulations: int, error: float, seed: int
+) -> dict[str, Any]:
+    found = audit(channel, extremes(d), simulations=simulations, error=error, rng=seed)
+    return {"name": name} | found.row()
+
+
+def _audit_learner(
+    name: str, learner: Any, canary: Canary, simulations: int, error: float, seed: int
+) -> dict[str, Any]:
+    found = audit_training(learner, canary=canary, simulations=simulations, error=error, rng=seed)
+    return {"name": name} | found.row()
 
 
 def _registered() -> list[type[Channel]]:

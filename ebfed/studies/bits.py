@@ -12,8 +12,6 @@ bits, the rounded reports are read by their exact law.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,9 +20,7 @@ import pandas as pd
 from ebfed import theory
 from ebfed.channels import Exact, Quantizer
 from ebfed.priors import Normal
-from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, VERMILLION
-from ebfed.report.summary import Text
 from ebfed.studies.private_means import (
     LOCAL,
     NOISE,
@@ -32,10 +28,12 @@ from ebfed.studies.private_means import (
     RADIUS,
     SETTINGS,
     SPREAD,
+    draw_errors,
     estimate,
+    print_errors,
     simulate,
 )
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, print_errors, replicate, wrap
+from ebfed.studies.scaffold import SimulatedStudy, Study, average
 
 __all__ = ["BitsStudy", "run"]
 
@@ -49,7 +47,6 @@ LOOKS = {
 }
 
 
-@dataclass(frozen=True)
 class BitsStudy(SimulatedStudy):
     """Results of the study of bits.
 
@@ -67,17 +64,16 @@ class BitsStudy(SimulatedStudy):
 
     name: ClassVar[str] = "bits"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = [
-            "Bits: mean squared error x 1000 of personalised estimates",
-            "=" * WIDTH,
-            *print_errors(self.table.assign(keeps=True), "bits"),
-            "=" * WIDTH,
-        ]
-        return Text("\n".join(lines + wrap(self._notes())))
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "Bits: mean squared error x 1000 of personalised estimates"
 
-    def _notes(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the errors of all settings."""
+        yield from print_errors(self.table.assign(keeps=True), "bits")
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
             "methods see the same clients. Formula: the risk of Theorem 2, for known variances, "
@@ -88,79 +84,30 @@ class BitsStudy(SimulatedStudy):
 
     def figure(self) -> Any:
         """Draw error against bits, a panel for each setting."""
-        settings = list(self.table.groupby(["figure", "m", "n"], sort=False))
-        axes = new_axes(len(settings), (2.0 + 3.2 * len(settings), 4.0))
-        for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
-            points = part.assign(band=2 * part["mse_se"])
-            theorem = part[part["method"] == KNOWN].assign(method=FORMULA, band=0.0)
-            theorem["mse"] = theorem["formula"]
-            plot_curves(
-                pd.concat([points, theorem], ignore_index=True),
-                x="bits",
-                y="mse",
-                spread="band",
-                looks=LOOKS,
-                log_x=False,
-                log_y=True,
-                legend=ax is axes[-1],
-                ax=ax,
-            )
-            ax.set_title(f"Figure {figure}: m = {m:,}, n = {n}", loc="left", fontsize="medium")
-            ax.set(xlabel="bits of a report", ylabel="")
-        axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
-        axes[-1].legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
+        theorem = self.table[self.table["method"] == KNOWN].assign(method=FORMULA, mse_se=0.0)
+        theorem["mse"] = theorem["formula"]
+        points = pd.concat([self.table, theorem], ignore_index=True).assign(keeps=True)
+        axes = draw_errors(points, "bits", LOOKS, (2.0, 3.2, 4.0), log_x=False)
+        for ax in axes:
+            ax.set_xlabel("bits of a report")
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> BitsStudy:
-    """Run the study: every setting and number of bits.
-
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 50 if None, 4 if `quick`.
-    seed : int
-    quick : bool
-        Only the smallest setting, and 1, 2 and 4 bits.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
-
-    Returns
-    -------
-    BitsStudy
-    """
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List settings and numbers of bits; the quick version has the smallest setting and three."""
     settings = {"3b": SETTINGS["3b"]} if quick else SETTINGS
-    reps = (4 if quick else 50) if reps is None else reps
-    runs = replicate(
-        _one_run,
-        [
-            {"figure": figure, "m": m, "n": n, "bits": bits}
-            for figure, (m, n) in settings.items()
-            for bits in (np.nan, *((1, 2, 4) if quick else BITS))
-        ],
-        reps=reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="bits",
-        keep=keep,
-    )
+    return [
+        {"figure": figure, "m": m, "n": n, "bits": bits}
+        for figure, (m, n) in settings.items()
+        for bits in (np.nan, *((1, 2, 4) if quick else BITS))
+    ]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     table = average(runs, ["figure", "m", "n", "method", "bits"], ["mse"])
     table["formula"] = [_formula(row.method, row.m, row.n, row.bits) for row in table.itertuples()]
     table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
-    return BitsStudy(table, runs, reps, seed)
+    return table
 
 
 def _one_run(
@@ -200,3 +147,14 @@ def _formula(method: str, m: int, n: int, bits: float) -> float:
     b = theory.reporting_range(RADIUS, t, noise, n, m)
     variance = 0.0 if np.isnan(bits) else theory.quantizer_variance(b, bits)
     return float(theory.mean_risk(t, noise, n, m, variance))
+
+
+STUDY = Study(
+    BitsStudy,
+    cells=_cells,
+    one_run=_one_run,
+    tabulate=_tabulate,
+    reps=50,
+    quick_reps=4,
+)
+run = STUDY.run

@@ -30,13 +30,10 @@ frequencies do not pin down.
 
 from __future__ import annotations
 
-import json
-import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -47,7 +44,7 @@ from ebfed.likelihoods import Binomial
 from ebfed.location import BernoulliEB
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.report import new_axes, plot_by_fold, plot_population, plot_shrinkage
-from ebfed.report.summary import Text
+from ebfed.studies.scaffold import THIN, Results, each, print_row, records
 from ebfed.tables.clients import Summary
 
 __all__ = ["CountyStudy", "expected_risks", "run"]
@@ -63,7 +60,7 @@ FACTS = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
 
 
 @dataclass(frozen=True)
-class CountyStudy:
+class CountyStudy(Results):
     """Results of the county study.
 
     Attributes
@@ -83,49 +80,54 @@ class CountyStudy:
     n_counties : int
     """
 
+    name: ClassVar[str] = "county"
+
     folds: pd.DataFrame
     table: pd.DataFrame
     fits: Mapping[str, BernoulliEB]
     n_counties: int
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
+    def title(self) -> str:
+        """Return the first line of the page."""
         years = self.folds["year"].unique()
-        rule = "-" * 96
-        lines = [
+        return (
             f"Polling {self.n_counties:,} counties, {years[0]} to {years[-1]}: each of "
-            f"{len(years)} elections predicted from the others",
-            "=" * 96,
+            f"{len(years)} elections predicted from the others"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield errors and gains, gains by year, and the fitted populations."""
+        yield (
             f"{'':<12}{'squared error':>18}{'gain over local, %: on the election left out':>49}"
-            f"{'for the rate':>17}",
+            f"{'for the rate':>17}"
+        )
+        yield (
             f"{'method':<12}{'left-out election':>18}{'held-out':>27}{'model expects':>22}"
-            f"{'model-implied':>17}",
-            rule,
-        ]
+            f"{'model-implied':>17}"
+        )
+        yield THIN
         for row in self.table.itertuples():
-            lines.append(
+            yield (
                 f"{row.method:<12}{_spread(row.mse, row.mse_pm, 4):>18}"
                 f"{_spread(row.gain, row.gain_pm, 1):>27}"
                 f"{_spread(row.expected, row.expected_pm, 1):>22}"
                 f"{_spread(row.implied, row.implied_pm, 1):>17}"
             )
-        lines += ["", f"{'held-out gain, %, by year':<30}{'':<12}{_row(years, 'd')}", rule]
+        yield ""
+        yield print_row("held-out gain, %, by year", self.folds["year"].unique(), 42, 9)
+        yield THIN
         for method, gains in self.gains().items():
-            lines.append(f"{method:<42}{_row(gains, '.1f')}")
-        head = "".join(f"{name:>17}" for name in ("mean", "sd", "alpha", "beta"))
-        lines += ["", f"{'fitted population':<28}{head}", rule]
+            yield print_row(method, [f"{gain:.1f}" for gain in gains], 42, 9)
+        yield ""
+        names = ("mean", "sd", "alpha", "beta")
+        yield print_row("fitted population", names, 28, 17)
+        yield THIN
         for row in self.table.dropna(subset="mean").itertuples():
-            lines.append(
-                f"{row.method:<28}{_spread(row.mean, row.mean_pm, 3):>17}"
-                f"{_spread(row.sd, row.sd_pm, 3):>17}{_spread(row.alpha, row.alpha_pm, 3):>17}"
-                f"{_spread(row.beta, row.beta_pm, 3):>17}"
-            )
-        lines += ["=" * 96]
-        for note in self._notes():
-            lines += textwrap.wrap(note, 96, break_on_hyphens=False)
-        return Text("\n".join(lines))
+            values = [(getattr(row, name), getattr(row, f"{name}_pm")) for name in names]
+            yield print_row(row.method, [_spread(*value, 3) for value in values], 28, 17)
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         n = self.folds["year"].nunique() - 1
         yield f"Means ± standard deviations over the {n + 1} elections."
         yield (
@@ -151,37 +153,17 @@ class CountyStudy:
         methods = [method for method in self.table["method"] if method != "local"]
         return gains[methods].rename_axis(index="left out", columns=None)
 
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by their names."""
+        return {"table": self.table, "folds": self.folds}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for what does not exist."""
-        frames = {"folds": self.folds, "table": self.table}
-        return {"n_counties": self.n_counties} | {
-            name: json.loads(frame.to_json(orient="records", double_precision=15))
-            for name, frame in frames.items()
+        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
+        return {
+            "n_counties": self.n_counties,
+            "folds": records(self.folds),
+            "table": records(self.table),
         }
-
-    def save(self, directory: str | Path) -> list[Path]:
-        """Write tables (CSV), the printed page and the figures (PNG) to a directory.
-
-        Parameters
-        ----------
-        directory : str or Path
-            Made if it does not exist.
-
-        Returns
-        -------
-        list of Path
-            The files written.
-        """
-        folder = Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / name for name in ("county_table.csv", "county_folds.csv", "county.txt")]
-        self.table.to_csv(paths[0], index=False)
-        self.folds.to_csv(paths[1], index=False)
-        paths[2].write_text(self.to_text() + "\n", encoding="utf-8")
-        for name, figure in self.figures().items():
-            paths.append(folder / f"county_{name}.png")
-            figure.savefig(paths[-1], dpi=200)
-        return paths
 
     def figures(self) -> dict[str, Any]:
         """Draw shrinkage and populations of the last fold, and the gains of all.
@@ -230,27 +212,32 @@ def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
     >>> study.table["method"].tolist()
     ['local', 'pooled', 'eq. (6)', 'moments', 'ML', 'NPMLE', 'ML by state']
     """
-    from tqdm import tqdm
-
     outcomes = load_county_outcomes() if outcomes is None else outcomes
     votes = outcomes.pivot(index=["state", "county"], columns="year", values="republican")
+    found = list(
+        each(_leave_out, [{"votes": votes, "year": year} for year in votes], label="elections")
+    )
+    columns = ["year", "method", *FACTS, "saturated"]
+    folds = pd.DataFrame([row for rows, _ in found for row in rows], columns=columns)
+    return CountyStudy(folds, _tabulate(folds), found[-1][1], len(votes))
+
+
+def _leave_out(
+    votes: pd.DataFrame, year: int
+) -> tuple[list[dict[str, Any]], dict[str, BernoulliEB]]:
+    """Predict one election from the others by every method; returns rows, and the fits."""
+    train, truth = votes.drop(columns=year), votes[year].to_numpy()
+    summary = Summary.from_counts(train.sum(axis=1).to_numpy(), np.full(len(train), train.shape[1]))
     states = votes.index.get_level_values("state").to_numpy()
-    rows: list[dict[str, Any]] = []
-    for year in tqdm(votes.columns, "elections", leave=False, disable=None):  # None: no terminal
-        train, truth = votes.drop(columns=year), votes[year].to_numpy()
-        summary = Summary.from_counts(
-            train.sum(axis=1).to_numpy(), np.full(len(train), train.shape[1])
-        )
-        estimates, facts, fits = _fit_all(summary, states)
-        errors = {name: float(np.mean((each - truth) ** 2)) for name, each in estimates.items()}
-        rows += [
-            {"year": year, "method": name, "mse": mse, "gain": _gain(mse, errors["local"])}
-            | {"saturated": False}
-            | facts.get(name, {})
-            for name, mse in errors.items()
-        ]
-    folds = pd.DataFrame(rows, columns=["year", "method", *FACTS, "saturated"])
-    return CountyStudy(folds, _tabulate(folds), fits, len(votes))
+    estimates, facts, fits = _fit_all(summary, states)
+    errors = {name: float(np.mean((each - truth) ** 2)) for name, each in estimates.items()}
+    rows = [
+        {"year": year, "method": name, "mse": mse, "gain": _gain(mse, errors["local"])}
+        | {"saturated": False}
+        | facts.get(name, {})
+        for name, mse in errors.items()
+    ]
+    return rows, fits
 
 
 def expected_risks(prior: Prior, n: int) -> tuple[float, float]:
@@ -357,7 +344,3 @@ def _tabulate(folds: pd.DataFrame) -> pd.DataFrame:
 
 def _spread(value: Any, spread: Any, digits: int) -> str:
     return "–" if np.isnan(value) else f"{value:.{digits}f} ± {spread:.{digits}f}"
-
-
-def _row(values: Any, form: str) -> str:
-    return "".join(f"{value:>9{form}}" for value in values)

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.priors import IdentificationWarning
@@ -29,9 +28,8 @@ from ebfed.regression import LogisticEB
 from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.report import new_axes, plot_curves
-from ebfed.report.summary import Text
 from ebfed.streams import Stream, make_key
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 
 __all__ = ["LogisticStudy", "run", "simulate"]
@@ -57,7 +55,6 @@ LOOKS = {
 }
 
 
-@dataclass(frozen=True)
 class LogisticStudy(SimulatedStudy):
     """Results of the study of logistic regression.
 
@@ -74,31 +71,33 @@ class LogisticStudy(SimulatedStudy):
 
     name: ClassVar[str] = "logistic"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return (
+            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the errors, then variances and coverage."""
         sizes = self.table["n"].unique()
-        lines = [
-            f"Logistic regression: squared error over {FEATURES} coefficients; {CLIENTS:,} clients",
-            "=" * WIDTH,
-            f"{'':<26}" + "".join(f"{f'{n} rows each':>23}" for n in sizes),
-            "-" * WIDTH,
-        ]
+        yield print_row("", [f"{n} rows each" for n in sizes], 26, 23)
+        yield THIN
         for method, part in self.table.groupby("method", sort=False):
             cells = [f"{row.mse:.3f} ± {row.mse_sd:.3f}" for row in part.itertuples()]
-            lines += [f"{method:<26}" + "".join(f"{cell:>23}" for cell in cells)]
-        lines += ["", f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"]
-        lines += ["-" * WIDTH]
+            yield print_row(method, cells, 26, 23)
+        yield ""
+        yield f"Variance of a coefficient (true: {VARIANCE:g}) and coverage at 95 %"
+        yield THIN
         for method, part in self.table.groupby("method", sort=False):
-            if part["variance"].isna().any():
-                continue
-            cells = [
-                f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
-                for row in part.itertuples()
-            ]
-            lines += [f"{method:<26}" + "".join(f"{cell:>23}" for cell in cells)]
-        return Text("\n".join([*lines, "=" * WIDTH, *wrap(self._notes())]))
+            if part["variance"].notna().all():
+                cells = [
+                    f"{row.variance:.3f}" + f"{f'{100 * row.coverage:.1f} %':>11}"
+                    for row in part.itertuples()
+                ]
+                yield print_row(method, cells, 26, 23)
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
             f"methods see the same. Coefficients are N({MEAN:g}, {VARIANCE:g}), features standard "
@@ -132,48 +131,13 @@ class LogisticStudy(SimulatedStudy):
         return figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> LogisticStudy:
-    """Run the study: every number of rows and method.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List numbers of rows; the quick version has 100 clients of 10 rows."""
+    return [{"n": n, "m": 100 if quick else CLIENTS} for n in (ROWS[:1] if quick else ROWS)]
 
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 5 if None, 2 if `quick`.
-    seed : int
-    quick : bool
-        100 clients of 10 rows only.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
 
-    Returns
-    -------
-    LogisticStudy
-    """
-    reps = (2 if quick else 5) if reps is None else reps
-    runs = replicate(
-        _one_run,
-        [{"n": n, "m": 100 if quick else CLIENTS} for n in (ROWS[:1] if quick else ROWS)],
-        reps=reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="logistic regression",
-        keep=keep,
-    )
-    table = average(runs, ["n", "method"], ["mse", "variance", "coverage"])
-    return LogisticStudy(table, runs, reps, seed)
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    return average(runs, ["n", "method"], ["mse", "variance", "coverage"])
 
 
 def simulate(m: int, n: int, seed: Any = None) -> tuple[Clients, NDArray]:
@@ -232,3 +196,7 @@ def _one_run(seed: tuple[int, int], n: int, m: int) -> list[dict[str, Any]]:
 
 def _error(estimates: NDArray, theta: NDArray) -> float:
     return float(((estimates - theta) ** 2).sum(axis=1).mean())
+
+
+STUDY = Study(LogisticStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5)
+run = STUDY.run

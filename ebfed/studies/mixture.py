@@ -17,8 +17,6 @@ together (`estimators.noisy_em`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,8 +30,7 @@ from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Summary
 
 __all__ = ["MixtureStudy", "run", "simulate"]
@@ -55,7 +52,6 @@ LOOKS = {
 }
 
 
-@dataclass(frozen=True)
 class MixtureStudy(SimulatedStudy):
     """Results of the study of mixtures.
 
@@ -73,25 +69,24 @@ class MixtureStudy(SimulatedStudy):
 
     name: ClassVar[str] = "mixture"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = [
-            "Mixture: mean squared error of personalised estimates, relative to local means",
-            "=" * WIDTH,
-        ]
-        for m, part in self.table.groupby("m", sort=False):
-            lines += [f"{m:,} clients, {ROWS} rows each", "-" * WIDTH]
-            for method, x in ((CLUSTERING, "rounds"), (PRIVATE, "epsilon")):
-                lines += _print_curve(part[part["method"] == method], method, x)
-            lines += [
-                f"{row.method:<16}{row.mse:>9.3f} ({row.mse_se:.3f})"
-                for row in part[part["method"].isin([EM, BIC, KNOWN])].itertuples()
-            ]
-            lines += [""]
-        lines[-1] = "=" * WIDTH
-        return Text("\n".join(lines + wrap(self._notes())))
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "Mixture: mean squared error of personalised estimates, relative to local means"
 
-    def _notes(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the errors by number of clients."""
+        for k, (m, part) in enumerate(self.table.groupby("m", sort=False)):
+            if k:
+                yield ""
+            yield f"{m:,} clients, {ROWS} rows each"
+            yield THIN
+            for method, x in ((CLUSTERING, "rounds"), (PRIVATE, "epsilon")):
+                yield from _print_curve(part[part["method"] == method], method, x)
+            for row in part[part["method"].isin([EM, BIC, KNOWN])].itertuples():
+                yield f"{row.method:<16}{row.mse:>9.3f} ({row.mse_se:.3f})"
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means over {self.reps} runs, in brackets their standard errors. All methods see the "
             f"same clients. Private: epsilon at delta {DELTA:g} for {ROUNDS_OF_EM} releases "
@@ -131,7 +126,7 @@ def _print_curve(rows: pd.DataFrame, method: str, x: str) -> list[str]:
         (method, [f"{value:.3f} " for value in rows["mse"]]),
         ("", [f"({value:.3f})" for value in rows["mse_se"]]),
     )
-    return [f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells) for name, cells in parts]
+    return [print_row(name, cells, 16, 10) for name, cells in parts]
 
 
 def _level(rows: pd.DataFrame, method: str, like: pd.DataFrame, x: str) -> pd.DataFrame:
@@ -152,35 +147,8 @@ def _draw(rows: pd.DataFrame, x: str, ax: Any, looks: Any = LOOKS) -> None:
     )
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> MixtureStudy:
-    """Run the study: every number of rounds, and every epsilon.
-
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 50 if None, 4 if `quick`.
-    seed : int
-    quick : bool
-        Only 500 clients, 1, 3 and 10 rounds, and two values of epsilon.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
-
-    Returns
-    -------
-    MixtureStudy
-    """
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List rounds and values of epsilon; the quick version has 500 clients and few of both."""
     rounds = (1, 3, 10) if quick else ROUNDS
     epsilons = (1.0, 8.0) if quick else EPSILONS
     cells = [{"m": CLIENTS, "rounds": r, "epsilon": np.nan} for r in (*rounds, np.nan)]
@@ -188,20 +156,13 @@ def run(
         cells += [{"m": m, "rounds": np.nan, "epsilon": epsilon} for epsilon in epsilons]
     if not quick:
         cells += [{"m": MORE_CLIENTS, "rounds": np.nan, "epsilon": np.nan}]
-    runs = replicate(
-        _one_run,
-        cells,
-        reps=(4 if quick else 50) if reps is None else reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="mixture",
-        keep=keep,
-    )
-    table = average(runs, ["m", "method", "rounds", "epsilon"], ["mse"])
-    right = runs.groupby(["m", "method", "rounds", "epsilon"], sort=False, dropna=False)["right"]
-    table["right"] = right.mean().to_numpy()
-    return MixtureStudy(table, runs, runs["run"].nunique(), seed)
+    return cells
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    by = ["m", "method", "rounds", "epsilon"]
+    right = runs.groupby(by, sort=False, dropna=False)["right"].mean()
+    return average(runs, by, ["mse"]).assign(right=right.to_numpy())
 
 
 def simulate(m: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
@@ -252,3 +213,9 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
         {"method": method, "mse": float(np.mean((each - theta) ** 2)) / local, "right": found == k}
         for method, each, found in rows
     ]
+
+
+STUDY = Study(
+    MixtureStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=50, quick_reps=4
+)
+run = STUDY.run

@@ -20,9 +20,8 @@ and all of them are less private. Both are computed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,8 +31,7 @@ from numpy.typing import NDArray
 
 from ebfed.location import OptOutMean
 from ebfed.report import new_axes, plot_formulas
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row, records
 from ebfed.theory import opt_out as theory
 
 __all__ = ["FAMILIES", "OptOutStudy", "Setting", "opt_out", "run"]
@@ -91,7 +89,6 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True)
 class OptOutStudy(SimulatedStudy):
     """Results of the study of opting out.
 
@@ -112,19 +109,25 @@ class OptOutStudy(SimulatedStudy):
 
     name: ClassVar[str] = "opt-out"
 
-    gains: pd.DataFrame
+    @cached_property
+    def gains(self) -> pd.DataFrame:
+        """By how many per cent the least risk of a client falls."""
+        return _gains(self.table, self.runs)
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = ["Opting out: mean squared errors x 1000", "=" * WIDTH]
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "Opting out: mean squared errors x 1000"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the curves of all figures, then the published figures beside ours."""
         drawn = self.table[self.table["figure"] != "incentive"]
         for _, part in drawn.groupby(["figure", "panel"], sort=False):
-            lines += _print_curves(part, "mse", 1000, 2)
-        lines += _print_curves(_incentives(self.gains), "gain", 1, 3)
-        lines += [*_print_published(self.gains), "=" * WIDTH]
-        return Text("\n".join(lines + wrap(self._notes())))
+            yield from _print_curves(part, "mse", 1000, 2)
+        yield from _print_curves(_incentives(self.gains), "gain", 1, 3)
+        yield from _print_published(self.gains)
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         apart = pd.concat([self.table["apart"], self.gains["apart"]]).abs()
         yield (
             f"Means over {COLUMNS * self.reps:,} federations, in brackets the standard error; "
@@ -154,9 +157,8 @@ class OptOutStudy(SimulatedStudy):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and strings, ready for JSON; None for what does not exist."""
-        gains = json.loads(self.gains.to_json(orient="records", double_precision=15))
-        return {**super().to_dict(), "gains": gains}
+        """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
+        return {**super().to_dict(), "gains": records(self.gains)}
 
     def save(self, directory: str | Path) -> list[Path]:
         """Write tables (CSV), the printed page and the figure (PNG) to a directory."""
@@ -188,50 +190,16 @@ class OptOutStudy(SimulatedStudy):
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> OptOutStudy:
-    """Run the study: every point of every figure.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List the figures; the quick version only has fewer runs, each of 2,000 federations."""
+    return [{"figure": figure} for figure in FIGURES]
 
-    Parameters
-    ----------
-    reps : int, optional
-        Fits, each of 2,000 new federations; 20 if None, 2 if `quick`.
-    seed : int
-    quick : bool
-        Only fewer federations.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
 
-    Returns
-    -------
-    OptOutStudy
-    """
-    reps = (2 if quick else 20) if reps is None else reps
-    runs = replicate(
-        _one_run,
-        [{"figure": figure} for figure in FIGURES],
-        reps=reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="opting out",
-        keep=keep,
-    )
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     points = pd.concat([_points(figure) for figure in FIGURES], ignore_index=True)
     table = points.merge(average(runs, KEYS, ["mse"]), on=KEYS, validate="one_to_one")
     table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
-    return OptOutStudy(table, runs, reps, seed, _gains(table, runs))
+    return table
 
 
 def opt_out(setting: Setting, kept: str) -> Setting:
@@ -470,8 +438,8 @@ def _print_curves(points: pd.DataFrame, value: str, scale: float, digits: int) -
     figure, panel = points["figure"].iloc[0], points["panel"].iloc[0]
     grid = [f"{x:g}" for x in points.loc[~points["best"], "x"].unique()]
     yield _title(figure, panel)
-    yield "-" * WIDTH
-    yield _line(LABELS[figure][0], grid + ["(best)"] * any(points["best"]))
+    yield THIN
+    yield print_row(LABELS[figure][0], grid + ["(best)"] * any(points["best"]), 33, 9)
     for method, part in points.groupby("method", sort=False):
         rows = part.sort_values("best", kind="stable")
         best = "".join(f" ({x:.2g})" for x in rows.loc[rows["best"], "x"])
@@ -479,21 +447,17 @@ def _print_curves(points: pd.DataFrame, value: str, scale: float, digits: int) -
             [f"{scale * each + 0:.{digits}f}" for each in rows[name].round(12)]
             for name in (value, f"{value}_se", "formula")
         )
-        yield _line(f"{method}{best}", mean)
-        yield _line("", [f"({each})" for each in error])
-        yield _line("  formula", formula)
-        yield _line("  apart", [f"{each:+.1f}" for each in rows["apart"]])
+        yield print_row(f"{method}{best}", mean, 33, 9)
+        yield print_row("", [f"({each})" for each in error], 33, 9)
+        yield print_row("  formula", formula, 33, 9)
+        yield print_row("  apart", [f"{each:+.1f}" for each in rows["apart"]], 33, 9)
     yield ""
-
-
-def _line(label: str, cells: list[str]) -> str:
-    return f"{label:<33}" + "".join(f"{cell:>9}" for cell in cells)
 
 
 def _print_published(gains: pd.DataFrame) -> Iterator[str]:
     """Print what the paper says beside what comes out."""
     yield "By how many per cent the least risk of a client falls"
-    yield "-" * WIDTH
+    yield THIN
     yield f"{'':<51}{'published':>10}{'formula':>10}{'simulated':>17}{'apart':>8}"
     for row in gains[gains["figure"] != "incentive"].itertuples():
         what = f"{row.panel}, {row.method}"
@@ -505,3 +469,7 @@ def _print_published(gains: pd.DataFrame) -> Iterator[str]:
             f"{f'Figure {row.figure}: {what}':<51}{said:>10}{round(row.formula, 9) + 0:>10.3f}"
             f"{found:>17}{row.apart:>+8.1f}"
         )
+
+
+STUDY = Study(OptOutStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=20)
+run = STUDY.run

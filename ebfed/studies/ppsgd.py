@@ -23,10 +23,8 @@ others together know who came, so that samples of a fixed size hide nobody (see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,8 +42,7 @@ from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, WIDTH, Cell, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
 
@@ -99,7 +96,6 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
 class PPSGDStudy(SimulatedStudy):
     """Results of the study of PPSGD.
 
@@ -120,16 +116,20 @@ class PPSGDStudy(SimulatedStudy):
 
     name: ClassVar[str] = "ppsgd"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = ["PPSGD: what personalisation does to the price of privacy", "=" * WIDTH]
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "PPSGD: what personalisation does to the price of privacy"
+
+    def lines(self) -> Iterator[str]:
+        """Yield Figure 1a by noise, then Figure 2."""
         synthetic = self.table[self.table["figure"] == "1a"]
         for sigma, part in synthetic.groupby("sigma"):
-            lines += [*_print_risks(float(sigma), part), ""]
-        lines += [*_print_tradeoff(self.table[self.table["figure"] == "2"]), "=" * WIDTH]
-        return Text("\n".join(lines + wrap(self._notes())))
+            yield from _print_risks(float(sigma), part)
+            yield ""
+        yield from _print_tradeoff(self.table[self.table["figure"] == "2"])
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         risks = self.table[self.table["figure"] == "1a"]
         at = crossover(risks[risks["sigma"].isin([0.0, NOISE])])
         meet = f"after {at:.0f} rounds" if np.isfinite(at) else "nowhere here"
@@ -203,68 +203,37 @@ class PPSGDStudy(SimulatedStudy):
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> PPSGDStudy:
-    """Run the study: both figures.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List both figures.
 
-    Parameters
-    ----------
-    reps : int, optional
-        Runs of Figure 1a, each with new clients; 10 if None, 2 if `quick`. A third as many, at
-        least 2, of Figure 2.
-    seed : int
-    quick : bool
-        60 clients and 100 rounds of Figure 1a, and scikit-learn's digits in Figure 2; nothing is
-        learned of the tradeoff.
-    n_jobs : int, optional
-        Processes; one if None, since each takes a gigabyte of memory.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
-
-    Returns
-    -------
-    PPSGDStudy
-
-    Raises
-    ------
-    OSError, ImportError
-        If MNIST is neither at hand nor to be had.
+    The quick version has 60 clients and 100 rounds of Figure 1a, and digits in Figure 2.
     """
-    reps = (2 if quick else 10) if reps is None else reps
-    m, last = (60, 100) if quick else (CLIENTS, ROUNDS[-1])
-    settings: dict[str, Any] = {
-        "seed": seed,
-        "n_jobs": 1 if n_jobs is None else n_jobs,
-        "progress": progress,
-        "label": "ppsgd",
-        "keep": keep,
-    }
-    of = DIGITS if quick else MNIST
-    cells = [{"figure": "1a", "m": m, "last": last}]
-    risks = replicate(_one_run, cells, reps=reps, **settings).drop(columns=["m", "last"])
     curves = [(0.0, 0.0)] + [(level, sigma) for level in LEVELS for sigma in (0.0, *NOISES)]
-    cells = [
-        {"figure": "2", "level": level, "noise": sigma, **of}
-        for level, sigma in curves
-        if not quick or sigma in (0.0, NOISES[-1])
+    return [
+        {"figure": "1a", "m": 60, "last": 100}
+        if quick
+        else {"figure": "1a", "m": CLIENTS, "last": ROUNDS[-1]},
+        *(
+            {"figure": "2", "level": level, "noise": sigma, **(DIGITS if quick else MNIST)}
+            for level, sigma in curves
+            if not quick or sigma in (0.0, NOISES[-1])
+        ),
     ]
-    accuracies = replicate(_one_run, cells, reps=_image_reps(reps), **settings)
-    accuracies = accuracies.drop(columns=["level", "noise", "images", "users", "drawn"])
-    runs = pd.concat([risks, accuracies], ignore_index=True)
+
+
+def _parts(cells: Sequence[Cell], reps: int) -> list[tuple[Sequence[Cell], int]]:
+    """Run Figure 2 a third as often as Figure 1a."""
+    return [(cells[:1], reps), (cells[1:], _image_reps(reps))]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    m = int(runs["m"].dropna().iloc[0])
+    of = next(each for each in (MNIST, DIGITS) if runs["images"].eq(each["images"]).any())
     table = average(runs, KEYS, ["risk", "accuracy"])
     table = pd.concat([table, _best(table)], ignore_index=True)
     table["images"] = table["figure"].map({"2": of["images"]})
     accounts = [_account(row, m, of) for row in table.itertuples()]
-    return PPSGDStudy(pd.concat([table, pd.DataFrame(accounts)], axis=1), runs, reps, seed)
+    return pd.concat([table, pd.DataFrame(accounts)], axis=1)
 
 
 def name_of(level: float) -> str:
@@ -459,17 +428,17 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
     rounds = [each for each in PRINTED if each in set(part["rounds"])]
     label = WIDTH - 10 * len(PRINTED)
     yield f"Figure 1a, σ = {sigma:g}: excess risk after so many rounds"
-    yield "-" * WIDTH
-    yield f"{'':<{label}}" + "".join(f"{each:>10}" for each in rounds)
+    yield THIN
+    yield print_row("", rounds, label, 10)
     for method, rows in part.groupby("method", sort=False):
         rows = rows.set_index("rounds").reindex(rounds)
-        yield f"{method:<{label}}" + "".join(f"{_short(x):>10}" for x in rows["risk"])
-        yield f"{'':<{label}}" + "".join(f"{f'({_short(x)})':>10}" for x in rows["risk_sd"])
+        yield print_row(method, map(_short, rows["risk"]), label, 10)
+        yield print_row("", [f"({_short(x)})" for x in rows["risk_sd"]], label, 10)
     if sigma > 0:
         rows = part[part["method"] == GLOBAL].set_index("rounds").reindex(rounds)
-        for name, title in (("claimed", "ε claimed"), ("left_out", "left out")):
-            yield f"{title:<{label}}" + "".join(f"{x:>10.2f}" for x in rows[name])
-        yield f"{'exchanged':<{label}}" + "".join(f"{x:>10.2f}" for x in rows["exchanged"])
+        titles = {"claimed": "ε claimed", "left_out": "left out", "exchanged": "exchanged"}
+        for name, title in titles.items():
+            yield print_row(title, [f"{x:.2f}" for x in rows[name]], label, 10)
 
 
 def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
@@ -477,19 +446,19 @@ def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
     sigmas = np.unique(part["sigma"])
     label = 30
     yield "Figure 2: accuracy in per cent, by noise multiplier σ"
-    yield "-" * WIDTH
-    yield f"{'':<{label}}" + "".join(f"{f'σ = {sigma:g}':>11}" for sigma in sigmas)
+    yield THIN
+    yield print_row("", [f"σ = {sigma:g}" for sigma in sigmas], label, 11)
     for method, rows in part.groupby("method", sort=False):
         rows = rows.set_index("sigma").reindex(sigmas)
         cells = [
             "" if np.isnan(row.accuracy) else f"{row.accuracy:.1f} ± {row.accuracy_sd:.1f}"
             for row in rows.itertuples()
         ]
-        yield (f"{method:<{label}}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
+        yield print_row(method, cells, label, 11).rstrip()
     shared = part[part["method"] == GLOBAL].set_index("sigma").reindex(sigmas)
     for name, title in ACCOUNTS.items():
         cells = ["none" if np.isinf(value) else f"{value:.2f}" for value in shared[name]]
-        yield f"{title:<{label}}" + "".join(f"{cell:>11}" for cell in cells)
+        yield print_row(title, cells, label, 11)
 
 
 def _short(value: float) -> str:
@@ -507,3 +476,17 @@ def _short(value: float) -> str:
         if value > 1e-5
         else f"{value:.1g}"
     )
+
+
+# one process: each needs a gigabyte of memory
+STUDY = Study(
+    PPSGDStudy,
+    cells=_cells,
+    one_run=_one_run,
+    tabulate=_tabulate,
+    reps=10,
+    n_jobs=1,
+    hidden=("m", "last", "level", "noise", "images", "users", "drawn"),
+    parts=_parts,
+)
+run = STUDY.run

@@ -20,9 +20,7 @@ small epsilon, and the errors lie a little below the formula there.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,11 +34,28 @@ from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, print_errors, replicate, wrap
+from ebfed.studies.scaffold import (
+    THIN,
+    WIDTH,
+    SimulatedStudy,
+    Study,
+    average,
+    legend_outside,
+    print_row,
+)
 from ebfed.tables.clients import Summary
 
-__all__ = ["LOCAL", "OPEN", "SETTINGS", "PrivateMeansStudy", "estimate", "run", "simulate"]
+__all__ = [
+    "LOCAL",
+    "OPEN",
+    "SETTINGS",
+    "PrivateMeansStudy",
+    "draw_errors",
+    "estimate",
+    "print_errors",
+    "run",
+    "simulate",
+]
 
 # What is public: |mu| <= RADIUS, and both standard deviations.
 RADIUS, SPREAD, NOISE = 0.5, 0.1, 0.5
@@ -78,7 +93,6 @@ LOOKS = dict(
 )
 
 
-@dataclass(frozen=True)
 class PrivateMeansStudy(SimulatedStudy):
     """Results of the study of private means.
 
@@ -97,17 +111,18 @@ class PrivateMeansStudy(SimulatedStudy):
 
     name: ClassVar[str] = "private-means"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = [
-            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}",
-            "=" * WIDTH,
-            *print_errors(self.table, "epsilon"),
-            "=" * WIDTH,
-        ]
-        return Text("\n".join(lines + wrap(self._notes())))
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return (
+            f"Private means: mean squared error x 1000 of personalised estimates, delta {DELTA:g}"
+        )
 
-    def _notes(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the errors of all settings."""
+        yield from print_errors(self.table, "epsilon")
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
             "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
@@ -147,75 +162,25 @@ class PrivateMeansStudy(SimulatedStudy):
 
     def figure(self) -> Any:
         """Draw error against epsilon, a panel for each setting."""
-        settings = list(self.table.groupby(["figure", "m", "n"], sort=False))
-        axes = new_axes(len(settings), (2.3 + 3.4 * len(settings), 4.2))
-        for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
-            points = part.assign(band=2 * part["mse_se"], valid=part["keeps"])
-            plot_curves(
-                points,
-                x="epsilon",
-                y="mse",
-                spread="band",
-                looks=LOOKS,
-                log_y=True,
-                legend=ax is axes[-1],
-                ax=ax,
-            )
-            ax.set_title(f"Figure {figure}: m = {m:,}, n = {n}", loc="left", fontsize="medium")
-            ax.set_ylabel("")
+        axes = draw_errors(self.table, "epsilon", LOOKS, (2.3, 3.4, 4.2))
+        for ax, (_, part) in zip(axes, _settings(self.table), strict=True):
             if not part["keeps"].all():
                 ax.set_xlabel("epsilon  (hollow: promise not kept)")
-        axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
-        axes[-1].legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> PrivateMeansStudy:
-    """Run the study: every setting, epsilon and channel.
-
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 50 if None, 4 if `quick`.
-    seed : int
-    quick : bool
-        Only the smallest setting, and two values of epsilon.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
-
-    Returns
-    -------
-    PrivateMeansStudy
-    """
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List settings and values of epsilon; the quick version has the smallest setting and two."""
     settings = {"3b": SETTINGS["3b"]} if quick else SETTINGS
     epsilons = (1.0, 10.0) if quick else EPSILONS
-    reps = (4 if quick else 50) if reps is None else reps
-    runs = replicate(
-        _one_run,
-        [
-            {"figure": figure, "m": m, "n": n, "epsilon": epsilon}
-            for figure, (m, n) in settings.items()
-            for epsilon in (np.nan, *epsilons)
-        ],
-        reps=reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="private means",
-        keep=keep,
-    )
+    return [
+        {"figure": figure, "m": m, "n": n, "epsilon": epsilon}
+        for figure, (m, n) in settings.items()
+        for epsilon in (np.nan, *epsilons)
+    ]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     table = average(runs, ["figure", "m", "n", "method", "epsilon"], ["mse"])
     table["formula"] = [
         _formula(row.method, row.m, row.n, row.epsilon) for row in table.itertuples()
@@ -223,7 +188,7 @@ def run(
     table["apart"] = (table["mse"] - table["formula"]) / table["mse_se"]
     table["delta"] = [_delta(row.method, row.epsilon) for row in table.itertuples()]
     table["keeps"] = ~(table["delta"] > DELTA)
-    return PrivateMeansStudy(table, runs, reps, seed)
+    return table
 
 
 def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
@@ -308,3 +273,124 @@ def _quietly(function: Callable[..., Any], *arguments: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return function(*arguments)
+
+
+# The page, also of the study of bits ----------------------------------------------------------
+
+
+def _settings(table: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    return list(table.groupby(["figure", "m", "n"], sort=False))
+
+
+def print_errors(table: pd.DataFrame, x: str) -> list[str]:
+    """Print mean squared errors of settings and methods against x, in thousandths.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``figure``, ``m``, ``n``, ``method``, `x` (NaN where a method has none), ``mse``,
+        ``mse_se``, ``formula`` and ``apart`` (NaN where there is none), and ``keeps``: False gets a
+        star.
+    x : str
+        Column that the errors are printed against.
+
+    Returns
+    -------
+    list of str
+        Lines.
+    """
+    values = table[x].dropna().unique()
+    label = min(26, WIDTH - 10 * len(values))
+    lines = []
+    for (figure, m, n), part in _settings(table):
+        lines += [f"Figure {figure}: {m:,} clients, {n} rows each", THIN]
+        lines += [print_row(x, [f"{value:g} " for value in values], label, 10)]
+        for method, rows in part.groupby("method", sort=False):
+            lines += _print_method(str(method), rows, x, values, label)
+        lines += [""]
+    return [line.rstrip() for line in lines[:-1]]
+
+
+def _print_method(method: str, rows: pd.DataFrame, x: str, values: Any, label: int) -> list[str]:
+    """Print the means of one method, standard errors below, and what the formula says."""
+    if rows[x].isna().all():
+        (row,) = rows.itertuples()
+        return [
+            f"{method:<{label}}{1000 * row.mse:>9.2f}  ({1000 * row.mse_se:.2f}); formula "
+            f"{1000 * row.formula:.2f}, {row.apart:+.1f} apart"
+        ]
+    rows = rows.set_index(x).reindex(values)  # some methods begin later
+    stars = rows["keeps"].map({False: "*"}).fillna(" ")
+    lines = [
+        [f"{1000 * mse:.2f}{star}" for mse, star in zip(rows["mse"], stars, strict=True)],
+        [f"({1000 * se:.2f})" for se in rows["mse_se"]],
+    ]
+    names = [method, ""]
+    if rows["formula"].notna().any():
+        lines += [[f"{1000 * value:.2f} " for value in rows["formula"]]]
+        lines += [[f"{value:+.1f} " for value in rows["apart"]]]
+        names += ["  formula", "  apart"]
+    return [
+        print_row(name, ["" if "nan" in cell else cell for cell in cells], label, 10)
+        for name, cells in zip(names, lines, strict=True)
+    ]
+
+
+def draw_errors(
+    table: pd.DataFrame,
+    x: str,
+    looks: Mapping[str, Mapping[str, Any]],
+    size: tuple[float, float, float],
+    *,
+    log_x: bool = True,
+) -> list[Any]:
+    """Draw mean squared errors of methods against x, a panel for each setting.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As for `print_errors`.
+    x : str
+        Column that the errors are drawn against.
+    looks : mapping
+        Colours, markers and lines of methods.
+    size : (float, float, float)
+        Width beside the panels, width of a panel and height, in inches.
+    log_x : bool
+        Whether `x` has a logarithmic scale.
+
+    Returns
+    -------
+    list of Axes
+    """
+    settings = _settings(table)
+    beside, panel, height = size
+    axes = new_axes(len(settings), (beside + panel * len(settings), height))
+    for ax, ((figure, m, n), part) in zip(axes, settings, strict=True):
+        plot_curves(
+            part.assign(band=2 * part["mse_se"], valid=part["keeps"]),
+            x=x,
+            y="mse",
+            spread="band",
+            looks=looks,
+            log_x=log_x,
+            log_y=True,
+            legend=ax is axes[-1],
+            ax=ax,
+        )
+        ax.set_title(f"Figure {figure}: m = {m:,}, n = {n}", loc="left", fontsize="medium")
+        ax.set_ylabel("")
+    axes[0].set_ylabel("mean squared error  (bands: ± 2 standard errors)")
+    legend_outside(axes[-1])
+    return axes
+
+
+STUDY = Study(
+    PrivateMeansStudy,
+    cells=_cells,
+    one_run=_one_run,
+    tabulate=_tabulate,
+    reps=50,
+    quick_reps=4,
+)
+run = STUDY.run

@@ -18,18 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed.channels import OneBit, TwoBit, UnaryEncoding
 from ebfed.datasets import make_bernoulli_groups
 from ebfed.location import BernoulliEB
 from ebfed.report import new_axes, plot_curves
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Summary
 
 __all__ = ["POPULATIONS", "Population", "PrivateRatesStudy", "oracle", "run"]
@@ -88,7 +87,6 @@ POPULATIONS = {
 }
 
 
-@dataclass(frozen=True)
 class PrivateRatesStudy(SimulatedStudy):
     """Results of the study of private rates.
 
@@ -105,28 +103,27 @@ class PrivateRatesStudy(SimulatedStudy):
 
     name: ClassVar[str] = "private-rates"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        epsilons = self.table["epsilon"].dropna().unique()
-        lines = [
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return (
             f"Private rates: gain over each client's own proportion, %; {CLIENTS:,} clients, "
-            f"{ROWS} rows each",
-            "=" * WIDTH,
-        ]
-        for population, part in self.table.groupby("population", sort=False):
-            label = POPULATIONS[str(population)].label
-            heads = "".join(f"{f'epsilon {epsilon:g}':>16}" for epsilon in epsilons)
-            lines += [f"{label:<28}" + heads, "-" * WIDTH]
-            for method, rows in part.groupby("method", sort=False):
-                cells = "".join(
-                    f"{f'{row.gain:.2f} ± {row.gain_sd:.2f}':>16}" for row in rows.itertuples()
-                )
-                lines += [f"{method:<28}" + cells]
-            lines += [""]
-        lines[-1] = "=" * WIDTH
-        return Text("\n".join(lines + wrap(self._notes())))
+            f"{ROWS} rows each"
+        )
 
-    def _notes(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the gains by population, method and epsilon."""
+        heads = [f"epsilon {epsilon:g}" for epsilon in self.table["epsilon"].dropna().unique()]
+        for k, (population, part) in enumerate(self.table.groupby("population", sort=False)):
+            if k:
+                yield ""
+            yield print_row(POPULATIONS[str(population)].label, heads, 28, 16)
+            yield THIN
+            for method, rows in part.groupby("method", sort=False):
+                cells = [f"{row.gain:.2f} ± {row.gain_sd:.2f}" for row in rows.itertuples()]
+                yield print_row(method, cells, 28, 16)
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard deviations over {self.reps} runs, each with new clients; all "
             "methods see the same. Non-private: a beta population fitted to the counts by maximum "
@@ -156,54 +153,17 @@ class PrivateRatesStudy(SimulatedStudy):
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> PrivateRatesStudy:
-    """Run the study: every population, epsilon and method.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List populations and values of epsilon; the quick version has one population and two."""
+    return [
+        {"population": population, "epsilon": epsilon}
+        for population in (["normal"] if quick else POPULATIONS)
+        for epsilon in (np.nan, *((1.0, 4.0) if quick else EPSILONS))
+    ]
 
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 10 if None, 2 if `quick`.
-    seed : int
-    quick : bool
-        Only the normal population, and two values of epsilon.
-    n_jobs : int, optional
-        Processes; one for each core if None, one if `quick`.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
 
-    Returns
-    -------
-    PrivateRatesStudy
-    """
-    populations = ["normal"] if quick else list(POPULATIONS)
-    epsilons = (1.0, 4.0) if quick else EPSILONS
-    reps = (2 if quick else 10) if reps is None else reps
-    runs = replicate(
-        _one_run,
-        [
-            {"population": population, "epsilon": epsilon}
-            for population in populations
-            for epsilon in (np.nan, *epsilons)
-        ],
-        reps=reps,
-        seed=seed,
-        n_jobs=(1 if quick else -1) if n_jobs is None else n_jobs,
-        progress=progress,
-        label="private rates",
-        keep=keep,
-    )
-    table = average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
-    return PrivateRatesStudy(table, runs, reps, seed)
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    return average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
 
 
 def oracle(population: Population, n: int) -> NDArray:
@@ -245,3 +205,7 @@ def _one_run(seed: tuple[int, int], population: str, epsilon: float) -> list[dic
         {"method": method, "mse": mse, "gain": 100 * (1 - mse / local)}
         for method, mse in errors.items()
     ]
+
+
+STUDY = Study(PrivateRatesStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=10)
+run = STUDY.run

@@ -14,12 +14,11 @@ so depends on where it is stopped.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -27,8 +26,7 @@ from ebfed.regression import LinearEB
 from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, PURPLE, VERMILLION
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -52,7 +50,6 @@ LOOKS = {
 STEPS, RATE = 1000, 0.0005
 
 
-@dataclass(frozen=True)
 class RegressionStudy(SimulatedStudy):
     """Results of the study of regression.
 
@@ -70,33 +67,26 @@ class RegressionStudy(SimulatedStudy):
 
     name: ClassVar[str] = "regression"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
+    def title(self) -> str:
+        """Return the first line of the page."""
         clients = self.runs["m"].iloc[0]
-        lines = [
-            f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each",
-            "=" * WIDTH,
-            f"{'':<16}" + "".join(f"{'d = ' + format(d, 'g'):>18}" for d in self._dimensions()),
-            "-" * WIDTH,
-        ]
+        return f"Regression: squared error of coefficients, {clients:,} clients with {N} rows each"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the errors by method and dimension, then the fitted variances."""
+        yield print_row("", [f"d = {d:g}" for d in self.table["d"].unique()], 16, 18)
+        yield THIN
         for method, rows in self.table.groupby("method", sort=False):
-            rows = rows.set_index("d")
             cells = [_cell(row.mse, row.mse_se) for row in rows.itertuples()]
-            lines.append(f"{method:<16}" + "".join(f"{cell:>18}" for cell in cells))
+            yield print_row(method, cells, 16, 18)
             if rows["formula"].notna().any():
-                cells = [f"{value:.4f}         " for value in rows["formula"]]
-                lines.append(f"{'  exact risk':<16}" + "".join(f"{cell:>18}" for cell in cells))
+                yield _print_values("  exact risk", rows["formula"], ".4f")
         fits = self.runs[self.runs["method"] == FITTED].groupby("d")[["spread", "noise"]].mean()
-        for name, title in (("spread", "s_t**2 fitted"), ("noise", "s_x**2 fitted")):
-            cells = [f"{value:.5f}         " for value in fits[name]]
-            lines.append(f"{title:<16}" + "".join(f"{cell:>18}" for cell in cells))
-        lines.append("=" * WIDTH)
-        return Text("\n".join(lines + wrap(self._notes())))
+        yield _print_values("s_t**2 fitted", fits["spread"], ".5f")
+        yield _print_values("s_x**2 fitted", fits["noise"], ".5f")
 
-    def _dimensions(self) -> list[int]:
-        return list(self.table["d"].unique())
-
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         yield (
             f"Means over {self.reps} runs, standard errors in brackets. All methods see the same "
             f"clients. True s_t**2 {SPREAD:g}, s_x**2 {NOISE:g}. Algorithm 4: after {STEPS} steps "
@@ -141,50 +131,17 @@ class RegressionStudy(SimulatedStudy):
         return ax.figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> RegressionStudy:
-    """Run the study.
+def _cells(quick: bool) -> list[dict[str, Any]]:
+    """List dimensions; the quick version has 500 clients, and 10 and 20 coefficients."""
+    return [{"d": d, "m": 500 if quick else M} for d in (DIMENSIONS[:2] if quick else DIMENSIONS)]
 
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 5 if None, 2 if `quick`.
-    seed : int
-    quick : bool
-        500 clients, with 10 and 20 coefficients.
-    n_jobs : int, optional
-        Processes; one if None, since a fit needs memory and uses all cores.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
 
-    Returns
-    -------
-    RegressionStudy
-    """
-    runs = replicate(
-        _one_run,
-        [{"d": d, "m": 500 if quick else M} for d in (DIMENSIONS[:2] if quick else DIMENSIONS)],
-        reps=(2 if quick else 5) if reps is None else reps,
-        seed=seed,
-        n_jobs=1 if n_jobs is None else n_jobs,
-        progress=progress,
-        label="regression",
-        keep=keep,
-    )
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     table = average(runs, ["d", "method"], ["mse", "formula"])
     table = table.drop(columns=["formula_se", "formula_sd"])
     known = table[table["method"] == KNOWN].set_index("d")["mse"]
     table["above"] = 100 * (table["mse"] / table["d"].map(known) - 1)
-    return RegressionStudy(table, runs, int(runs["run"].max()) + 1, seed)
+    return table
 
 
 def _one_run(seed: tuple[int, int], d: int, m: int) -> list[dict[str, Any]]:
@@ -228,5 +185,15 @@ def _cell(value: float, error: float) -> str:
     return f"{value:{form}} ({error:{form}})"
 
 
+def _print_values(label: str, values: Iterable[float], form: str) -> str:
+    """Print numbers below those of `_cell`, whose errors in brackets they lack."""
+    return print_row(label, [f"{value:{form}}         " for value in values], 16, 18)
+
+
 def _error(estimates: NDArray, theta: NDArray) -> float:
     return float(np.mean(np.sum((estimates - theta) ** 2, axis=1)))
+
+
+# one process: a fit needs much memory and uses all cores
+STUDY = Study(RegressionStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=5, n_jobs=1)
+run = STUDY.run

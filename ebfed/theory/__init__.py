@@ -1,6 +1,6 @@
-"""What theory says: risks of one-round location here, of opting out in `opt_out`.
+"""Formulas of theory: risks of one-round location here, of opting out in `opt_out`.
 
-`private_learning` compares what papers claim about the privacy of their algorithms with accounts.
+`private_learning` compares the privacy that papers claim for their algorithms with exact accounts.
 """
 
 from ebfed.theory import location, opt_out, private_learning

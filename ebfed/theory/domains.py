@@ -1,4 +1,4 @@
-"""What arguments of formulas may be."""
+"""Domains of the arguments of formulas."""
 
 import functools
 import inspect
@@ -27,7 +27,7 @@ _DOMAINS: dict[str, tuple[str, Callable[[NDArray], NDArray]]] = {
 
 
 def checked(formula: Callable[_P, NDArray]) -> Callable[_P, NDArray]:
-    """Give a formula arrays of floats, each inside its domain (NaN never is)."""
+    """Turn arguments of a formula into arrays of floats, and check their domains (NaN fails)."""
     signature = inspect.signature(formula)
 
     @functools.wraps(formula)
@@ -38,9 +38,9 @@ def checked(formula: Callable[_P, NDArray]) -> Callable[_P, NDArray]:
             given[name] = np.asarray(value, dtype=float)
             words, holds = _DOMAINS[name]
             if not np.all(holds(given[name])):
-                raise ValueError(f"{name} must be {words}")
+                raise ValueError(f"{name} must be {words}; got {value!r}.")
         if "x" in given and np.any(np.abs(given["x"]) > given["half_width"]):
-            raise ValueError("x must lie in [-half_width, half_width]: clip it first")
+            raise ValueError("x must lie in [-half_width, half_width]; clip it first.")
         bound.arguments.update(given)
         return formula(*bound.args, **bound.kwargs)
 

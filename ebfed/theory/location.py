@@ -1,8 +1,9 @@
-"""Risks and bounds in closed form: what each setting can reach, as curves to draw beside studies.
+"""Risks and bounds in closed form: the least error of each setting, to draw beside studies.
 
-Formulas of Ozkara, Girgis, Data and Diggavi (2023), "the paper", corrected where its constants or
-proofs fail. There are ``m >= 2`` clients with ``n >= 1`` observations each; a risk is a mean
-squared error over population, data and channel. Arguments are numbers or arrays and broadcast.
+The formulas are those of Ozkara, Girgis, Data and Diggavi (2023), "the paper", corrected where its
+constants or proofs fail. There are ``m >= 2`` clients with ``n >= 1`` observations each; a risk is
+a mean squared error over population, data and channel. Arguments are numbers or arrays and
+broadcast.
 
 - Normal model: ``theta_i ~ N(mu, t)`` and ``xbar_i ~ N(theta_i, v)`` with ``t =
   population_variance >= 0`` and ``v = noise_variance / n > 0`` known and ``mu`` unknown, in each
@@ -13,7 +14,7 @@ squared error over population, data and channel. Arguments are numbers or arrays
   Binomial(n, p_i)``, ``v = E p (1 - p) / n``. Only ``mu`` and ``t`` enter, so that any population
   on [0, 1] will do, with ``alpha = mu k``, ``beta = (1 - mu) k``, ``k = mu (1 - mu) / t - 1``.
 
-If only ``K`` clients take part (the paper, Remark 7), put ``K`` for ``m``; the others have the
+If only ``K`` clients take part (the paper, Remark 7), use ``K`` for ``m``; the others have the
 `nonparticipant_risk`.
 """
 
@@ -73,7 +74,7 @@ def local_risk(noise_variance, n, d=1) -> NDArray:
     >>> local_risk(0.25, [5, 10])
     array([0.05 , 0.025])
     """
-    return d * noise_variance / n
+    return d * noise_variance / n  # [E] Remark 1
 
 
 @checked
@@ -85,7 +86,8 @@ def bayes_risk(population_variance, noise_variance, n, d=1) -> NDArray:
     >>> bayes_risk([0.0, 0.01, 1.0], 0.25, 15).round(5)
     array([0.     , 0.00625, 0.01639])
     """
-    return d * noise_variance / n * shrinkage_weight(population_variance, noise_variance, n)
+    a = shrinkage_weight(population_variance, noise_variance, n)
+    return d * noise_variance / n * a  # [E] Equation 29
 
 
 @checked
@@ -100,7 +102,7 @@ def mean_risk(population_variance, noise_variance, n, m, channel_variance=0.0, d
     array([0.00729, 0.00625])
     """
     a = shrinkage_weight(population_variance, noise_variance, n, m, channel_variance)
-    return d * noise_variance / n * ((1 - a) / m + a)
+    return d * noise_variance / n * ((1 - a) / m + a)  # [E] Equation 5
 
 
 @checked
@@ -118,6 +120,7 @@ def nonparticipant_risk(
     array([0.01146, 0.0072 , 0.00626])
     """
     v = noise_variance / n
+    # [E] Remark 7
     prior = population_variance + (population_variance + v + channel_variance) / participants
     return d * v * prior / (prior + v)
 
@@ -155,7 +158,7 @@ def reporting_range(
       numbers is ``N(mu_j, t + v)``, and ``P(|Z| > x) <= exp(-x^2/2)``: all lie within ``b`` with
       probability at least ``1 - 1/(2 m n)``.
 
-    On that event clipping changes no message. Of the risk off the event nothing is said.
+    On that event clipping changes no message. The risk outside this event is not bounded.
 
     Examples
     --------
@@ -167,6 +170,7 @@ def reporting_range(
     v = noise_variance / n
     if sure:
         return radius + np.sqrt((population_variance + v) * 2 * np.log(2 * d * m**2 * n))
+    # [E] Equation 27
     return radius + (np.sqrt(population_variance) + np.sqrt(v)) * np.sqrt(np.log(m**2 * n))
 
 
@@ -186,7 +190,7 @@ def reporting_radius(radius, noise_variance, n, m, d=1) -> NDArray:
     """
     from scipy.stats import chi2
 
-    return radius + np.sqrt(noise_variance / n * chi2.isf(1 / (m**2 * n), d))
+    return radius + np.sqrt(noise_variance / n * chi2.isf(1 / (m**2 * n), d))  # [E] Lemma 3
 
 
 # Variances of unbiased messages about one number x in [-b, b], b = half_width. With d numbers
@@ -207,7 +211,7 @@ def quantizer_variance(half_width, bits, x=None) -> NDArray:
     """
     step = 2 * half_width / (2**bits - 1)
     fraction = 0.5 if x is None else (x + half_width) / step % 1
-    return step**2 * fraction * (1 - fraction)
+    return step**2 * fraction * (1 - fraction)  # [E] Equation 22
 
 
 @checked
@@ -296,7 +300,7 @@ def binomial_local_risk(alpha, beta, n) -> NDArray:
     >>> binomial_local_risk(4, 4, [14, 140]).round(5)
     array([0.01587, 0.00159])
     """
-    return _moments(alpha, beta, n)[2]
+    return _moments(alpha, beta, n)[2]  # [E] Remark 5
 
 
 @checked
@@ -311,7 +315,7 @@ def binomial_bayes_risk(alpha, beta, n) -> NDArray:
     >>> binomial_bayes_risk(4, 4, [14, 140]).round(5)
     array([0.0101, 0.0015])
     """
-    return _moments(alpha, beta, n)[2] * n / (alpha + beta + n)
+    return _moments(alpha, beta, n)[2] * n / (alpha + beta + n)  # [E] Appendix C.1
 
 
 @checked
@@ -341,7 +345,7 @@ def binomial_moment_weight(alpha, beta, n, epsilon=None) -> NDArray:
 
     ``n / (mu (1 - mu)/S - 1 + n)`` for equation (6) and, printed without -1, ``n / (mu (1 - mu)/S
     + n)`` for Theorem 4, with ``S`` of `binomial_risk`. The best is the first with ``t`` for ``S``.
-    Both shrink too little: by (7) ``S`` knows nothing of ``t``, and the weight is at least ``n /
+    Both shrink too little: by (7) ``S`` does not depend on ``t``, and the weight is at least ``n /
     (n + 1)``.
 
     Examples
@@ -357,8 +361,9 @@ def binomial_moment_weight(alpha, beta, n, epsilon=None) -> NDArray:
 def binomial_risk_bound(weight, alpha, beta, n, m, epsilon=None) -> NDArray:
     """Upper bound on each client's risk given the messages of the others.
 
-    What remains of the paper's Theorem 3 and, given `epsilon`, Theorem 4. For weights ``w_i``
-    computed from the messages of others, with probability at least ``1 - 1/(m n)`` for all i,
+    This is the corrected form of the paper's Theorem 3 and, given `epsilon`, Theorem 4. For weights
+    ``w_i`` computed from the messages of others, with probability at least ``1 - 1/(m n)`` for all
+    i,
 
         E[(p_hat_i - p_i)^2 | others] <= w_i^2 v + (1 - w_i)^2 (t + R^2 log(2 m^2 n) / (2 (m-1)))
 
@@ -378,5 +383,5 @@ def binomial_risk_bound(weight, alpha, beta, n, m, epsilon=None) -> NDArray:
     """
     _, t, v = _moments(alpha, beta, n)
     width = 1 if epsilon is None else 1 / np.tanh(epsilon / 2)
-    error = width**2 * np.log(2 * m**2 * n) / (2 * (m - 1))
+    error = width**2 * np.log(2 * m**2 * n) / (2 * (m - 1))  # [E] Equation 35
     return weight**2 * v + (1 - weight) ** 2 * (t + error)

@@ -1,11 +1,11 @@
 """Risks in closed form where clients may opt out of privacy: server, Ditto, Bayes.
 
-Formulas of Aldaghri, Mahdavifar and Beirami (2021), "FeO2: Federated Learning with Opt-Out
-Differential Privacy", "the paper", corrected where it forgets a client's own noise. The model is
-the normal one of `ebfed.theory.location`, ``t = population_variance`` and ``v = noise_variance /
-n``. The messages of ``n_private`` clients have ``q = channel_variance``; ``n_open`` clients opted
-out, and theirs are exact. The server takes the mean of all messages, an exact one with weight 1, a
-private one with weight ``r = ratio``.
+The formulas are those of Aldaghri, Mahdavifar and Beirami (2021), "FeO2: Federated Learning with
+Opt-Out Differential Privacy", "the paper", corrected where it omits a client's own noise. The model
+is the normal one of `ebfed.theory.location`, ``t = population_variance`` and ``v = noise_variance /
+n``. The messages of ``n_private`` clients have ``q = channel_variance``; those of the ``n_open``
+clients that opted out are exact. The server takes the mean of all messages, an exact one with
+weight 1, a private one with weight ``r = ratio``.
 
 In the paper's symbols ``t = tau^2``, ``v = alpha^2``, ``t + v = sigma_c^2``, ``q = N_p gamma^2``;
 its losses are half of the risks here. Private clients hide in the sum of their messages, whose
@@ -63,14 +63,14 @@ def server_variance(
     total = population_variance + noise_variance / n
     r, excess = _ratio(total, channel_variance, ratio)
     weights = _positive(n_open + n_private * r)
-    return total / weights + n_private * r * excess / weights**2
+    return total / weights + n_private * r * excess / weights**2  # [O] Equation 6
 
 
 @checked
 def fedavg_gap(
     population_variance, noise_variance, n, channel_variance, n_private, n_open
 ) -> NDArray:
-    """How far the `server_variance` of FedAvg lies above that of the optimal ratio.
+    """Gap between the `server_variance` of FedAvg and that of the optimal ratio.
 
     ``n_private n_open q^2 / (N^2 (N (t + v) + n_open q))`` with ``N = n_private + n_open``: the
     paper, equation (8), a comparison at equal privacy. The larger gap (9) is not: it is to
@@ -84,6 +84,7 @@ def fedavg_gap(
     """
     clients = _positive(n_private + n_open)
     total = population_variance + noise_variance / n
+    # [O] Lemma 2
     return (
         n_private
         * n_open
@@ -122,7 +123,7 @@ def ditto_penalty(
     # (T - C) (own + others)^2: at the optimal ratio a sum of nonnegative terms
     apart = others * (t * (others + 1) + v * (1 - own)) + excess + own**2 * noise
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        best = np.where(apart > 0, v * others * (own + others) / apart, np.inf)
+        best = np.where(apart > 0, v * others * (own + others) / apart, np.inf)  # [O] Lemma 3
     return np.where(others > 0, best, 0.0)
 
 
@@ -137,8 +138,8 @@ def feo2_penalty(
 
         (N (1 + U) + G n_open) / (U (1 + U) N + U G (n_open + 1) + G).
 
-    That is the best, and reaches the `bayes_risk`, once the client has taken its own noise out of
-    the server's mean. With the noise in it, the best is `ditto_penalty`,
+    That is the best, and reaches the `bayes_risk`, if the client removes its own noise from the
+    server's mean. With the noise in it, the best is `ditto_penalty`,
 
         ((N-1) (1 + U) + G n_open) / (U ((N-1) (1 + U) + G n_open) + (1 + U) G).
 
@@ -157,10 +158,10 @@ def feo2_penalty(
     with np.errstate(divide="ignore"):
         return np.where(
             private,
-            v
+            v  # [O] Equation 53
             * (clients * (t + v) + q * n_open)
             / (t * (t + v) * clients + t * q * (n_open + 1) + q * v),
-            v / t,
+            v / t,  # [O] Equation 40
         )
 
 
@@ -194,7 +195,7 @@ def ditto_risk(
     own, others, noise, excess = _server(t + v, channel_variance, n_private, n_open, private, ratio)
     a, h = 1 / (1 + penalty), own / (own + others)
     apart = (others**2 * t + others * (t + v) + excess) / (own + others) ** 2  # (1 - h)^2 (t + V)
-    return (a + (1 - a) * h) ** 2 * v + (1 - a) ** 2 * (h**2 * noise + apart)
+    return (a + (1 - a) * h) ** 2 * v + (1 - a) ** 2 * (h**2 * noise + apart)  # [O] Equation 38
 
 
 @checked
@@ -205,8 +206,8 @@ def bayes_risk(
 
     ``D v / (D + v)`` with ``D = t + V`` and ``V`` the `server_variance` of the others with the
     `optimal_ratio` (the paper, equation 36; ``mu`` has a flat prior). A client that opted out
-    reaches it by Ditto. A private one does not, as its own noise is in the server's mean, unless
-    it takes that noise, or its whole message, out.
+    reaches it by Ditto. A private one does not, because its own noise is in the server's mean,
+    unless it removes that noise, or its whole message.
 
     Examples
     --------
@@ -217,7 +218,7 @@ def bayes_risk(
     others = _others(n_private, n_open, private)
     weights = others[1] + others[0] * optimal_ratio(t, v, 1, channel_variance)
     prior = t + (t + v) / _positive(weights)
-    return prior * v / (prior + v)
+    return prior * v / (prior + v)  # [O] Equation 36
 
 
 def _ratio(total, q, ratio) -> tuple[NDArray, NDArray | float]:
@@ -231,7 +232,9 @@ def _others(n_private, n_open, private) -> tuple[NDArray, NDArray]:
     """Numbers of private and of opted-out clients without client ``j``, which is one of them."""
     others = n_private - private, n_open - (1 - private)
     if any(np.any(count < 0) for count in others):
-        raise ValueError("the client is counted too: among n_private if private, else in n_open")
+        raise ValueError(
+            "the client must be counted too: in n_private if it is private, else in n_open."
+        )
     return others
 
 
@@ -249,7 +252,7 @@ def _server(total, q, n_private, n_open, private, ratio) -> tuple[NDArray, ...]:
 
 
 def _positive(weights) -> NDArray:
-    """Return weights of which some message has one."""
+    """Return the weights, if they are positive."""
     if not np.all(weights > 0):
-        raise ValueError("no message has a weight: n_private * ratio + n_open must be positive")
+        raise ValueError("n_private * ratio + n_open must be positive: no message has a weight.")
     return weights

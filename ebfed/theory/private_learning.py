@@ -1,25 +1,25 @@
-r"""Privacy of four algorithms of private learning: what papers claim, and what it is worth.
+r"""Privacy of four algorithms of private learning: the claims of papers, and exact accounts.
 
 For each, a ``..._claimed_...`` function gives the paper's figure, for replication, and another
-describes what is really released, for `ebfed.privacy.accountant`. Figures side by side:
+describes the releases, for `ebfed.privacy.accountant`. The figures:
 
 - DP-AdaPeD, 10 local steps, one client replaced: claimed 3.23, accounted 5.98
 - PPSGD, 10 of 500 clients in each of 2000 rounds: claimed 5.39, accounted 48.3 (42.7 if drawn 40
   times)
 - FeO2, clipping bits 0 or 1: claimed 3.60, accounted 3.85 with noise 5, 10.8 with noise 1
 - A_NSGD, 4 owners of 20 records: claimed 1, accounted 1.25 as a whole
-- A_NSGD so corrected, towards 3, 15 and 63 others: claimed 1, accounted 2.15, 4.69 and 10.6
+- A_NSGD with this corrected, towards 3, 15 and 63 others: claimed 1, accounted 2.15, 4.69 and 10.6
 
-Unless stated, one client (or record) is added or removed, the choice kindest to the papers; their
-definitions exchange one for another. The first two accounts are exact, the others by Rényi
-divergences, as in the papers; exactly, the last row is 1.99; 4.33; 9.86.
+Unless stated, one client (or record) is added or removed, the most favourable choice for the
+papers; their definitions exchange one for another. The first two accounts are exact, the others by
+Rényi divergences, as in the papers; exactly, the last row is 1.99; 4.33; 9.86.
 
 A noise multiplier is the standard deviation of noise over the largest norm C of one contribution
 (`ebfed.privacy.events`); ``rounds`` counts releases.
 
-Sampling protects whoever cannot know whether the client was drawn. Under *joint* privacy the
-adversary is everyone else together, who know when they took part themselves. If the sample's size
-is fixed they know of the last client too, and nothing is left of the amplification.
+Sampling protects from readers who do not know whether the client was drawn. Under *joint* privacy
+the adversary is all other clients together, who know when they took part themselves. If the size of
+the sample is fixed, they also know whether the last client did: there is no amplification.
 
 References
 ----------
@@ -139,10 +139,10 @@ def adaped_claimed_epsilon(
     check_delta(delta)
     part = 1 / events.joint_multiplier(multipliers) ** 2
     rate = check_count("participants", participants) / check_count("n_clients", n_clients)
-    rho = rate**2 * 6 * check_count("rounds", rounds) * part / participants
+    rho = rate**2 * 6 * check_count("rounds", rounds) * part / participants  # [E] Theorem 5
     excess = np.logspace(-6, 9, 20_001)  # of the order over 1
     order = 1 + excess
-    bound = rho * order + np.log(excess / order) - np.log(order * delta) / excess
+    bound = rho * order + np.log(excess / order) - np.log(order * delta) / excess  # [E] Lemma 1
     return max(float(bound.min()), 0.0)
 
 
@@ -155,7 +155,7 @@ def adaped_event(
     n_clients: int,
     sampling: Sampling = "fixed_size",
 ) -> Event:
-    r"""Describe what DP-AdaPeD releases.
+    r"""Describe the releases of DP-AdaPeD.
 
     In a round, each of K clients adds up tau clipped gradients, of norm at most :math:`\tau C`, and
     tau noises; the sum over clients has noise of variance :math:`\tau K \sigma^2`. The noise
@@ -167,22 +167,22 @@ def adaped_event(
         ``sigma / C`` of one local step of one client, of each released part: of mu and, where it is
         learned, of psi.
     rounds : int
-        Synchronisations.
+        Number of synchronisations.
     local_steps : int
-        tau.
+        Number of local steps, tau.
     participants : int
         K.
     n_clients : int
         m. If K is m, nobody is sampled.
     sampling : {"fixed_size", "poisson"}
-        How K of m are drawn. By "poisson" K is an expectation; the noise then must not depend on
-        how many came, as it does where clients add it.
+        How K of m are drawn. With "poisson", K is an expectation; the noise then must not depend on
+        the number that was drawn, as it does where clients add it.
 
     Returns
     -------
     dp_accounting.SelfComposedDpEvent
-        This protects from readers of the sums. Whoever sees single messages, such as a server
-        without secure aggregation, meets the noise of one client: ``participants=1, n_clients=1``.
+        It is about readers of the sums. For a reader of single messages, such as a server without
+        secure aggregation, only the noise of one client counts: ``participants=1, n_clients=1``.
 
     Raises
     ------
@@ -198,6 +198,7 @@ def adaped_event(
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=16.0), count=60)
     """
     ratio = check_count("participants", participants) / check_count("local_steps", local_steps)
+    # [E] Equation 59
     release = events.gaussian(math.sqrt(ratio) * events.joint_multiplier(multipliers))
     return events.repeated(_sampled(n_clients, participants, sampling, release), rounds)
 
@@ -210,11 +211,11 @@ def ppsgd_claimed_epsilon(
 ) -> float:
     """Give the epsilon that PPSGD's experiments report: by the moments accountant.
 
-    They draw exactly Q of N clients without replacement and account for it as if each client came
-    independently with probability ``Q / N`` (Rényi divergences; one client added or removed).
+    They draw exactly Q of N clients without replacement and account for it as if each client was
+    drawn independently with probability ``Q / N`` (Rényi divergences; one client added or removed).
 
-    If clients do come independently, this account is right, also under joint privacy: divide by the
-    expected number Q then, not by how many came.
+    If clients are drawn independently, this account is right, also under joint privacy; the divisor
+    must then be the expected number Q, not the number that was drawn.
 
     Parameters
     ----------
@@ -242,7 +243,7 @@ def ppsgd_claimed_epsilon(
 
     See Also
     --------
-    ppsgd_joint_epsilon : What it really is.
+    ppsgd_joint_epsilon : The exact account.
 
     Examples
     --------
@@ -250,6 +251,7 @@ def ppsgd_claimed_epsilon(
     5.39
     """
     release = _sampled(n_clients, participants, "poisson", events.gaussian(noise_multiplier))
+    # [P] Theorem 5.1
     return accountant.epsilon(
         events.repeated(release, rounds), delta, relation="add_or_remove", method="rdp"
     )
@@ -268,14 +270,14 @@ def ppsgd_joint_epsilon(
     r"""Compute the epsilon of PPSGD with samples of fixed size, under joint privacy.
 
     The other clients together know who took part, because Q of them did, or one less. Towards them
-    a client that came k times is protected by k Gaussian releases, which are worth one with noise
+    a client that was drawn k times is protected by k Gaussian releases, equal to one with noise
     multiplier :math:`z / \sqrt k`; with :math:`\delta_z` the `gaussian_delta` (2 C for the
     sensitivity, if a client is replaced),
 
     .. math:: \delta(\varepsilon) = \mathbb{E}\,\delta_{z / \sqrt k}(\varepsilon),
         \qquad k \sim \mathrm{Binomial}(T, Q / N).
 
-    This is exact, since k depends on no data. Clients that came often are protected less.
+    This is exact, because k depends on no data. Clients that are drawn often are protected less.
 
     Parameters
     ----------
@@ -288,7 +290,7 @@ def ppsgd_joint_epsilon(
         Whether the client's gradients are left out (replaced by zeros) or exchanged for any others.
         The paper's definition is the latter.
     times : int, optional
-        k, of a client that came so often, instead of the average over it.
+        Number k of times that the client was drawn; the average over k if None.
 
     Returns
     -------
@@ -304,7 +306,7 @@ def ppsgd_joint_epsilon(
 
     Examples
     --------
-    A client that came 40 times, as it does on average, and one that may have come more often:
+    A client that was drawn 40 times, the mean number, and one whose number is random:
 
     >>> for relation in ("add_or_remove", "replace_one"):
     ...     setting = dict(rounds=2000, participants=10, n_clients=500, relation=relation)
@@ -330,7 +332,7 @@ def ppsgd_joint_epsilon(
         first = max(int(binom.ppf(rare, rounds, rate)), 1)
         counts = np.arange(first, int(binom.isf(rare, rounds, rate)) + 1)
         chances = binom.pmf(counts, rounds, rate)
-        # as if what is left out, a millionth of delta at either end, were given away
+        # the omitted tails, a millionth of delta each, count as if they gave the data away
         lost = 1 - binom.pmf(0, rounds, rate) - chances.sum()
     elif check_count("times", times) > rounds:
         raise ValueError(f"times must be at most rounds, {rounds}; got {times}.")
@@ -339,7 +341,7 @@ def ppsgd_joint_epsilon(
 
     def excess(epsilon: float) -> float:
         deltas = [gaussian_delta(multiplier / math.sqrt(k), epsilon, sensitivity) for k in counts]
-        return float(chances @ deltas) + max(lost, 0.0) - delta
+        return float(chances @ deltas) + max(lost, 0.0) - delta  # [P] Definition 3.2
 
     low, high = 1e-9, 1.0
     if excess(low) <= 0:
@@ -381,7 +383,7 @@ def feo2_claimed_epsilon(
 
     See Also
     --------
-    feo2_event : With the bits by which the clipping norm is learned.
+    feo2_event : With the bits that the clipping norm is learned from.
 
     Examples
     --------
@@ -395,7 +397,7 @@ def feo2_claimed_epsilon(
 def feo2_event(
     noise_multiplier: float, bit_noise: float, *, rate: float, rounds: int, centred: bool = False
 ) -> Event:
-    """Describe what FeO2 releases: clipped updates, and bits whether they needed clipping.
+    """Describe the releases of FeO2: clipped updates, and bits that say whether they were clipped.
 
     A bit is 0 or 1 in Algorithm 1 and contributes 1; minus 1/2, it contributes 1/2. Noise for a
     given total is found by `ebfed.privacy.events.split_multiplier`.
@@ -414,7 +416,7 @@ def feo2_event(
     rounds : int
         T.
     centred : bool
-        Whether the bits are minus 1/2. They should be.
+        Whether 1/2 is subtracted from the bits, as it should be.
 
     Returns
     -------
@@ -454,7 +456,7 @@ def feo2_event(
 def nsgd_claimed_multiplier(
     epsilon: float, delta: float, *, steps: int, n_owners: int, n_records: int
 ) -> float:
-    r"""Give the noise multiplier by which A_NSGD claims (epsilon, delta).
+    r"""Give the noise multiplier with which A_NSGD claims (epsilon, delta).
 
     .. math:: \frac{\sigma}{L} = \frac{\sqrt{T \log(1 / \delta)}}{\varepsilon\, m n}
 
@@ -493,7 +495,8 @@ def nsgd_claimed_multiplier(
     """
     records = check_count("n_owners", n_owners) * check_count("n_records", n_records)
     scale = check_epsilon(epsilon) * records
-    return math.sqrt(check_count("steps", steps) * math.log(1 / check_delta(delta))) / scale
+    log = math.log(1 / check_delta(delta))
+    return math.sqrt(check_count("steps", steps) * log) / scale  # [J] Theorem 3.1
 
 
 def nsgd_event(
@@ -505,7 +508,7 @@ def nsgd_event(
     joint: bool = True,
     sampling: Sampling = "poisson",
 ) -> Event:
-    """Describe what A_NSGD releases about one record.
+    """Describe the releases of A_NSGD about one record.
 
     A step draws one of all m n records. Seen from outside, a record is drawn with probability ``1 /
     (m n)`` in each of T steps. The other owners together know when they were not drawn themselves:
@@ -518,12 +521,13 @@ def nsgd_event(
     steps, n_owners, n_records : int
         T, n, m.
     joint : bool
-        Whether the adversary is the other owners (joint privacy, as promised) or someone outside.
+        Whether the adversary is the other owners (joint privacy, the claim) or someone outside.
     sampling : {"poisson", "fixed_size"}
-        "fixed_size" is what is done, and accounted by ``method="rdp", relation="replace_one"``
-        only, loosely. "poisson", every record joining independently, is what should be done. With
-        ``relation="add_or_remove"`` it is also one case of what is done, exactly: one record has
-        gradient L or 0, all others 0. So a claim below its exact account is false.
+        Sampling of records. "fixed_size" is that of the paper, with a loose account by
+        ``method="rdp", relation="replace_one"`` only. With "poisson", every record joins
+        independently, as it should be. With ``relation="add_or_remove"`` it is also an exact
+        account of one case of the paper's sampling: one record has gradient L or 0, all others 0. A
+        claim below this account is false.
 
     Returns
     -------
@@ -604,4 +608,4 @@ def nsgd_constant(
     needed = accountant.noise_multiplier(
         released, epsilon, delta, relation="add_or_remove", method="rdp"
     )
-    return (needed / claimed) ** 2
+    return (needed / claimed) ** 2  # [J] Lemma 3.2

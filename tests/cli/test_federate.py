@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ebfed.cli import federate
+from ebfed.cli import project
 from ebfed.cli.app import app
 from ebfed.engines import loopback
 from ebfed.engines.flower import client_app, server_app
@@ -75,11 +75,11 @@ def test_project_names_odd_columns(started, tmp_path):
     assert len(clients) == 2
     assert memory["consent"].tolist() == [1, 1]
     # started again, the project is as the user left it
-    (place / "app" / "client_app.py").write_text("# mine")
+    (place / "app" / "client_app.py").write_text("# edited")
     assert ebfed("up", place).exit_code == 0
     assert started[1] == started[0]
     assert started[1][1] == {"tls": True}
-    assert (place / "app" / "client_app.py").read_text() == "# mine"
+    assert (place / "app" / "client_app.py").read_text() == "# edited"
     assert "exists" in refusal("up", place, "--nodes", 2)
 
 
@@ -118,7 +118,7 @@ def test_settings_are_written_as_flower_reads_them():
 
 
 def test_a_number_given_to_another_process_is_not_ours(tmp_path):
-    """The process of that number began at another time: it is left alone."""
+    """The process of that number began at another time: it keeps running."""
     import os
 
     group = os.getpgid(0)
@@ -129,4 +129,4 @@ def test_a_number_given_to_another_process_is_not_ours(tmp_path):
 
 
 def test_templates_hold_no_other_names():
-    assert "{" not in federate.README
+    assert "{" not in project.README

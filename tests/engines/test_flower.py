@@ -15,7 +15,7 @@ from sklearn.base import clone
 import ebfed as eb
 from ebfed.channels import Gaussian
 from ebfed.engines import flower
-from ebfed.engines.flower import FlowerCohort, Node, load_fit, serve
+from ebfed.engines.flower import FlowerCohort, Node, cohort, load_fit, messages, serve
 from ebfed.wire import pack, unpack
 
 rng = np.random.default_rng(1)
@@ -53,15 +53,15 @@ class Grid:
 
 def good(node, looks=0):
     def answer(message):
-        content = flower._unpack(message)
-        return [(looks, flower._reply(message, node.answer(1, content)))]
+        content = messages.unpack(message)
+        return [(looks, messages.make_reply(message, node.answer(1, content)))]
 
     return answer
 
 
 @pytest.fixture(autouse=True)
 def _as_in_a_run(monkeypatch):
-    monkeypatch.setattr(flower, "POLL", 0.001)
+    monkeypatch.setattr(cohort, "POLL", 0.001)
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -144,7 +144,7 @@ def babble(message):
 
 
 def mistaken(message):
-    return [(0, flower._reply(message, {"nobody": 1}))]
+    return [(0, messages.make_reply(message, {"nobody": 1}))]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_late_and_second_answers_are_ignored(nodes, tmp_path):
 
     def twice(message):
         ((_, reply),) = good(made[0])(message)
-        other = flower._reply(message, {"name": "a", "message": {"all clients": {}}})
+        other = messages.make_reply(message, {"name": "a", "message": {"all clients": {}}})
         return [(0, reply), (0, other), (3, reply)]
 
     late = []
@@ -304,11 +304,11 @@ def spoilt(node, exchange, spoil):
     """Answer with a change to what is good."""
 
     def answer(message):
-        content = flower._unpack(message)
+        content = messages.unpack(message)
         reply = node.answer(1, content)
         if content["exchange"] == exchange:
             reply = spoil(reply)
-        return [(0, flower._reply(message, reply))]
+        return [(0, messages.make_reply(message, reply))]
 
     return answer
 

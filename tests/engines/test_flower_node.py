@@ -9,8 +9,9 @@ import pytest
 
 import ebfed as eb
 from ebfed.channels import Gaussian
-from ebfed.engines import flower
-from ebfed.engines.flower import Node, _check_invitation
+from ebfed.engines.flower import Node
+from ebfed.engines.flower import node as node_module
+from ebfed.engines.flower.cohort import check_invitation
 from ebfed.wire import pack, unpack
 
 ROWS = {"X": np.array([1.0, 2.0, 4.0, 5.0]), "groups": np.array(["a", "a", "b", "b"])}
@@ -68,14 +69,14 @@ def test_ledger_says_what_was_promised(tmp_path):
 
 
 def test_ledger_comes_before_the_answer(tmp_path, monkeypatch):
-    write = flower._write
+    write = node_module.write
 
     def full(path, content):
         if path.name.startswith("round"):
             raise OSError("disk full")
         write(path, content)
 
-    monkeypatch.setattr("ebfed.engines.flower._write", full)
+    monkeypatch.setattr(node_module, "write", full)
     answer = node(tmp_path).answer(7, question())
     assert answer.keys() == {"name", "failure"}
     assert len(ledger(tmp_path)) == 1
@@ -152,7 +153,7 @@ def test_result_is_written_at_home(tmp_path):
 )
 def test_arguments(nodes, quorum, deadline, what):
     with pytest.raises(ValueError, match=what):
-        _check_invitation(nodes, quorum, deadline)
+        check_invitation(nodes, quorum, deadline)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_arguments(nodes, quorum, deadline, what):
     [(5, 1.0, 5), (5, 1, 1), (5, 0.5, 3), (100, 0.55, 55)],
 )
 def test_quorum(nodes, quorum, needed):
-    assert _check_invitation(nodes, quorum, 1)[1] == needed
+    assert check_invitation(nodes, quorum, 1)[1] == needed
 
 
 def test_nobody_answers_twice_in_a_run(tmp_path):

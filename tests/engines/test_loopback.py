@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 import ebfed as eb
 from ebfed import channels
-from ebfed.cli.federate import PROJECT
+from ebfed.cli.project import PROJECT
 from ebfed.engines import Dask, Local
 from ebfed.engines.flower import load_fit
 from ebfed.engines.loopback import Federation, _processes

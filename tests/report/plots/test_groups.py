@@ -154,7 +154,7 @@ def test_of_a_server_nothing_is_drawn_that_it_does_not_know(gaussian, ax):
     server = copy(gaussian)
     server._is_server = True
     for draw in (plot_shrinkage, plot_arrows, plot_marginal, plot_calibration):
-        with pytest.raises(ValueError, match="the clients kept their (rows|figures)"):
+        with pytest.raises(ValueError, match=r"the clients kept their (rows|figures)"):
             draw(server, ax=ax)
 
 

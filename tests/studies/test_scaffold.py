@@ -1,6 +1,7 @@
 """Simulated studies at the command line and as files; what they share."""
 
 import json
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from ebfed.cli.app import app
 from ebfed.studies import STUDIES, bits
-from ebfed.studies.simulation import average, replicate
+from ebfed.studies.scaffold import average, replicate
 
 
 def invoke(*arguments):
@@ -80,13 +81,13 @@ def test_interrupted_study_goes_on(tmp_path, monkeypatch):
     """At the command line, to the same page, doing only what was not done."""
     arguments = ("study", "bits", "--quick", "--reps", 2)
     unbroken = invoke(*arguments).stdout
-    task = bits._one_run
-    monkeypatch.setattr(bits, "_one_run", Broken(task, 3))
+    task = bits.STUDY.one_run
+    monkeypatch.setattr(bits, "run", replace(bits.STUDY, one_run=Broken(task, 3)).run)
     broken = invoke(*arguments, "--out", tmp_path)
     assert broken.exit_code != 0
     assert not (tmp_path / "bits.txt").exists()
     rest = Broken(task, 5)
-    monkeypatch.setattr(bits, "_one_run", rest)
+    monkeypatch.setattr(bits, "run", replace(bits.STUDY, one_run=rest).run)
     resumed = invoke(*arguments, "--out", tmp_path)
     assert rest.calls == 5
     assert resumed.stdout.startswith(unbroken)
@@ -138,7 +139,7 @@ def test_text_is_the_default():
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
-def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path, monkeypatch):
+def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
     """The command line gives what `run` gave, in numbers and files, and so does what it kept."""
     study = quick_studies[name]
     out = tmp_path / "deep" / "results"
@@ -157,9 +158,9 @@ def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path, monkeypa
         if "panel" in stored:  # a figure of one panel gives it no name
             stored["panel"] = stored["panel"].fillna("")
         pd.testing.assert_frame_equal(stored, getattr(study, kind))
-    module = import_module(f"ebfed.studies.{stem}")
-    monkeypatch.setattr(module, "_one_run", Broken(module._one_run, 0))
-    kept = module.run(2, 3, quick=True, keep=out).runs
+    declared = import_module(f"ebfed.studies.{stem}").STUDY
+    kept = replace(declared, one_run=Broken(declared.one_run, 0))
+    kept = kept.run(2, 3, quick=True, keep=out).runs
     pd.testing.assert_frame_equal(kept, study.runs, check_exact=True)
 
 

@@ -1,97 +1,43 @@
-"""Opting out of privacy while a network learns: Tables 4 and 5 of FeO2 on MNIST.
-
-Aldaghri, Mahdavifar and Beirami (2021), "FeO2: Federated Learning with Opt-Out Differential
-Privacy": 2,000 clients hold 30 images of one digit each, and 5 % of them opt out of privacy; in the
-*skewed* setting all of these hold the digit 7. The server averages changes, with weight 1 for open
-clients and r for private ones, whose sum gets the noise of DP-FedAvg. Beside it every client trains
-a network of its own by Ditto, which the penalty lambda draws towards the shared one.
-
-The paper's "1-layer NN" is taken to be one hidden layer, of 50 units: a linear model is less
-accurate than the paper's figures. Unlike the paper's Algorithm 1, sums are divided by expected
-numbers of clients, since who happened to come is private; bits that say who was clipped are
-centred, and paid for from the same budget; clients join by independent draws, as the account
-assumes.
-
-Nobody's message depends on lambda, so that the shared network is the same for every lambda. The
-paper trained it anew each time: how far its figures then differ says how sure they are. In the
-non-IID setting it serves open clients better by 0.7 to 1.1 points at every r, in the paper, and
-also at r = 1, where all weigh the same: that is who opted out by chance, 100 clients with some five
-test images each, whose mean has a standard error of a point.
-"""
+"""Page of the study of opting out while a network learns: its table, text and figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ebfed.datasets import (
-    choose_opted_out,
-    fetch_mnist,
-    load_digits,
-    partition_classes,
-    partition_single_class,
-)
-from ebfed.learning import Ditto, FeO2
-from ebfed.models import MLP
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, VERMILLION
-from ebfed.report.summary import Text
-from ebfed.studies.simulation import WIDTH, SimulatedStudy, average, replicate, wrap
+from ebfed.studies.opt_out_learning.settings import (
+    DELTA,
+    DIGIT,
+    DP_FEDAVG,
+    FEDERATIONS,
+    FEO2,
+    KEYS,
+    NAN,
+    NON_IID,
+    NON_PRIVATE,
+    OPTED_OUT,
+    SKEWED,
+)
+from ebfed.studies.scaffold import (
+    THICK,
+    THIN,
+    SimulatedStudy,
+    average,
+    legend_outside,
+    print_row,
+)
 
-__all__ = ["Federation", "OptOutLearningStudy", "deal", "learner_of", "run"]
+__all__ = ["OptOutLearningStudy", "tabulate"]
 
-EPSILON, DELTA = 3.6, 1e-4
-OPTED_OUT, DIGIT = 0.05, 7
-RATE, UNITS = 0.5, 50
-CLIP: dict[str, Any] = {"clip": 1.0, "clip_quantile": 0.5, "clip_step": 0.2}
-PENALTIES = (0.005, 0.05, 0.25)
-
-NON_IID, SKEWED = "non-IID", "skewed"
-NON_PRIVATE, DP_FEDAVG, FEO2 = "non-private", "DP-FedAvg", "FeO2"
-RATIOS = {
-    NON_IID: (0.0, 0.001, 0.01, 0.025, 0.1, 1.0),
-    SKEWED: (0.0, 0.025, 0.1, 0.5, 0.75, 0.9, 1.0),
-}
 TITLES = {
     NON_IID: "Non-IID: clients of all digits opted out",
     SKEWED: f"Skewed: all who opted out hold the digit {DIGIT}",
 }
-
-
-class Federation(NamedTuple):
-    """Who learns from what, and for how long.
-
-    Attributes
-    ----------
-    load : callable
-        Gives the images.
-    clients, rows : int
-        How many clients, and images of each.
-    rounds : int
-    sample_rate : float
-        q, the chance of a client to take part in a round.
-    """
-
-    load: Callable[[], Any]
-    clients: int
-    rows: int
-    rounds: int
-    sample_rate: float
-
-
-FEDERATIONS = {
-    "MNIST": Federation(lru_cache(fetch_mnist), 2000, 30, 500, 0.05),
-    "digits": Federation(lru_cache(load_digits), 100, 14, 40, 0.25),
-}
-
-KEYS = ["images", "setting", "method", "ratio", "penalty"]
 GLOBAL = {
     "server": "server's test",
     "global_private": "private",
@@ -105,7 +51,6 @@ PERSONAL = {
 }
 MEASURES = [*GLOBAL, *PERSONAL]
 
-NAN = float("nan")
 # Tables 4 and 5: Acc_g, Acc_g,p, Acc_g,np, Acc_l,p and Acc_l,np, of a baseline or of FeO2 with a
 # ratio, and for each lambda. The differences that the paper prints beside them are those of these
 # figures but for rounding, a slip of 0.2 (skewed, r = 0.5, lambda = 0.05) and one of the sign
@@ -175,7 +120,6 @@ LOOKS = {
 LINES = ("-", "--", ":")
 
 
-@dataclass(frozen=True)
 class OptOutLearningStudy(SimulatedStudy):
     """Results of the study of opting out while a network learns.
 
@@ -199,32 +143,34 @@ class OptOutLearningStudy(SimulatedStudy):
 
     name: ClassVar[str] = "opt-out-learning"
 
-    def to_text(self) -> Text:
-        """Return the results as a printed page."""
-        lines = ["Opting out of privacy while a network learns: accuracy in per cent"]
-        lines += ["=" * WIDTH]
+    def title(self) -> str:
+        """Return the first line of the page."""
+        return "Opting out of privacy while a network learns: accuracy in per cent"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the accuracies of each setting, then the ledger."""
         for setting, part in self.table.groupby("setting", sort=False):
             shared = part.groupby(["method", "ratio"], sort=False, dropna=False)
             mean = shared.mean(numeric_only=True).reset_index()
-            lines += [TITLES[str(setting)], "", *_print_measures("Shared network", mean, GLOBAL)]
+            yield TITLES[str(setting)]
+            yield ""
+            yield from _print_measures("Shared network", mean, GLOBAL)
             for penalty, rows in part.groupby("penalty", sort=False):
-                title = f"Own, λ = {penalty:g}"
-                lines += ["", *_print_measures(title, rows, PERSONAL)]
-            lines += ["=" * WIDTH]
-        return Text("\n".join([*lines, *self._ledger(), "=" * WIDTH, *wrap(self._notes())]))
+                yield ""
+                yield from _print_measures(f"Own, λ = {penalty:g}", rows, PERSONAL)
+            yield THICK
+        yield from self._ledger()
 
     def _ledger(self) -> Iterator[str]:
-        yield f"{f'Epsilon at delta = {DELTA:g}':<26}{'private':>14}{'open':>14}"
-        yield "-" * WIDTH
+        yield print_row(f"Epsilon at delta = {DELTA:g}", ["private", "open"], 26, 14)
+        yield THIN
         silent = self.table["ratio"].eq(0).map({True: ", r = 0", False: ""})
         for method, rows in self.table.groupby(self.table["method"] + silent, sort=False):
             cells = [rows[name].max() for name in ("epsilon_private", "epsilon_open")]
-            has_data = [
-                "-" if np.isnan(x) else "no limit" if np.isinf(x) else f"{x:.3f}" for x in cells
-            ]
-            yield f"{method:<26}" + "".join(f"{x:>14}" for x in has_data)
+            yield print_row(method, map(_limit, cells), 26, 14)
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
         images = self.table["images"].iloc[0]
         of = FEDERATIONS[images]
         yield (
@@ -262,201 +208,29 @@ class OptOutLearningStudy(SimulatedStudy):
             axes[n + column].set_xlabel("ratio r")
         for first, label in ((0, "shared network"), (n, "personal networks")):
             axes[first].set_ylabel(f"accuracy of the {label}, %")
-            axes[first + n - 1].legend(
-                frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1)
-            )
+            legend_outside(axes[first + n - 1])
         return axes[0].figure
 
 
-def run(
-    reps: int | None = None,
-    seed: int = 0,
-    *,
-    quick: bool = False,
-    n_jobs: int | None = None,
-    progress: bool | None = None,
-    keep: str | Path | None = None,
-) -> OptOutLearningStudy:
-    """Run the study: every setting, method, ratio and penalty.
-
-    Parameters
-    ----------
-    reps : int, optional
-        Runs, each with new clients; 3 if None, 2 if `quick`. One of them trains 45 times for about
-        a minute.
-    seed : int
-    quick : bool
-        100 clients with 14 of scikit-learn's digits each, 40 rounds, and few ratios; nothing is
-        learned of MNIST.
-    n_jobs : int, optional
-        Processes; one if None, since each takes four gigabytes of memory.
-    progress : bool, optional
-        Whether to show a progress bar on stderr; if that is a terminal, by default.
-    keep : str or Path, optional
-        A folder for finished runs: a study that was interrupted goes on from what is there.
-
-    Returns
-    -------
-    OptOutLearningStudy
-
-    Raises
-    ------
-    OSError, ImportError
-        If MNIST is neither at hand nor to be had.
-    """
-    images, penalties = ("digits", PENALTIES[1:2]) if quick else ("MNIST", PENALTIES)
-    ratios = dict.fromkeys(RATIOS, (0.0, 0.1, 1.0)) if quick else RATIOS
-    reps = (2 if quick else 3) if reps is None else reps
-    places = pd.DataFrame(
-        [
-            (images, setting, method, ratio, penalty)
-            for setting in ratios
-            for method, ratio in (
-                (NON_PRIVATE, NAN),
-                (DP_FEDAVG, NAN),
-                *((FEO2, ratio) for ratio in ratios[setting]),
-            )
-            for penalty in penalties
-        ],
-        columns=KEYS,
-    )
-    # Where nobody opted out, or everyone, the settings do not differ.
-    once = places[(places["setting"] == NON_IID) | places["ratio"].notna()]
-    runs = replicate(
-        _one_run,
-        once.to_dict("records"),
-        reps=reps,
-        seed=seed,
-        n_jobs=1 if n_jobs is None else n_jobs,
-        progress=progress,
-        label="opt-out-learning",
-        keep=keep,
-    )
+def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Average over runs, and put the published figures beside the means."""
+    # the baselines are those of both settings; they come first in each
     baselines = runs[runs["ratio"].isna()].assign(setting=SKEWED)
-    everything = pd.concat([runs, baselines], ignore_index=True)
-    table = places.merge(average(everything, KEYS, MEASURES), on=KEYS, validate="one_to_one")
-    has_data = everything.groupby(KEYS, sort=False, dropna=False)
-    epsilons = has_data[["epsilon_private", "epsilon_open"]].first().reset_index()
+    first = runs["setting"] == NON_IID
+    everything = pd.concat([runs[first], baselines, runs[~first]], ignore_index=True)
+    table = average(everything, KEYS, MEASURES)
+    parts = everything.groupby(KEYS, sort=False, dropna=False)
+    epsilons = parts[["epsilon_private", "epsilon_open"]].first().reset_index()
     table = table.merge(epsilons, on=KEYS, validate="one_to_one")
     published = pd.DataFrame([_published(row) for row in table.itertuples()])
-    return OptOutLearningStudy(pd.concat([table, published], axis=1), runs, reps, seed)
-
-
-def deal(federation: Federation, seed: Any = None) -> tuple[NDArray, NDArray, NDArray]:
-    """Deal images to clients who hold one digit each.
-
-    Parameters
-    ----------
-    federation : Federation
-    seed : int or sequence of int, optional
-
-    Returns
-    -------
-    groups, test_groups : int ndarrays
-        Client of each training and test image, -1 for an image that nobody gets.
-    digits : int ndarray of shape (clients,)
-        What each client holds.
-
-    Examples
-    --------
-    >>> groups, test_groups, digits = deal(FEDERATIONS["digits"], 0)
-    >>> np.bincount(groups[groups >= 0]).tolist() == [14] * 100, len(test_groups)
-    (True, 355)
-    >>> bool((load_digits().target_test == digits[test_groups]).all())
-    True
-    """
-    images, m = federation.load(), federation.clients
-    rng = np.random.default_rng(seed)
-    groups, held = partition_single_class(
-        images.target, m, rows_per_client=federation.rows, random_state=rng
-    )
-    test_groups, _ = partition_classes(images.target_test, m, 1, classes=held, random_state=rng)
-    return groups, test_groups, held[:, 0]
-
-
-def learner_of(
-    federation: Federation, method: str, ratio: float, penalty: float, random_state: Any = None
-) -> Ditto:
-    """Make the estimator of a method.
-
-    Examples
-    --------
-    >>> learner = learner_of(FEDERATIONS["MNIST"], "FeO2", 0.01, 0.005)
-    >>> learner.ratio, learner.regularization, learner.epsilon, learner.n_rounds
-    (0.01, 0.005, 3.6, 500)
-    """
-    settings: dict[str, Any] = {
-        "n_rounds": federation.rounds,
-        "learning_rate": RATE,
-        "sample_rate": federation.sample_rate,
-        "sampling": "poisson",
-        "regularization": penalty,
-        "random_state": random_state,
-    }
-    if method == NON_PRIVATE:
-        return Ditto(MLP(UNITS), **settings)
-    weight = 1.0 if np.isnan(ratio) else ratio
-    return FeO2(MLP(UNITS), ratio=weight, epsilon=EPSILON, delta=DELTA, **CLIP, **settings)
-
-
-def _one_run(
-    seed: tuple[int, int], images: str, setting: str, method: str, ratio: float, penalty: float
-) -> list[dict[str, Any]]:
-    """Accuracies of one method, in per cent."""
-    from threadpoolctl import threadpool_limits
-
-    federation = FEDERATIONS[images]
-    data = federation.load()
-    groups, test_groups, digits = deal(federation, [*seed, 0])
-    given = groups >= 0
-    X, y, groups = data.data[given], data.target[given], groups[given]
-    learner = learner_of(federation, method, ratio, penalty, np.random.default_rng([*seed, 1]))
-    with threadpool_limits(1):  # matrices are small: threads would only wait for one another
-        if method == FEO2:
-            opened = choose_opted_out(
-                digits,
-                OPTED_OUT,
-                skewed_to=DIGIT if setting == SKEWED else None,
-                random_state=np.random.default_rng([*seed, 2]),
-            )
-            consent = np.where(opened, "open", "private")[groups]
-            cast(FeO2, learner).fit(X, y, groups=groups, consent=consent)
-        else:
-            opened = np.full(federation.clients, method == NON_PRIVATE)
-            learner.fit(X, y, groups=groups)
-        right = learner.predict(data.data_test) == data.target_test
-        alone = learner.predict(data.data_test, groups=test_groups) == data.target_test
-    shared, personal = (_by_choice(each, test_groups, opened) for each in (right, alone))
-    ledger = learner.privacy_.set_index("who")["epsilon"].rename({"all clients": "open"})
-    return [
-        {
-            "server": 100 * float(right.mean()),
-            "global_private": shared["private"],
-            "global_open": shared["open"],
-            "global_gain": shared["open"] - shared["private"],
-            "personal_private": personal["private"],
-            "personal_open": personal["open"],
-            "personal_gain": personal["open"] - personal["private"],
-            "epsilon_private": float(ledger.get("private", NAN)),
-            "epsilon_open": float(ledger.get("open", NAN)),
-        }
-    ]
-
-
-def _by_choice(right: NDArray, groups: NDArray, opened: NDArray) -> dict[str, float]:
-    """Mean over private and over open clients of the share of rows that are right, in per cent."""
-    share = 100 * np.bincount(groups, right, len(opened)) / np.bincount(groups)
-    return {
-        name: float(share[chosen].mean()) if chosen.any() else NAN
-        for name, chosen in (("private", ~opened), ("open", opened))
-    }
+    return pd.concat([table, published], axis=1)
 
 
 def _published(row: Any) -> dict[str, float]:
     """Return what the paper says of a row of the table."""
     curve = row.method if np.isnan(row.ratio) else row.ratio
-    has_data = PUBLISHED[row.setting, curve, row.penalty] if row.images == "MNIST" else (NAN,) * 5
-    server, shared_private, shared_open, private, opened = has_data
+    found = PUBLISHED[row.setting, curve, row.penalty] if row.images == "MNIST" else (NAN,) * 5
+    server, shared_private, shared_open, private, opened = found
     values = (
         *(server, shared_private, shared_open, shared_open - shared_private),
         *(private, opened, opened - private),
@@ -464,10 +238,17 @@ def _published(row: Any) -> dict[str, float]:
     return {f"{name}_published": value for name, value in zip(MEASURES, values, strict=True)}
 
 
+def _limit(epsilon: float) -> str:
+    """Print an epsilon of the ledger."""
+    if np.isnan(epsilon):
+        return "-"
+    return "no limit" if np.isinf(epsilon) else f"{epsilon:.3f}"
+
+
 def _print_measures(title: str, rows: pd.DataFrame, measures: Mapping[str, str]) -> Iterator[str]:
     """Print accuracies, and beside each the paper's."""
     yield f"{title:<16}" + "".join(f"{label:>14}{'paper':>6}" for label in measures.values())
-    yield "-" * WIDTH
+    yield THIN
     for row in rows.to_dict("records"):
         method, ratio = row["method"], row["ratio"]
         line = f"{method if np.isnan(ratio) else f'{method}, r = {ratio:g}':<16}"

@@ -1,0 +1,218 @@
+"""The command `ebfed fit`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ebfed.cli.errors import errors_of_the_user
+from ebfed.cli.options import ModelOption, RowKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["fit"]
+
+EXAMPLES = """\b
+Examples:
+  ebfed fit scores.csv --group school --value score
+      means of schools, a normal population; prints the fit and the first schools
+  ebfed fit votes.csv --group county --value won --model bernoulli --out rates.csv
+      rates of counties from rows of 0 and 1, written to a table
+  ebfed fit scores.csv --group school --value score --prior npmle --level .9
+      a population of any shape, and intervals that hold 90 %
+  ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
+      a regression for every school, with a page of results for a browser
+
+\b
+The table has a row for each group:
+  n         rows of the group          local        its own mean
+  estimate  empirical Bayes estimate   sd           its posterior standard deviation
+  lower, upper  interval of the given level
+  weight    share of the group's own mean in the estimate (normal and beta)
+"""
+
+
+class PriorName(StrEnum):
+    """Populations to fit."""
+
+    normal = "normal"
+    beta = "beta"
+    npmle = "npmle"
+
+
+def fit(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Rows in .csv or .parquet files, of any size."),
+    ],
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of group labels.")
+    ] = None,
+    value: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of values.")] = None,
+    formula: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="In place of --group and --value: 'y ~ x + (1 + x | group)', as in R's lme4. All "
+            "rows are read into memory.",
+        ),
+    ] = None,
+    model: ModelOption = RowKind.gaussian,
+    prior: Annotated[
+        PriorName | None,
+        typer.Option(
+            help="Population of groups; if not given, normal for gaussian and beta for bernoulli. "
+            "npmle: any shape.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all groups to this .csv or .parquet.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write summary, pictures and groups to this .html."),
+    ] = None,
+    level: Annotated[float, typer.Option(metavar="SHARE", help="Probability of intervals.")] = 0.95,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows without a label or a value.")
+    ] = False,
+) -> None:
+    """Estimate the mean or rate of every group of a table.
+
+    The table may be in many files and larger than memory; the groups must fit into memory.
+
+    Labels in CSV files keep their leading zeros. Labels are numbers if all of them are written as
+    numbers, and text otherwise. A blank label is missing; so is a value that is blank or NA.
+    """
+    from ebfed.tables.files import format_of, naming
+
+    with errors_of_the_user():
+        for path in (out, report):
+            if path is not None:
+                with naming(path):
+                    if not path.parent.is_dir():
+                        raise ValueError("no such directory")
+                    if path is out:
+                        format_of(path)
+                    elif path.suffix not in (".html", ".htm"):
+                        raise ValueError("a report is an .html file")
+        if not 0 < level < 1:
+            raise ValueError(f"--level must lie between 0 and 1; got {level}")
+        if formula is not None:
+            if group is not None or value is not None:
+                raise ValueError("--formula names the columns: give no --group and no --value")
+            estimator = _fit_formula(files, formula, model, prior, drop_missing)
+        elif group is None or value is None:
+            raise ValueError("give --group and --value, or --formula")
+        elif group == value:
+            raise ValueError(f"--group and --value both name the column {group!r}")
+        else:
+            estimator = _fit_groups(files, group, value, model, prior, drop_missing)
+        estimates = estimator.posterior().to_frame(level=level)
+        typer.echo(estimator.summary())
+        if report is not None:
+            from ebfed.report import write_report
+
+            title = f"{formula or f'{value} by {group}'}, {', '.join(file.name for file in files)}"
+            write_report(estimator, report, title=title, level=level)
+            typer.echo(f"Wrote {report}")
+        if out is not None:
+            _write(estimates, out)
+            typer.echo(f"Wrote {estimates[estimates.columns[0]].nunique():,} groups to {out}")
+        elif report is None:
+            typer.echo(_first_rows(estimates))
+
+
+def _fit_groups(
+    files: list[Path],
+    group: str,
+    value: str,
+    model: RowKind,
+    prior: PriorName | None,
+    drop_missing: bool,
+) -> Any:
+    """Estimate means or rates, reading files batch by batch."""
+    from ebfed.location import BernoulliEB, GaussianEB
+    from ebfed.tables.lazy import summarise
+
+    with _progress(files) as progress:
+        table, left_out = summarise(
+            files,
+            group,
+            value,
+            drop_missing=drop_missing,
+            binary=model is RowKind.bernoulli,
+            progress=progress,
+        )
+    if left_out.rows:
+        parts = left_out.describe(group, value)
+        typer.echo(f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True)
+    learners: dict[RowKind, Any] = {RowKind.gaussian: GaussianEB, RowKind.bernoulli: BernoulliEB}
+    learner = learners[model]
+    estimator = learner() if prior is None else learner(prior=prior.value)
+    with _warnings_in_a_line():
+        return estimator.fit(table)
+
+
+def _fit_formula(
+    files: list[Path], formula: str, model: RowKind, prior: PriorName | None, drop_missing: bool
+) -> Any:
+    """Fit a formula to all rows of files."""
+    from ebfed.formula import from_formula, parse
+    from ebfed.tables.files import read_rows
+
+    settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
+    settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
+    family: Any = "binomial" if model is RowKind.bernoulli else None
+    rows = read_rows(files, parse(formula).group)
+    with _warnings_in_a_line():
+        return from_formula(formula, rows, family=family, **settings)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show each warning in one line, without its place in the code."""
+    from ebfed.priors import IdentificationWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", IdentificationWarning)  # the summary has a note on it
+        yield
+    for warning in caught:
+        typer.echo(f"Warning: {warning.message}", err=True)
+
+
+@contextmanager
+def _progress(files: list[Path], delay: float = 2) -> Iterator[Callable[[float], Any]]:
+    """Show which part of the files has been read, on a terminal and after a delay in seconds."""
+    from tqdm import tqdm
+
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    shown: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "delay": delay}
+    with tqdm(total=size, disable=None, **shown) as bar:
+        yield bar.update
+
+
+def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
+    """Print the first rows of a table, and the number of the others."""
+    shown = estimates.head(size).to_string(index=False, float_format="{:.6g}".format)
+    more = len(estimates) - size
+    return (
+        shown if more <= 0 else f"{shown}\n… and {more:,} more groups; --out FILE writes them all."
+    )
+
+
+def _write(estimates: pd.DataFrame, out: Path) -> None:
+    from ebfed.tables.files import format_of
+
+    if format_of(out) == "csv":
+        estimates.to_csv(out, index=False)
+    else:
+        estimates.to_parquet(out, index=False, engine="pyarrow")

@@ -1,0 +1,214 @@
+"""A Flower project that the user can edit: its files, and the tables of its nodes."""
+
+from __future__ import annotations
+
+import glob
+import json
+from pathlib import Path
+
+from ebfed.cli.options import RowKind
+
+__all__ = ["check_table", "find_files", "make_up_data", "write_project"]
+
+PROJECT = """\
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "A fit of ebfed over Flower"
+license = {{ text = "none" }}
+dependencies = ["ebfed[flower]"]
+
+[tool.flwr.app]
+publisher = "ebfed"
+
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+"""
+
+MODEL = '''\
+"""The model, the same for the server and the nodes."""
+
+from ebfed import {estimator}
+
+# To send noisy reports only, with epsilon 1 for each group, write for example
+#   from ebfed.channels import {channel}
+#   {estimator}(channel={example}{more})
+# Real noise needs pip install "ebfed[secure]" on every node.
+estimator = {estimator}()
+'''
+
+MODEL_OF_CONSENT = '''\
+"""The model, the same for the server and the nodes."""
+
+from ebfed import {estimator}
+from ebfed.channels import Exact, {channel}
+
+# What a node sends of a group, by the class of consent that the group chose.
+# Epsilon{guessed} are examples: edit them.
+# Real noise needs pip install "ebfed[secure]" on every node.
+estimator = {estimator}(
+    channel={{
+        "private": {example},
+        "open": Exact(),
+    }}{more},
+)
+'''
+
+SERVER = '''\
+"""The program of the server."""
+
+from ebfed.engines.flower import server_app
+from model import estimator
+
+app = server_app(
+    estimator,
+    nodes={nodes},
+    quorum=1.0,  # share of the nodes that must answer in every round
+    deadline=90.0,  # seconds that a round may take
+    out="result",
+)
+'''
+
+CLIENT = '''\
+"""The program of a node: where its rows are. Its estimates stay in its own directory."""
+
+import pandas as pd
+from ebfed.engines.flower import client_app
+from model import estimator
+
+
+def load(context):
+    """Return the arguments of fit."""
+    table = pd.read_csv(context.node_config["data"], dtype={{{group!r}: str}})
+    return {{"X": table[[{value!r}]], "groups": table[{group!r}]{consent}}}
+
+
+app = client_app(estimator, load)
+'''
+
+README = """\
+# A federation on this machine
+
+- `app/` is the project: `model.py` says what is estimated and what noise is added, `client_app.py`
+  where a node finds its rows. Edit them and run `ebfed federate run` again.
+- `nodes/NAME/` belongs to a node: `run-…/estimate.csv` holds the estimates of its groups,
+  `ledger.jsonl` lists all that it has sent, in all runs. Neither is sent.
+- `result/run-…/` belongs to the server: the fitted population (`fit.ebfed`, for
+  `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and which
+  node answered which request.
+- Every run costs a private group its epsilon again. `client_app(…, budget=3.0)` limits the cost: a
+  node refuses a request that would bring the sum over all runs above its budget. If a node fails,
+  the reason is in its own `errors.log`, and nowhere else.
+- `logs/` holds the output of the processes; `certificates/` are those of `--tls`, for this machine
+  only.
+
+# Between machines
+
+The same `app/` runs unchanged.
+
+1. Server: a certificate for its name, signed by an authority that the nodes know. Then
+   `flower-superlink --ssl-ca-certfile ca.crt --ssl-certfile server.pem --ssl-keyfile server.key
+   --host 0.0.0.0 --port 8000 --enable-supernode-auth --disable-runtime-dependency-installation`
+   from the folder where `result/` is to be written.
+2. Each node: `ssh-keygen -t ecdsa -b 384 -N "" -f node-key`, and its owner gives `node-key.pub` to
+   the server's owner, who registers it:
+   `flwr supernode register node-key.pub CONNECTION --name NAME`.
+   Then `flower-supernode --root-certificates ca.crt --superlink SERVER:8000
+   --auth-supernode-private-key node-key
+   --node-config 'name="NAME" data="/path/rows.csv" directory="/path/own"'`.
+3. Everywhere `FLWR_TELEMETRY_ENABLED=0`, ebfed and the same version of Flower.
+
+Whoever may start a run chooses the code that the nodes run. Nodes that do not trust the server
+this far accept only projects that a trusted person has reviewed:
+`flower-supernode --trusted-entities FILE`, and projects signed with `flwr app review`.
+
+# What the server learns
+
+The server learns the number of rows and the class of consent of each group, the report that the
+channel sends of it, the names of the nodes, when they answered, and the kind of a failure. The
+exact channel reports the mean and the scatter of each group; a private channel sends a noisy
+report in every run, within the epsilon and delta of the ledger. Labels of groups, rows and
+estimates stay with the nodes. Encryption (`--tls`) protects from third parties, not from the
+server.
+"""
+
+
+def find_files(pattern: str) -> dict[str, Path]:
+    """Find the files of the nodes, which are named by them."""
+    files = [Path(path) for path in sorted(glob.glob(pattern))]
+    named = {file.stem: file for file in files}
+    if not files or len(named) < len(files):
+        what = "names no file" if not files else "names two files of the same name"
+        raise ValueError(f"--data {pattern} {what}")
+    return named
+
+
+def check_table(file: Path, group: str, value: str, model: RowKind, consent: str | None) -> None:
+    """Refuse a table that the project could not read."""
+    import pandas as pd
+
+    table = pd.read_csv(file)
+    options = {"--group": group, "--value": value} | ({"--consent": consent} if consent else {})
+    for option, column in options.items():
+        if column not in table:
+            there = ", ".join(map(repr, table.columns))
+            raise ValueError(f"{file}: no column {column!r} ({option}) among {there}")
+    if model is RowKind.bernoulli and not table[value].isin([0, 1]).all():
+        raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --model bernoulli")
+    if consent and not table[consent].isin(["private", "open"]).all():
+        raise ValueError(f"{file}: column {consent!r} must hold only 'private' and 'open'")
+
+
+def make_up_data(directory: Path, count: int | None, model: RowKind) -> dict[str, Path]:
+    """Write tables of 20 groups for each node."""
+    import numpy as np
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    folder = directory / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for node in range(1, (count or 0) + 1):
+        groups = np.repeat([f"{node}-{g:02d}" for g in range(1, 21)], 6)
+        means = np.repeat(rng.beta(3, 2, 20), 6)
+        if model is RowKind.gaussian:
+            values = rng.normal(means, 0.3).round(3)
+        else:
+            values = (rng.random(len(means)) < means).astype(int)
+        files[f"node-{node}"] = path = folder / f"node-{node}.csv"
+        pd.DataFrame({"group": groups, "value": values}).to_csv(path, index=False)
+    return files
+
+
+def write_project(
+    directory: Path, nodes: list[str], group: str, value: str, model: RowKind, consent: str | None
+) -> None:
+    """Write the project of a server and its nodes, and a README about it."""
+    if model is RowKind.gaussian:
+        words = {
+            "estimator": "GaussianEB",
+            "channel": "Gaussian",
+            "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 100))",
+            "more": ", variances=25.0",
+            "guessed": ", range and variances",
+        }
+    else:
+        words = {
+            "estimator": "BernoulliEB",
+            "channel": "RandomizedResponse",
+            "example": "RandomizedResponse(epsilon=1.0)",
+            "more": "",
+            "guessed": " and channels",
+        }
+    classes = f', "consent": table[{consent!r}]' if consent else ""
+    files = {
+        "app/pyproject.toml": PROJECT.format(name="federated-fit"),
+        "app/model.py": (MODEL_OF_CONSENT if consent else MODEL).format(**words),
+        "app/server_app.py": SERVER.format(nodes=json.dumps(nodes)),
+        "app/client_app.py": CLIENT.format(group=group, value=value, consent=classes),
+        "README.md": README,
+    }
+    (directory / "app").mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,81 @@
+"""The command `ebfed warm`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["warm"]
+
+
+def warm() -> None:
+    """Compile all kernels now, so that the first fit is fast.
+
+    Compiled code is stored on disk: run this once after installing, or while an image is built. If
+    the folder of the package is read-only, set the environment variable NUMBA_CACHE_DIR.
+    """
+    from ebfed import kernels
+
+    everything = [getattr(kernels, name) for name in kernels.__all__]
+    compiled = [kernel for kernel in everything if hasattr(kernel, "stats")]
+    if not compiled:
+        typer.echo("Nothing to compile: NUMBA_DISABLE_JIT switches compilation off.")
+        return
+    start = time.perf_counter()
+    _fit_every_kind()
+    seconds = time.perf_counter() - start
+    new = sum(sum(kernel.stats.cache_misses.values()) for kernel in compiled)
+    ready = sum(len(kernel.signatures) for kernel in compiled)
+    typer.echo(f"{ready} compiled functions are ready, {new} of them new, after {seconds:.1f} s.")
+    for path in sorted({kernel.stats.cache_path for kernel in compiled}):
+        typer.echo(f"Cache: {path}")
+
+
+def _fit_every_kind() -> None:
+    """Fit tiny tables of every kind of label and value that kernels are compiled for."""
+    import numpy as np
+
+    from ebfed.location import BernoulliEB, GaussianEB, posterior_from
+    from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
+    from ebfed.streams import Stream, make_key
+    from ebfed.tables.tally import Tally
+
+    def frozen(array: NDArray) -> NDArray:
+        array = array.copy()
+        array.flags.writeable = False
+        return array
+
+    values = np.tile([0.0, 1.0, 1.0], 4)
+    near = np.repeat(np.arange(4), 3)
+    far = near * 10**9  # too far apart to be tabulated: they are hashed
+    words = near.astype(str).astype(object)
+    # columns of frames are read-only, which is another type to the compiler
+    for X in (values, frozen(values)):
+        for groups in (near, frozen(near), far, frozen(far), words):
+            GaussianEB().fit(X, groups=groups)
+            GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
+        BernoulliEB().fit(X, groups=near).predict()
+        BernoulliEB().fit(X, groups=near, covariates=[0.0, 1.0, 3.0, 4.0])
+    for groups in (near, frozen(near), far, frozen(far)):  # as files are read
+        for X in (values, frozen(values)):
+            Tally().add(groups, X)
+    stream = Stream(make_key(0), 0)
+    stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
+    for prior in ("npmle", "point_normal", "laplace", "point_laplace", "scale_mixture"):
+        shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
+        shrunk.interval(), shrunk.local_false_sign_rate()
+    X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
+    y = X[:, 0] + stream.normals(60)[:, 0]
+    LinearEB("full").fit(X, y, groups=groups)
+    with warnings.catch_warnings():  # so few rows do not identify everything
+        warnings.simplefilter("ignore")
+        for method in ("ep", "polya-gamma", "laplace"):
+            LogisticEB(method=method).fit(X, y > 0, groups=groups).predict(X, groups=groups)
+        kinds = np.digitize(y, [-0.5, 0.5])
+        AdaMixClassifier(1, n_rounds=3).fit(X, kinds, groups=groups).predict(X, groups=groups)

@@ -1,0 +1,24 @@
+"""Federation over Flower: clients on machines of their own.
+
+A fit is a roll call, an exchange for each round of the method, and the result. `server_app` and
+`client_app` make the two programs that Flower runs, for any estimator of this package; `load_fit`
+reads the fit that the server wrote.
+
+The order in which nodes connect or answer does not change a fit: nodes are sorted by name. Every
+exchange ends at a deadline; if fewer nodes than the quorum answered, nothing is estimated. A node
+that missed an exchange is not asked again, but it receives the result. Late and second answers are
+ignored. A node that is asked twice for a round sends the stored message: it never draws noise twice
+for one request.
+
+The server receives the facts of `Estimator.describe`, the messages of channels and the names of
+nodes; of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
+stay on their disks. Without a seed, clients draw their noise from the operating system (extra
+``secure``).
+"""
+
+from ebfed.engines.flower.apps import client_app, load_fit, serve, server_app
+from ebfed.engines.flower.cohort import FlowerCohort
+from ebfed.engines.flower.messages import need_flower
+from ebfed.engines.flower.node import Node
+
+__all__ = ["FlowerCohort", "Node", "client_app", "load_fit", "need_flower", "serve", "server_app"]

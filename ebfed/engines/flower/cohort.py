@@ -1,0 +1,241 @@
+"""Clients behind a Flower grid: nodes are asked, answers checked, and a quorum is needed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.base import Cohort
+from ebfed.engines.flower.messages import make_request, read_answer
+
+__all__ = ["FlowerCohort", "check_invitation"]
+
+# Seconds between two searches for answers.
+POLL = 0.2
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A node that answered the roll call, and its clients."""
+
+    name: str
+    id: int
+    place: slice
+    facts: dict
+
+
+class FlowerCohort(Cohort):
+    """Clients behind a Flower grid.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    estimator, nodes, quorum, deadline : as in `server_app`
+
+    Attributes
+    ----------
+    facts : list of dict
+        Facts that nodes stated in the roll call, in the order of their names.
+    records : list of dict
+        Status of each node in each exchange.
+    """
+
+    def __init__(
+        self,
+        grid: Any,
+        estimator: Any,
+        nodes: int | Sequence[str],
+        *,
+        quorum: float,
+        deadline: float,
+    ):
+        self._estimator = estimator
+        self._invited, self._needed = check_invitation(nodes, quorum, deadline)
+        self._names = None if isinstance(nodes, int) else frozenset(nodes)
+        self._grid, self._deadline = grid, deadline
+        self._members: list[_Member] = []
+        self._lost: set[int] = set()
+        self.facts = []
+        self.records: list[dict[str, Any]] = []
+
+    def call_roll(self) -> None:
+        """Ask all nodes that connect, until all invited ones have answered or time is up."""
+
+        def complete(asked: set[int], answers: dict[int, dict]) -> bool:
+            if self._names is None:  # more nodes than invited are welcome
+                return len(answers) >= max(self._invited, len(asked))
+            return self._names <= {answer.get("name") for answer in answers.values()}
+
+        asked, answers = self._exchange(
+            "roll call",
+            lambda: {node: {"exchange": "roll call"} for node in self._grid.get_node_ids()},
+            complete,
+            lambda _, answer: self._estimator.check_facts(answer["facts"]),
+        )
+        names = {node: str(answers.get(node, {}).get("name", f"node {node}")) for node in asked}
+        if self._names is None:
+            silent = {names[node] for node in asked if node not in answers}
+            silent |= {f"node never connected ({i + 1})" for i in range(self._invited - len(asked))}
+        else:
+            uninvited = {
+                node
+                for node, answer in answers.items()
+                if "name" in answer and answer["name"] not in self._names
+            }
+            self._record("roll call", [names[node] for node in uninvited], "not invited")
+            answers = {node: x for node, x in answers.items() if node not in uninvited}
+            silent = set(self._names.difference(names[node] for node in answers))
+        answering = [names[node] for node in answers]
+        twice = sorted({name for name in answering if answering.count(name) > 1})
+        good = self._sort_out("roll call", names, answers, silent)
+        if twice:
+            raise RuntimeError(f"two nodes have the same name: {', '.join(map(repr, twice))}.")
+        self._check_quorum("roll call", len(good))
+        ordered = sorted(good, key=names.__getitem__)
+        edges = np.cumsum([0, *(len(good[node]["facts"]["n"]) for node in ordered)]).tolist()
+        self._members = [
+            _Member(names[node], node, slice(first, last), good[node]["facts"])
+            for node, first, last in zip(ordered, edges, edges[1:], strict=False)
+        ]
+        self.facts = [good[node]["facts"] for node in ordered]
+
+    def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
+        """Ask every node that has answered every request so far."""
+        requests = {
+            node.id: {
+                "exchange": "round",
+                "sent": sent,
+                "turn": turn[node.place],
+                "first": node.place.start,
+            }
+            for node in self._present()
+        }
+        members = {node.id: node for node in self._members}
+
+        def check(node: int, answer: dict) -> None:
+            member = members[node]
+            self._estimator.check_message(answer["message"], member.facts, sent, turn[member.place])
+
+        good = self._hold(f"round {round_ + 1}", requests, requests.keys(), check)
+        self._check_quorum(f"round {round_ + 1}", len(good))
+        return [good[node.id]["message"] for node in self._members if node.id in good]
+
+    def tell(self, sent: dict) -> None:
+        """Send the result to all, and wait for the nodes that have answered every request."""
+        requests = {
+            node.id: {"exchange": "result", "sent": sent, "used": node.id not in self._lost}
+            for node in self._members
+        }
+        self._hold("result", requests, {node.id for node in self._present()})
+
+    def _present(self) -> list[_Member]:
+        return [node for node in self._members if node.id not in self._lost]
+
+    def _hold(
+        self,
+        title: str,
+        requests: dict[int, dict],
+        awaited: Iterable[int],
+        check: Callable[[int, dict], None] = lambda node, answer: None,
+    ) -> dict:
+        awaited = set(awaited)
+        names = {node.id: node.name for node in self._members}
+        _, answers = self._exchange(
+            title, lambda: requests, lambda _, answers: awaited <= answers.keys(), check
+        )
+        silent = [names[node] for node in requests if node not in answers]
+        good = self._sort_out(title, names, answers, silent)
+        self._lost |= requests.keys() - good.keys()
+        return good
+
+    def _exchange(
+        self,
+        title: str,
+        requests: Callable[[], Mapping[int, dict]],
+        complete: Callable[[set[int], dict[int, dict]], bool],
+        check: Callable[[int, dict], None],
+    ) -> tuple[set[int], dict[int, dict]]:
+        """Send requests, and collect answers until they are complete or time is up."""
+        asked: set[int] = set()
+        pending: dict[str, tuple[int, str]] = {}
+        answers: dict[int, dict] = {}
+        end = time.monotonic() + self._deadline
+        while True:
+            for node, request in requests().items():
+                if node not in asked:
+                    asked.add(node)
+                    # one by one: an error names only the request that it answers
+                    for message in self._grid.push_messages([make_request(node, title, request)]):
+                        pending[message] = node, request["exchange"]
+            for reply in self._grid.pull_messages(list(pending)) if pending else ():
+                # other answers are late, or second ones
+                if question := pending.pop(reply.metadata.reply_to_message_id, None):
+                    answers[question[0]] = read_answer(reply, *question, check)
+            if complete(asked, answers) or time.monotonic() >= end:
+                return asked, answers
+            time.sleep(POLL)
+
+    def _sort_out(
+        self, title: str, names: Mapping[int, str], answers: dict[int, dict], silent: Iterable[str]
+    ) -> dict[int, dict]:
+        """Record the status of each node; returns the valid answers."""
+        good = {node: answer for node, answer in answers.items() if "failure" not in answer}
+        self._record(title, [names[node] for node in good], "answered")
+        for node, answer in answers.items():
+            if node not in good:
+                self._record(title, [names[node]], "failed", answer["failure"])
+        self._record(title, silent, "silent")
+        others = [row for row in self.records if row["exchange"] == title]
+        others = [row for row in others if row["status"] != "answered"]
+        print(
+            f"{title}: {len(good)} of {self._invited} nodes answered", *map(_line, others), sep="; "
+        )
+        return good
+
+    def _record(self, title: str, names: Iterable[str], status: str, detail: str = "") -> None:
+        for name in sorted(names):
+            row = {"exchange": title, "node": name, "status": status, "detail": detail}
+            self.records.append(row)
+
+    def _check_quorum(self, title: str, count: int) -> None:
+        if count < self._needed:
+            rows = [row for row in self.records if row["exchange"] == title]
+            missing = "; ".join(_line(row) for row in rows if row["status"] != "answered")
+            lost = sorted(node.name for node in self._members if node.id in self._lost)
+            missing = missing or f"missing since earlier: {', '.join(lost)}"
+            raise RuntimeError(
+                f"{title}: {count} of {self._invited} nodes answered, {self._needed} are needed "
+                f"({missing}). Nothing was estimated."
+            )
+
+
+def _line(row: Mapping[str, str]) -> str:
+    return f"{row['node']} {row['status']}" + f" ({row['detail']})" * bool(row["detail"])
+
+
+def check_invitation(nodes: int | Sequence[str], quorum: float, deadline: float) -> tuple[int, int]:
+    """Return how many nodes are invited, and how many must answer."""
+    if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1:
+        invited = nodes
+    elif not isinstance(nodes, int | str) and 0 < len(set(nodes)) == len(nodes):
+        invited = len(nodes)
+    else:
+        raise ValueError(f"nodes must be a number of nodes or their names; got {nodes!r}.")
+    if isinstance(quorum, float) and 0 < quorum <= 1:
+        needed = math.ceil(round(quorum * invited, 9))  # .55 * 100 is more than 55
+    elif isinstance(quorum, int) and not isinstance(quorum, bool) and 1 <= quorum <= invited:
+        needed = quorum
+    else:
+        raise ValueError(
+            f"quorum must be a number of nodes from 1 to {invited}, or a share from 0.0 to 1.0; "
+            f"got {quorum!r}."
+        )
+    if not 0 < deadline < math.inf:
+        raise ValueError(f"deadline must be a number of seconds; got {deadline!r}.")
+    return invited, needed

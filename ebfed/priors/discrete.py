@@ -32,9 +32,17 @@ class Discrete(Prior):
     peaks, solves for the weights and drops atoms of weight zero. ``max D`` bounds how far the
     log-likelihood is below its maximum; it is driven to `tol` times n, and `duality_gap_` keeps it.
 
+    The marginal likelihoods f_i at the maximum are unique (Lindsay 1983). Counts of few trials and
+    reports of few kinds can leave the population itself open: D is zero everywhere, and all
+    populations with the same f_i are equally likely. Then the analytic centre of these is returned
+    (Boyd and Vandenberghe 2004, section 8.5.3), which depends on the data alone, not on the
+    computer. For counts its posterior means are at the middle of what the maximisers allow. Its few
+    atoms are a Gauss quadrature. Gaussian estimates need no such rule: D is not constant there, and
+    for equal errors the population is unique (Lindsay and Roeder 1993).
+
     Point estimates are excellent for any population. Intervals hold only the atoms: where the true
-    population is continuous they are too short, and a normal or beta prior with robust intervals is
-    the honest choice.
+    population is continuous they are too short. A normal or beta prior with robust intervals is
+    then the better choice.
 
     Parameters
     ----------
@@ -48,7 +56,8 @@ class Discrete(Prior):
     n_init : int
         Starts of EM (k-means++), of which the likeliest is kept.
     tol : float
-        Largest duality gap, in units of log-likelihood per client.
+        Largest duality gap, in units of log-likelihood per client. Posterior means are accurate to
+        about its square root.
     random_state : int, Generator or None
         Of the starts of EM.
 
@@ -65,7 +74,9 @@ class Discrete(Prior):
 
     References
     ----------
-    Kiefer and Wolfowitz (1956); Wang (2007), J. R. Statist. Soc. B 69, 185-198.
+    Kiefer and Wolfowitz (1956); Lindsay (1983), Ann. Statist. 11, 86-94; Lindsay and Roeder (1993),
+    Canad. J. Statist. 21, 139-147; Wang (2007), J. R. Statist. Soc. B 69, 185-198; Boyd and
+    Vandenberghe (2004), Convex Optimization.
 
     Examples
     --------
@@ -74,6 +85,14 @@ class Discrete(Prior):
     >>> prior = Discrete("npmle").fit(messages)
     >>> prior.atoms_.ravel().round(3), prior.weights_.round(3)
     (array([-2.,  2.]), array([0.5, 0.5]))
+
+    One trial of each client tells the mean of the rates and nothing else. The estimate after a
+    success may be anything from 0.5 to 1:
+
+    >>> from ebfed.likelihoods import Binomial
+    >>> one_trial = Binomial(np.array([[0], [1]]), np.array([1, 1]))
+    >>> Discrete("npmle").fit(one_trial).posterior(one_trial).mean.ravel().round(3)
+    array([0.25, 0.75])
     """
 
     def __init__(

@@ -1,14 +1,14 @@
 """The nonparametric maximum likelihood estimate of a population on the line.
 
 A constrained Newton method (Wang 2007) finds a population that maximises the likelihood. The
-marginal likelihoods of the clients are then known, as the log-likelihood is strictly concave in
-them, but several populations can have the same ones. They do where the gradient
+clients' marginal likelihoods f_i at the maximum are unique, as the log-likelihood is strictly
+concave in them. Several populations can have the same f_i. They do where the gradient
 
     D(theta) = sum_i L_i(theta) / f_i - n
 
-vanishes for every theta: counts of few trials, or reports of few kinds, that fix some moments of
-the population and no more. Which of the maximisers is found would be an accident of rounding. The
-one that is returned then is their analytic centre; see `centre`.
+is zero for every theta: counts of few trials, or reports of few kinds, fix some moments of the
+population and no more. Rounding would then decide which maximiser is found. The answer is their
+analytic centre instead.
 """
 
 from __future__ import annotations

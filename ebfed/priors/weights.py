@@ -17,8 +17,8 @@ def fit_weights(
 ) -> tuple[NDArray, float]:
     """Maximise ``sum_i counts_i log sum_j weights_j L_ij`` to a duality gap of `tol`.
 
-    Where the gradient vanishes at every column and columns depend on each other, there are several
-    maximisers, and the answer is their analytic centre.
+    Where the gradient vanishes at every column and the columns depend on each other, there are
+    several maximisers, and the answer is their analytic centre.
 
     Parameters
     ----------

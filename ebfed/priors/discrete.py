@@ -11,13 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
+from ebfed.priors.npmle import npmle
 from ebfed.priors.posterior import DiscretePosterior
 from ebfed.priors.search import least_bic
-from ebfed.priors.weights import fit_weights, newton
+from ebfed.priors.weights import fit_weights
 
 __all__ = ["Discrete"]
-
-MANY = 20_000  # clients beyond which a tenth of them is looked at first
 
 
 class Discrete(Prior):
@@ -33,9 +32,17 @@ class Discrete(Prior):
     peaks, solves for the weights and drops atoms of weight zero. ``max D`` bounds how far the
     log-likelihood is below its maximum; it is driven to `tol` times n, and `duality_gap_` keeps it.
 
+    The marginal likelihoods f_i at the maximum are unique (Lindsay 1983). Counts of few trials and
+    reports of few kinds can leave the population itself open: D is zero everywhere, and all
+    populations with the same f_i are equally likely. Then the analytic centre of these is returned
+    (Boyd and Vandenberghe 2004, section 8.5.3), which depends on the data alone, not on the
+    computer. For counts its posterior means are at the middle of what the maximisers allow. Its few
+    atoms are a Gauss quadrature. Gaussian estimates need no such rule: D is not constant there, and
+    for equal errors the population is unique (Lindsay and Roeder 1993).
+
     Point estimates are excellent for any population. Intervals hold only the atoms: where the true
-    population is continuous they are too short, and a normal or beta prior with robust intervals is
-    the honest choice.
+    population is continuous they are too short. A normal or beta prior with robust intervals is
+    then the better choice.
 
     Parameters
     ----------
@@ -49,7 +56,8 @@ class Discrete(Prior):
     n_init : int
         Starts of EM (k-means++), of which the likeliest is kept.
     tol : float
-        Largest duality gap, in units of log-likelihood per client.
+        Largest duality gap, in units of log-likelihood per client. Posterior means are accurate to
+        about its square root.
     random_state : int, Generator or None
         Of the starts of EM.
 
@@ -66,7 +74,9 @@ class Discrete(Prior):
 
     References
     ----------
-    Kiefer and Wolfowitz (1956); Wang (2007), J. R. Statist. Soc. B 69, 185-198.
+    Kiefer and Wolfowitz (1956); Lindsay (1983), Ann. Statist. 11, 86-94; Lindsay and Roeder (1993),
+    Canad. J. Statist. 21, 139-147; Wang (2007), J. R. Statist. Soc. B 69, 185-198; Boyd and
+    Vandenberghe (2004), Convex Optimization.
 
     Examples
     --------
@@ -75,6 +85,14 @@ class Discrete(Prior):
     >>> prior = Discrete("npmle").fit(messages)
     >>> prior.atoms_.ravel().round(3), prior.weights_.round(3)
     (array([-2.,  2.]), array([0.5, 0.5]))
+
+    One trial of each client tells the mean of the rates and nothing else. The estimate after a
+    success may be anything from 0.5 to 1:
+
+    >>> from ebfed.likelihoods import Binomial
+    >>> one_trial = Binomial(np.array([[0], [1]]), np.array([1, 1]))
+    >>> Discrete("npmle").fit(one_trial).posterior(one_trial).mean.ravel().round(3)
+    array([0.25, 0.75])
     """
 
     _by_column = ("atoms_",)
@@ -226,7 +244,7 @@ class Discrete(Prior):
 
     def _npmle(self, rows: Likelihood, counts: NDArray) -> None:
         tol = self.tol * counts.sum()
-        atoms, weights, gap = _likeliest(rows, counts, self.n_nodes, tol)
+        atoms, weights, gap, _ = npmle(rows, counts, self.n_nodes, tol)
         if gap > tol:
             warnings.warn(
                 f"the NPMLE stopped with a duality gap of {gap:.2g}, above {tol:.2g}.",
@@ -294,109 +312,6 @@ def _seen(likelihood: Likelihood) -> NDArray | None:
     if exact is None or not has_data.any() or np.isnan(exact[has_data]).any():
         return None
     return exact[has_data]
-
-
-def _likeliest(
-    rows: Likelihood, counts: NDArray, n_nodes: int, tol: float
-) -> tuple[NDArray, NDArray, float]:
-    """Atoms and weights of the NPMLE, and its duality gap.
-
-    From the answer for a tenth of the clients where there are many, so that all of them are seen in
-    a few steps only.
-    """
-    nodes = rows.nodes(n_nodes)
-    favourites = np.clip(np.searchsorted(nodes, rows.local[:, 0]), 0, len(nodes) - 1)
-    if len(rows) > MANY:
-        few = np.argsort(rows.local[:, 0], kind="stable")[5::10]
-        atoms, weights, _ = _likeliest(rows.take(few), counts[few], n_nodes, tol / 10)
-    else:
-        atoms = nodes[np.unique(np.quantile(favourites, np.linspace(0, 1, 10), method="nearest"))]
-        weights = np.full(len(atoms), 1 / len(atoms))
-    # every client has to find one of the atoms not too unlikely
-    lost = rows.relative(atoms[:, None]) @ weights < 1e-3
-    if lost.any():
-        found = np.setdiff1d(nodes[favourites[lost]], atoms)
-        atoms = np.append(atoms, found)
-        share = lost.mean()
-        weights = np.append((1 - share) * weights, np.full(len(found), share / len(found)))
-    atoms, weights, gap = _climb(rows, counts, nodes, atoms, weights, tol, 300)
-    # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
-    merged = _merged(atoms, weights, nodes)
-    possible = rows.relative(merged[0][:, None]) @ merged[1] > 1e-100  # next to none is none
-    if len(merged[0]) < len(atoms) and possible.all():
-        fewer = _climb(rows, counts, nodes, *merged, tol, 20)
-        if fewer[2] <= tol and len(fewer[0]) < len(atoms):
-            return fewer
-    return atoms, weights, gap
-
-
-def _climb(
-    rows: Likelihood,
-    counts: NDArray,
-    nodes: NDArray,
-    atoms: NDArray,
-    weights: NDArray,
-    tol: float,
-    steps: int,
-) -> tuple[NDArray, NDArray, float]:
-    """Constrained Newton steps until nothing rises, or steps run out."""
-    spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
-    at_atoms = rows.relative(atoms[:, None])
-    for _ in range(3):  # EM, for atoms of a few clients only, to which quadratic models are blind
-        weights = weights * ((counts / (at_atoms @ weights)) @ at_atoms) / counts.sum()
-    for _ in range(steps):
-        weights = newton(at_atoms, counts, weights)
-        kept = weights > 0
-        atoms, at_atoms, weights = atoms[kept], at_atoms[:, kept], weights[kept]
-        masses = counts / (at_atoms @ weights)
-        rises = rows.tally(masses, nodes)
-        top = _peaks(rises)
-        top = top[rises[top] > 0.99 * counts.sum()]
-        peaks, width = nodes[top], spacing[top]
-        sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
-        for _ in range(2):
-            peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-            width = width / 8
-            points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
-            order = np.argsort(points)  # all in one pass over the clients
-            around = np.empty(len(points))
-            around[order] = rows.tally(masses, points[order])
-            sides = np.split(around, 3)
-        peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-        at_peaks = rows.relative(peaks[:, None])
-        gradient = masses @ at_peaks - counts.sum()
-        gap = float(max(gradient.max(), 0.0))
-        if gap <= tol:
-            break
-        rising = (gradient > 0) & ~np.isin(peaks, atoms)
-        atoms = np.concatenate((atoms, peaks[rising]))
-        at_atoms = np.hstack((at_atoms, at_peaks[:, rising]))
-        weights = np.concatenate((weights, np.zeros(rising.sum())))
-    kept = weights > 0
-    return atoms[kept], weights[kept], gap
-
-
-def _peaks(values: NDArray) -> NDArray:
-    """Positions of the local maxima."""
-    padded = np.concatenate(([-np.inf], values, [-np.inf]))
-    return np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] > padded[2:]))
-
-
-def _vertex(left: NDArray, here: NDArray, right: NDArray) -> NDArray:
-    """Where the parabola through (-1, left), (0, here), (1, right) peaks, within [-1, 1]."""
-    bend = 2 * here - left - right
-    slope = right - left
-    return np.where(bend > 0, np.clip(slope / np.where(bend > 0, 2 * bend, 1), -1, 1), 0.0)
-
-
-def _merged(atoms: NDArray, weights: NDArray, nodes: NDArray) -> tuple[NDArray, NDArray]:
-    """Replace runs of atoms closer than neighbouring nodes by their weighted mean."""
-    order = np.argsort(atoms)
-    atoms, weights = atoms[order], weights[order]
-    place = np.clip(np.searchsorted(nodes, atoms[1:]), 1, len(nodes) - 1)
-    run = np.concatenate(([0], np.cumsum(np.diff(atoms) > nodes[place] - nodes[place - 1])))
-    total = np.bincount(run, weights)
-    return np.bincount(run, weights * atoms) / total, total
 
 
 def _em(

@@ -19,9 +19,13 @@ class ScaleMixture(Symmetric):
     """Population ``sum_k weights_k N(mode, scales_k**2)``, the first scale being zero.
 
     The scales are a fixed grid, and the weights maximise the marginal likelihood, which is concave
-    in them: one answer, found to a duality gap of `tol` times n. Everything symmetric and falling
-    from its mode to both sides that is as smooth as a mixture of normals (normal, Laplace, t,
+    in them. It is found to a duality gap of `tol` times n. Everything symmetric and falling from
+    its mode to both sides that is as smooth as a mixture of normals (normal, Laplace, t,
     point-normal) is near some member (Stephens 2017).
+
+    For Gaussian estimates the weights are unique. Reports of few kinds, fewer than there are
+    scales, can leave them open; the answer is then the analytic centre of the maximisers, as for
+    `Discrete`.
 
     Parameters
     ----------

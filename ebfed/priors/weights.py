@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fit_weights", "gradient", "newton"]
+__all__ = ["FLAT", "analytic_centre", "fit_weights", "gradient", "newton"]
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are looked at first
+FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
 def fit_weights(
     likelihoods: NDArray, counts: NDArray, weights: NDArray, tol: float
 ) -> tuple[NDArray, float]:
     """Maximise ``sum_i counts_i log sum_j weights_j L_ij`` to a duality gap of `tol`.
+
+    Where the gradient vanishes at every column and the columns depend on each other, there are
+    several maximisers, and the answer is their analytic centre.
 
     Parameters
     ----------
@@ -49,6 +53,14 @@ def fit_weights(
         active = (weights > 0) | (rising > 0)
         weights = weights.copy()
         weights[active] = newton(likelihoods[:, active], counts, weights[active])
+    total = counts.sum()
+    if gap <= tol and rising.min() >= -FLAT * total:
+        cells, width = np.ones(len(weights)), tol / total / 100
+        centre = analytic_centre(likelihoods, counts, likelihoods @ weights, cells, width)
+        if centre is not None:
+            rise = max(float(gradient(likelihoods, counts, likelihoods @ centre).max()), 0.0)
+            if rise <= tol:
+                return centre, rise
     return weights, gap
 
 
@@ -86,6 +98,109 @@ def newton(likelihoods: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
             return (1 - step) * weights + step * proposal
         step /= 2
     return weights
+
+
+def analytic_centre(
+    likelihoods: NDArray, counts: NDArray, mixture: NDArray, cells: NDArray, width: float
+) -> NDArray | None:
+    """Return the weights at the centre of those that maximise the likelihood.
+
+    They maximise, over positive weights of sum one,
+
+        sum_i counts_i log(f_i) / n  +  width sum_j cells_j log(weights_j),   f = L weights.
+
+    That problem is strictly concave: its answer is unique and depends on the data alone. For
+    ``width -> 0`` it is the analytic centre of the maximisers (Boyd and Vandenberghe 2004, section
+    8.5.3); the duality gap is at most ``width * n``. Newton steps for f leave a problem whose dual
+    has one unknown for each independent row of L (`_barrier`).
+
+    Parameters
+    ----------
+    likelihoods : ndarray of shape (n, k)
+        Each row up to a factor.
+    counts : ndarray of shape (n,)
+    mixture : ndarray of shape (n,)
+        f of a maximiser. The gradient of the likelihood there is next to zero at every column.
+    cells : ndarray of shape (k,)
+        Measure of each column; scaled to sum one.
+    width : float
+
+    Returns
+    -------
+    ndarray of shape (k,) or None
+        None where the columns of `likelihoods` are independent, so that the maximiser is unique,
+        and where Newton's method does not settle.
+
+    Examples
+    --------
+    >>> likelihoods = np.array([[1, 0.5, 0], [0, 0.5, 1]])  # a trial at rates 0, 1/2 and 1
+    >>> centre = analytic_centre(likelihoods, np.ones(2), np.full(2, 0.5), np.ones(3), 1e-10)
+    >>> centre.round(6)
+    array([0.333333, 0.333333, 0.333333])
+    """
+    share = np.sqrt(counts / counts.sum())
+    cells = cells / cells.sum()
+    last = np.inf
+    for _ in range(30):
+        # log f has the model -|A w - 2 share|**2 / 2, as in `newton`
+        system = (likelihoods * (share / mixture)[:, None]).T
+        right, sizes, left = np.linalg.svd(system, full_matrices=False)
+        rank = int((sizes > 1e-8 * sizes[0]).sum())
+        if rank == len(cells):
+            return None
+        left, sizes, right = left[:rank], sizes[:rank], right[:, :rank].T
+        middle = left @ share
+        # one multiplier holds the sum of weights; A' u = 1 moves it into the square
+        target = 2 * middle - right.sum(axis=1) / sizes
+        weights = _barrier(sizes[:, None] * right, target, cells, width, middle)
+        if weights is None:
+            return None
+        before, mixture = mixture, likelihoods @ weights
+        moved = float(np.abs(mixture / before - 1).max())
+        if moved < 1e-13 or last <= moved < 1e-9:  # as far as rounding lets it
+            return weights / weights.sum()
+        last = moved
+    return None
+
+
+def _barrier(
+    system: NDArray, target: NDArray, cells: NDArray, width: float, start: NDArray
+) -> NDArray | None:
+    """Maximise ``cells @ log(w) - |system @ w - target|**2 / (2 width)`` by its dual.
+
+    The answer is ``w = cells / (system.T @ x)`` where x minimises the convex function
+    ``-cells @ log(system.T @ x) + target @ x + width |x|**2 / 2``; `start` has to be in its domain.
+    Damped Newton steps; None if they do not end.
+    """
+    x, slack = start, start @ system
+    if not (slack > 0).all():
+        return None
+
+    def value(x: NDArray, slack: NDArray) -> float:
+        return float(target @ x + width / 2 * (x @ x) - cells @ np.log(slack))
+
+    last = np.inf
+    for _ in range(500):
+        slope = target + width * x - system @ (cells / slack)
+        bend = (system * (cells / slack**2)) @ system.T + width * np.eye(len(x))
+        step = -np.linalg.solve(bend, slope)
+        moves = step @ system
+        fall = float(-slope @ step)
+        if fall < 1e-12 and fall >= last:  # as far as rounding lets it
+            return cells / slack
+        size = 1.0
+        while fall >= 1e-12:
+            at = slack + size * moves
+            if (at > 0).all() and value(x + size * step, at) <= value(x, slack) - size * fall / 10:
+                break
+            size /= 2
+            if size < 1e-10:
+                return None
+        x = x + size * step
+        slack, last = x @ system, fall
+        if not (slack > 0).all():
+            return None
+    return None
 
 
 def _cross_products(likelihoods: NDArray, factors: NDArray) -> NDArray:

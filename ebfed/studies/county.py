@@ -24,8 +24,9 @@ gain of ``100 (1 - a)`` per cent. The two differ for two reasons:
 
 Estimates by eq. (6) see a population fitted to the other counties; its implied gain is that of the
 population fitted to all. An implied gain takes the fitted population for the truth, which flatters
-where it follows few data closely: the population of a small state, or the NPMLE, which six
-frequencies do not pin down.
+where it follows few data closely: the population of a small state, or the NPMLE. Six frequencies do
+not pin the NPMLE down; where several populations are likeliest, it is their analytic centre (see
+`ebfed.priors.Discrete`).
 """
 
 from __future__ import annotations
@@ -143,8 +144,8 @@ class CountyStudy(Results):
         if saturated:
             yield (
                 f"In {saturated} of {n + 1} folds the NPMLE reproduces the frequencies of 0 to {n} "
-                "wins exactly. Other populations then do so too, with other estimates: so few "
-                "elections do not tell them apart."
+                "wins exactly. Other populations then do so too, with other estimates; the NPMLE "
+                "is the one at their centre."
             )
 
     def gains(self) -> pd.DataFrame:

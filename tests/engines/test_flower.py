@@ -133,7 +133,7 @@ def silent(message):
 
 def crash(message):
     """What a SuperLink says of a node: from itself, and quoting what it should not."""
-    reply = Message(Error(8, "row 12 holds 4711"), reply_to=message)
+    reply = Message(Error(8, "row 12 is of patient Quirin"), reply_to=message)
     reply.metadata.__dict__["_src_node_id"] = 1
     return [(0, reply)]
 
@@ -177,7 +177,7 @@ def test_survivors_are_fitted(nodes, tmp_path, kind, what, exchange):
         assert said[exchange, "d"] == ("silent", "")
     else:
         assert said[exchange, "d"] == what
-    assert "4711" not in (tmp_path / "out" / "participants.csv").read_text()
+    assert "Quirin" not in (tmp_path / "out" / "participants.csv").read_text()
     expected = ["roll call", "round 1", "result"]
     assert asked == (["roll call"] if exchange == "roll call" else expected)
     assert load_fit(estimator, tmp_path / "out").prior_.mean_ == fitted.prior_.mean_

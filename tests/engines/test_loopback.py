@@ -170,7 +170,7 @@ def load_or_fail(context):
         began.parent.mkdir(exist_ok=True)
         began.touch()
     elif name == "b":
-        raise ValueError("the row of patient 4711")
+        raise ValueError("the row of patient Quirin")
     elif name in "cd":
         (began.parent / "hangs").touch()
         time.sleep(1000)
@@ -225,9 +225,9 @@ def test_nodes_that_fail(tmp_path, rows):
     assert not list(tmp_path.glob(f"*/{refused.name}/estimate.csv"))
     log = (tmp_path / "logs" / "superlink.log").read_text()
     for path in [*out.iterdir(), *refused.iterdir()]:
-        assert b"4711" not in path.read_bytes()
-    assert "4711" not in log
-    assert "4711" in (tmp_path / "b" / "errors.log").read_text()
+        assert b"Quirin" not in path.read_bytes()
+    assert "Quirin" not in log
+    assert "Quirin" in (tmp_path / "b" / "errors.log").read_text()
 
 
 def test_up_that_fails_leaves_nothing(tmp_path, monkeypatch):

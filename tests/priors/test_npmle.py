@@ -1,0 +1,119 @@
+"""Where several populations are likeliest, the answer is their centre, whatever finds it."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from ebfed.likelihoods import Binomial, Gaussian
+from ebfed.priors import Discrete
+from ebfed.priors.npmle import Maximiser, _centre, _likeliest, npmle
+
+TOL = 1e-8
+
+
+def counts_of(trials, m, seed):
+    rng = np.random.default_rng(seed)
+    trials = np.broadcast_to(trials, m)
+    return Binomial(rng.binomial(trials, rng.beta(2, 3, m))[:, None], trials)
+
+
+FLAT = {
+    "one trial": counts_of(1, 60, 0),
+    "two trials": counts_of(2, 900, 1),
+    "five trials": counts_of(5, 20_000, 2),
+    "six trials": counts_of(6, 20_000, 3),
+    "up to four trials": counts_of(np.arange(3000) % 4 + 1, 3000, 4),
+}
+flat = pytest.mark.parametrize("likelihood", FLAT.values(), ids=FLAT)
+
+
+def posterior_means(found, rows):
+    return Discrete.known(found.atoms[:, None], found.weights).posterior(rows).mean[:, 0]
+
+
+def extremes(rows, nodes, marginals, i):
+    """Populations on a grid with these marginals and the least and largest posterior mean of i."""
+    system = rows.relative(nodes[:, None]) / marginals[:, None]
+    ones = np.ones(len(rows))
+    return [
+        linprog(sign * system[i] * nodes, A_eq=system, b_eq=ones, method="highs")
+        for sign in (1, -1)
+    ]
+
+
+@flat
+def test_centre_is_in_the_middle_of_what_maximisers_allow(likelihood):
+    rows, counts = likelihood.distinct()
+    found = npmle(rows, counts, 400, TOL * counts.sum())
+    assert found.gap <= TOL * counts.sum()
+    marginals = rows.relative(found.atoms[:, None]) @ found.weights
+    means = posterior_means(found, rows)
+    for i, mean in enumerate(means):
+        low, high = (end.fun for end in extremes(rows, rows.nodes(400), marginals, i))
+        assert mean == pytest.approx((low - high) / 2, abs=1e-5)
+
+
+def test_one_trial():
+    """Of a mean p, second moments between p**2 and p are possible."""
+    likelihood = Binomial(np.array([[0]] * 3 + [[1]] * 2), np.ones(5, int))
+    means = Discrete().fit(likelihood).posterior(likelihood).mean[:, 0]
+    np.testing.assert_allclose(means, [0.2] * 3 + [0.7] * 2, rtol=1e-8)
+
+
+@flat
+def test_any_maximiser_leads_to_the_same_centre(likelihood):
+    rows, counts = likelihood.distinct()
+    tol = TOL * counts.sum()
+    found = _likeliest(rows, counts, 400, tol)
+    nodes = rows.nodes(400)
+    marginals = rows.relative(found.atoms[:, None]) @ found.weights
+    expected = posterior_means(_centre(rows, counts, 400, found, tol), rows)
+    for end in extremes(rows, nodes, marginals, len(rows) - 1):
+        used = end.x > 0
+        other = Maximiser(nodes[used], end.x[used], 0.0, 0.0)
+        again = posterior_means(_centre(rows, counts, 400, other, tol), rows)
+        np.testing.assert_allclose(again, expected, rtol=1e-7)
+
+
+@flat
+def test_rounding_and_order_do_not_matter(likelihood):
+    class Rounded(Binomial):
+        def relative(self, theta):
+            exact = super().relative(theta)
+            noise = np.random.default_rng(len(theta)).uniform(-1, 1, exact.shape)
+            return exact * (1 + 1e-12 * noise)
+
+    posterior = Discrete().fit(likelihood).posterior(likelihood)
+    order = np.random.default_rng(0).permutation(len(likelihood))
+    other = Rounded(likelihood.successes[order], likelihood.trials[order])
+    again = Discrete().fit(other).posterior(likelihood)
+    np.testing.assert_allclose(again.mean, posterior.mean, rtol=1e-9)
+    np.testing.assert_allclose(again.sd, posterior.sd, rtol=1e-9)
+
+
+@flat
+def test_success_and_failure_may_change_names(likelihood):
+    failures = Binomial(likelihood.trials[:, None] - likelihood.successes, likelihood.trials)
+    means = Discrete().fit(likelihood).posterior(likelihood).mean
+    np.testing.assert_allclose(1 - Discrete().fit(failures).posterior(failures).mean, means)
+
+
+def test_centre_meets_the_edge():
+    """One rate explains the frequencies of 0, 1 and 2 wins, or nearly: little choice is left."""
+    for counts in ([2500, 5000, 2500], [2501, 4998, 2501]):
+        likelihood = Binomial(np.repeat([0, 1, 2], counts)[:, None], np.full(10_000, 2))
+        posterior = Discrete().fit(likelihood).posterior(likelihood)
+        np.testing.assert_allclose(posterior.mean, 0.5, atol=2e-3)
+
+
+@pytest.mark.parametrize("trials", [14, 30])
+def test_a_unique_maximiser_is_left_as_found(trials):
+    rng = np.random.default_rng(trials)
+    estimates = Gaussian(rng.normal(size=(100, 1)), np.full((100, 1), 0.3))
+    for likelihood in (counts_of(trials, 900, 5), estimates):
+        rows, counts = likelihood.distinct()
+        tol = TOL * counts.sum()
+        found, first = (find(rows, counts, 400, tol) for find in (npmle, _likeliest))
+        assert found.lowest < -1e-3 * counts.sum()
+        np.testing.assert_array_equal(found.atoms, first.atoms)
+        np.testing.assert_array_equal(found.weights, first.weights)

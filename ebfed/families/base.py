@@ -189,4 +189,4 @@ class Family(ABC):
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows whose figures are all 0."""
         nothing = np.zeros((len(n), n_features))
-        return Summary(np.arange(len(n)), n, nothing, nothing, weight)
+        return Summary(np.arange(len(n)), n, nothing, nothing, weight=weight)

@@ -78,7 +78,12 @@ class Poisson(Family):
         events, base = (np.stack([total(x) for x in part.T], axis=1) for part in (values, base))
         n = np.bincount(codes, minlength=m).astype(np.int64)
         return Summary(
-            ids, n, events / weight[:, None], np.zeros((m, d)), weight, {"log_base": base}
+            ids,
+            n,
+            events / weight[:, None],
+            np.zeros((m, d)),
+            weight=weight,
+            sums={"log_base": base},
         )
 
     def likelihood(self, figures: Figures) -> PoissonLikelihood:

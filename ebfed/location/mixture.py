@@ -360,7 +360,7 @@ class MixtureEB(LocationEstimator):
             `means_`.
         """
         posterior = self.posterior(X, groups=groups)
-        shares = self._mixture.responsibilities(posterior.likelihood)
+        shares = self._mixture.responsibilities(posterior.likelihood)  # type: ignore[attr-defined]
         columns = {f"component_{j}": share for j, share in enumerate(shares.T)}
         style = posterior._style.avoiding(columns)
         return frame({style.group: posterior._ids} | columns, style)

@@ -66,11 +66,11 @@ class Server:
         if self.family.takes_exposure:
             kinds |= {"weight": "f"}
         given = cast(Mapping[str, Any], facts)
-        sound = given.keys() == kinds.keys() and all(
+        sound: bool = given.keys() == kinds.keys() and all(
             isinstance(x, np.ndarray) and x.dtype.kind == kinds[name] and x.ndim == 1
             for name, x in given.items()
         )
-        sound = (
+        sound = bool(
             sound
             and len(facts["n"]) == len(facts["consent"]) > 0
             and all(len(given[x]) == 1 for x in ("n_features", "columns", "covariate_names"))
@@ -240,7 +240,7 @@ class Server:
     def received(state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Return the state with the messages of one more round."""
         all_messages = [*state["messages"], messages]
-        return cast(LocationState, state | {"messages": all_messages, "round": state["round"] + 1})
+        return state | {"messages": all_messages, "round": state["round"] + 1}
 
     def finished(self, state: LocationState, prior: Prior) -> LocationState:
         """Return the last state, what was learned in plain numbers."""
@@ -315,8 +315,8 @@ class Server:
         plain = ("n", "mean", "scatter", "weight", "covariates")
         sums = {name: values for name, values in joined.items() if name not in plain}
         ids = np.arange(len(joined["n"]))
-        figures = (joined["n"], joined["mean"], joined["scatter"], joined.get("weight"))
-        return Summary(ids, *figures, sums)
+        figures = (joined["n"], joined["mean"], joined["scatter"])
+        return Summary(ids, *figures, weight=joined.get("weight"), sums=sums)
 
     def _raw_reports(self, state: LocationState) -> NDArray:
         """Unbiased estimates of the means of the clients that have data, shape (n, d)."""

@@ -145,10 +145,10 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     # every client has to find one of the atoms not too unlikely
     lost = rows.relative(atoms[:, None]) @ weights < 1e-3
     if lost.any():
-        found = np.setdiff1d(nodes[favourites[lost]], atoms)
-        atoms = np.append(atoms, found)
+        near = np.setdiff1d(nodes[favourites[lost]], atoms)
+        atoms = np.append(atoms, near)
         share = lost.mean()
-        weights = np.append((1 - share) * weights, np.full(len(found), share / len(found)))
+        weights = np.append((1 - share) * weights, np.full(len(near), share / len(near)))
     found = _climb(rows, counts, nodes, atoms, weights, tol, 300)
     # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
     merged = _merged(found.atoms, found.weights, nodes)

@@ -155,8 +155,8 @@ class Summary:
     n: NDArray[np.int64]
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
-    weight: NDArray[np.float64] | None = None
-    sums: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    weight: NDArray[np.float64] | None = field(default=None, kw_only=True)
+    sums: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
@@ -341,7 +341,8 @@ class Summary:
         for name, total in sums.items():
             total[first] = self.sums[name]
             total[second] += other.sums[name]
-        return type(self)(ids, n, mean, scatter, None if self.weight is None else size, sums)
+        weight = None if self.weight is None else size
+        return type(self)(ids, n, mean, scatter, weight=weight, sums=sums)
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
@@ -350,8 +351,8 @@ class Summary:
             self.n[index],
             self.mean[index],
             self.scatter[index],
-            None if self.weight is None else self.weight[index],
-            {name: values[index] for name, values in self.sums.items()},
+            weight=None if self.weight is None else self.weight[index],
+            sums={name: values[index] for name, values in self.sums.items()},
         )
 
     def renamed(self, ids: NDArray) -> Self:
@@ -384,8 +385,12 @@ class Summary:
                 np.concatenate([getattr(block, name) for block in blocks])
                 for name in ("ids", "n", "mean", "scatter")
             ),
-            None if first.weight is None else np.concatenate([block.size for block in blocks]),
-            {name: np.concatenate([block.sums[name] for block in blocks]) for name in first.sums},
+            weight=None
+            if first.weight is None
+            else np.concatenate([block.size for block in blocks]),
+            sums={
+                name: np.concatenate([block.sums[name] for block in blocks]) for name in first.sums
+            },
         )
 
 

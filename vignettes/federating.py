@@ -53,7 +53,7 @@ def ebfed(command):
 
 
 up = "federate up trial --data 'cases/*.csv' --group surgeon --value complication"
-ebfed(f"{up} --model bernoulli --consent consent --tls")
+ebfed(f"{up} --family binomial --consent consent --tls")
 atexit.register(Federation("trial").down)  # whatever happens, no process is left behind
 print(Path("trial/app/client_app.py").read_text())
 

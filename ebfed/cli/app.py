@@ -26,7 +26,7 @@ Examples:
   ebfed county --out results/
   ebfed study private-means --quick
   ebfed fit scores.csv --group school --value score
-  ebfed fit votes/*.parquet --group county --value won --model bernoulli --out rates.csv
+  ebfed fit votes/*.parquet --group county --value won --family binomial --out rates.csv
   ebfed fit --help
 """,
 )

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import ModelOption, RowKind
+from ebfed.cli.options import FamilyName, FamilyOption
 from ebfed.cli.project import check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
@@ -50,7 +50,7 @@ def up(
     ] = None,
     group: Annotated[str, typer.Option(metavar="COLUMN", help="Column of group labels.")] = "group",
     value: Annotated[str, typer.Option(metavar="COLUMN", help="Column of values.")] = "value",
-    model: ModelOption = RowKind.gaussian,
+    family: FamilyOption = FamilyName.gaussian,
     consent: Annotated[
         str | None,
         typer.Option(
@@ -85,12 +85,12 @@ def up(
             if directory.exists() and not directory.is_dir():
                 raise ValueError(f"{directory} is not a directory")
             if data is None:
-                files, group, value = make_up_data(directory, nodes, model), "group", "value"
+                files, group, value = make_up_data(directory, nodes, family), "group", "value"
             else:
                 files = find_files(data)
                 for file in files.values():
-                    check_table(file, group, value, model, consent)
-            write_project(directory, list(files), group, value, model, consent)
+                    check_table(file, group, value, family, consent)
+            write_project(directory, list(files), group, value, family, consent)
             known = {"nodes": {name: str(path.resolve()) for name, path in files.items()}}
             noted.write_text(json.dumps(known | {"tls": tls}, indent=1))
         own = directory.resolve() / "nodes"

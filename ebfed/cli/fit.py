@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import ModelOption, RowKind
+from ebfed.cli.options import FamilyName, FamilyOption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +23,10 @@ EXAMPLES = """\b
 Examples:
   ebfed fit scores.csv --group school --value score
       means of schools, a normal population; prints the fit and the first schools
-  ebfed fit votes.csv --group county --value won --model bernoulli --out rates.csv
+  ebfed fit votes.csv --group county --value won --family binomial --out rates.csv
       rates of counties from rows of 0 and 1, written to a table
+  ebfed fit deaths.csv --group county --value deaths --family poisson --exposure expected
+      rates of events per exposure
   ebfed fit scores.csv --group school --value score --prior npmle --level .9
       a population of any shape, and intervals that hold 90 %
   ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
@@ -44,6 +46,7 @@ class PriorName(StrEnum):
 
     normal = "normal"
     beta = "beta"
+    gamma = "gamma"
     npmle = "npmle"
 
 
@@ -56,6 +59,12 @@ def fit(
         str | None, typer.Option(metavar="COLUMN", help="Column of group labels.")
     ] = None,
     value: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of values.")] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of exposures of counts, with --family poisson."
+        ),
+    ] = None,
     formula: Annotated[
         str | None,
         typer.Option(
@@ -64,12 +73,12 @@ def fit(
             "rows are read into memory.",
         ),
     ] = None,
-    model: ModelOption = RowKind.gaussian,
+    family: FamilyOption = FamilyName.gaussian,
     prior: Annotated[
         PriorName | None,
         typer.Option(
-            help="Population of groups; if not given, normal for gaussian and beta for bernoulli. "
-            "npmle: any shape.",
+            help="Population of groups; if not given, normal for gaussian, beta for binomial and "
+            "gamma for poisson. npmle: any shape.",
         ),
     ] = None,
     out: Annotated[
@@ -105,16 +114,22 @@ def fit(
                         raise ValueError("a report is an .html file")
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
+        if exposure is not None and (family is not FamilyName.poisson or formula is not None):
+            raise ValueError("--exposure goes with --group, --value and --family poisson")
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")
-            estimator = _fit_formula(files, formula, model, prior, drop_missing)
+            estimator = _fit_formula(files, formula, family, prior, drop_missing)
         elif group is None or value is None:
             raise ValueError("give --group and --value, or --formula")
         elif group == value:
             raise ValueError(f"--group and --value both name the column {group!r}")
+        elif family is FamilyName.poisson:
+            offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
+            formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
+            estimator = _fit_formula(files, formula, family, prior, drop_missing)
         else:
-            estimator = _fit_groups(files, group, value, model, prior, drop_missing)
+            estimator = _fit_groups(files, group, value, family, prior, drop_missing)
         estimates = estimator.posterior().to_frame(level=level)
         typer.echo(estimator.summary())
         if report is not None:
@@ -134,7 +149,7 @@ def _fit_groups(
     files: list[Path],
     group: str,
     value: str,
-    model: RowKind,
+    family: FamilyName,
     prior: PriorName | None,
     drop_missing: bool,
 ) -> Any:
@@ -148,21 +163,20 @@ def _fit_groups(
             group,
             value,
             drop_missing=drop_missing,
-            binary=model is RowKind.bernoulli,
+            binary=family is FamilyName.binomial,
             progress=progress,
         )
     if left_out.rows:
         parts = left_out.describe(group, value)
         typer.echo(f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True)
-    learners: dict[RowKind, Any] = {RowKind.gaussian: GaussianEB, RowKind.bernoulli: BernoulliEB}
-    learner = learners[model]
+    learner: Any = BernoulliEB if family is FamilyName.binomial else GaussianEB
     estimator = learner() if prior is None else learner(prior=prior.value)
     with _warnings_in_a_line():
         return estimator.fit(table)
 
 
 def _fit_formula(
-    files: list[Path], formula: str, model: RowKind, prior: PriorName | None, drop_missing: bool
+    files: list[Path], formula: str, family: FamilyName, prior: PriorName | None, drop_missing: bool
 ) -> Any:
     """Fit a formula to all rows of files."""
     from ebfed.formula import from_formula, parse
@@ -170,10 +184,10 @@ def _fit_formula(
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
-    family: Any = "binomial" if model is RowKind.bernoulli else None
     rows = read_rows(files, parse(formula).group)
+    plain = family is FamilyName.gaussian  # a response of counts chooses its own
     with _warnings_in_a_line():
-        return from_formula(formula, rows, family=family, **settings)
+        return from_formula(formula, rows, family=None if plain else family.value, **settings)
 
 
 @contextmanager

@@ -7,17 +7,22 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Json", "ModelOption", "RowKind"]
+__all__ = ["FamilyName", "FamilyOption", "Json"]
 
 
-class RowKind(StrEnum):
-    """What a row is: a number around its group's mean, or 0/1 with its group's rate."""
+class FamilyName(StrEnum):
+    """What a row is."""
 
     gaussian = "gaussian"
-    bernoulli = "bernoulli"
+    binomial = "binomial"
+    poisson = "poisson"
 
 
-ModelOption = Annotated[
-    RowKind, typer.Option(help="gaussian: values around a mean; bernoulli: 0 or 1 with a rate.")
+FamilyOption = Annotated[
+    FamilyName,
+    typer.Option(
+        help="gaussian: values around a mean; binomial: 0 or 1 with a rate; poisson: counts of "
+        "events with a rate."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]

@@ -6,7 +6,7 @@ import glob
 import json
 from pathlib import Path
 
-from ebfed.cli.options import RowKind
+from ebfed.cli.options import FamilyName
 
 __all__ = ["check_table", "find_files", "make_up_data", "write_project"]
 
@@ -144,7 +144,9 @@ def find_files(pattern: str) -> dict[str, Path]:
     return named
 
 
-def check_table(file: Path, group: str, value: str, model: RowKind, consent: str | None) -> None:
+def check_table(
+    file: Path, group: str, value: str, family: FamilyName, consent: str | None
+) -> None:
     """Refuse a table that the project could not read."""
     import pandas as pd
 
@@ -154,13 +156,40 @@ def check_table(file: Path, group: str, value: str, model: RowKind, consent: str
         if column not in table:
             there = ", ".join(map(repr, table.columns))
             raise ValueError(f"{file}: no column {column!r} ({option}) among {there}")
-    if model is RowKind.bernoulli and not table[value].isin([0, 1]).all():
-        raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --model bernoulli")
+    if family is FamilyName.binomial and not table[value].isin([0, 1]).all():
+        raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --family binomial")
+    if family is FamilyName.poisson and not (table[value].mod(1).eq(0) & table[value].ge(0)).all():
+        raise ValueError(f"{file}: column {value!r} must hold only counts for --family poisson")
     if consent and not table[consent].isin(["private", "open"]).all():
         raise ValueError(f"{file}: column {consent!r} must hold only 'private' and 'open'")
 
 
-def make_up_data(directory: Path, count: int | None, model: RowKind) -> dict[str, Path]:
+WORDS = {
+    FamilyName.gaussian: {
+        "estimator": "GaussianEB",
+        "channel": "Gaussian",
+        "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 100))",
+        "more": ", variances=25.0",
+        "guessed": ", range and variances",
+    },
+    FamilyName.binomial: {
+        "estimator": "BernoulliEB",
+        "channel": "RandomizedResponse",
+        "example": "RandomizedResponse(epsilon=1.0)",
+        "more": "",
+        "guessed": " and channels",
+    },
+    FamilyName.poisson: {
+        "estimator": "PoissonEB",
+        "channel": "Gaussian",
+        "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 10))",
+        "more": "",
+        "guessed": " and range",
+    },
+}
+
+
+def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict[str, Path]:
     """Write tables of 20 groups for each node."""
     import numpy as np
     import pandas as pd
@@ -172,35 +201,27 @@ def make_up_data(directory: Path, count: int | None, model: RowKind) -> dict[str
     for node in range(1, (count or 0) + 1):
         groups = np.repeat([f"{node}-{g:02d}" for g in range(1, 21)], 6)
         means = np.repeat(rng.beta(3, 2, 20), 6)
-        if model is RowKind.gaussian:
+        if family is FamilyName.gaussian:
             values = rng.normal(means, 0.3).round(3)
-        else:
+        elif family is FamilyName.binomial:
             values = (rng.random(len(means)) < means).astype(int)
+        else:
+            values = rng.poisson(means)
         files[f"node-{node}"] = path = folder / f"node-{node}.csv"
         pd.DataFrame({"group": groups, "value": values}).to_csv(path, index=False)
     return files
 
 
 def write_project(
-    directory: Path, nodes: list[str], group: str, value: str, model: RowKind, consent: str | None
+    directory: Path,
+    nodes: list[str],
+    group: str,
+    value: str,
+    family: FamilyName,
+    consent: str | None,
 ) -> None:
     """Write the project of a server and its nodes, and a README about it."""
-    if model is RowKind.gaussian:
-        words = {
-            "estimator": "GaussianEB",
-            "channel": "Gaussian",
-            "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 100))",
-            "more": ", variances=25.0",
-            "guessed": ", range and variances",
-        }
-    else:
-        words = {
-            "estimator": "BernoulliEB",
-            "channel": "RandomizedResponse",
-            "example": "RandomizedResponse(epsilon=1.0)",
-            "more": "",
-            "guessed": " and channels",
-        }
+    words = WORDS[family]
     classes = f', "consent": table[{consent!r}]' if consent else ""
     files = {
         "app/pyproject.toml": PROJECT.format(name="federated-fit"),

@@ -249,7 +249,7 @@ class _syntax:
 
 HINTS = {
     "factor": "C(…) makes a factor",
-    "offset": "there are no offsets",
+    "offset": "an offset is a term of its own, + offset(log(e))",
     "weights": "there are no weights",
     "s": "there are no smooth terms; bs(x, df=4) is a spline",
 }

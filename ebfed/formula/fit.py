@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ebfed.engines import Estimator
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import Model, parse
-from ebfed.location import BernoulliEB, GaussianEB
+from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
 from ebfed.regression import LinearEB, LogisticEB
@@ -64,8 +64,9 @@ def from_formula(
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
-    family : {"gaussian", "binomial"}, optional
-        Gaussian if None, unless the response is counts.
+    family : {"gaussian", "binomial", "poisson"}, optional
+        What the rows are; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
+        an ``offset(log(e))`` gives the exposure e.
     consent : str, optional
         The column of each group's class of consent, for estimators with a channel for each.
     missing : {"raise", "drop"}
@@ -102,8 +103,8 @@ def from_formula(
         context = _surroundings()
     rows = _Rows.of(model, data, consent, missing)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-    if family not in (None, "gaussian", "binomial"):
-        raise ValueError(f"family must be 'gaussian' or 'binomial'; got {family!r}.")
+    if family is not None and family not in LOCATION:
+        raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
     if estimator is None:
         estimator = _choose(model, design, family)
     elif family is not None:
@@ -123,10 +124,16 @@ def from_formula(
     return fit._fit(estimator, columns)
 
 
+# Estimators of a parameter for every group, and of coefficients, by family.
+LOCATION: dict[str, Any] = {
+    make().family().name: make for make in (GaussianEB, BernoulliEB, PoissonEB)
+}
+REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
+
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
     "weights": ": rows have no weights",
-    "offset": ": there are no offsets",
+    "offset": "; an offset is a term of the formula, offset(log(e)), of family='poisson'",
     "nAGQ": ": the likelihood is approximated as `method` says",
 }
 
@@ -141,8 +148,9 @@ def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
 
 
 def _responses(model: Model, there: Sequence[str]) -> list[str]:
-    """Terms that stand for what was observed."""
-    return [evaluated(text, there) for text in model.observed]
+    """Terms that stand for what was observed, and how long."""
+    observed = [*model.observed, *([model.offset] if model.offset else [])]
+    return [evaluated(text, there) for text in observed]
 
 
 def _surroundings() -> dict[str, Any]:
@@ -202,18 +210,20 @@ class _Rows:
 
 def _choose(model: Model, design: Design, family: str | None) -> Estimator:
     """Choose an estimator for a formula."""
-    binomial = family == "binomial" or (family is None and model.counts)
-    if model.counts and not binomial:
+    kind = family or ("binomial" if model.counts else "gaussian")
+    if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
-    if not design.names and design.constant:
-        return BernoulliEB() if binomial else GaussianEB()
-    return LogisticEB() if binomial else LinearEB()
+    if kind not in REGRESSION or (not design.names and design.constant):
+        return LOCATION[kind]()
+    return REGRESSION[kind]()
 
 
 def _following(
     estimator: Any, model: Model, design: Design, varying: list[str] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
+    if model.offset:
+        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
     settings: dict[str, Any] = {}
     known = estimator.get_params()
     if "fit_intercept" in known:
@@ -254,6 +264,8 @@ def _check_location(
     estimator: Any, model: Model, design: Design, varying: list[str] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
+    if model.offset and not estimator.family().takes_exposure:
+        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
     if varying is not None and varying != [CONSTANT]:
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
@@ -347,6 +359,8 @@ class FormulaFit:
             return (Summarised(counted, style, [model.response]),), options
         values = self._response(rows.data)
         options["groups"] = rows.labels
+        if model.offset:
+            options["exposure"] = np.exp(response_of(model.offset, rows.data, self._context))
         return (frame({model.response: values}, Style(style.backend)),), options
 
     def _response(self, data: Any) -> NDArray:

@@ -4,6 +4,7 @@
     y ~ x + (1 + x || county)              the same, intercept and slope not correlated
     y ~ x + C(kind) | county               everything differs between counties
     rate | county                          a mean for every county
+    deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 What stands between the signs is formulaic's to read; here the formula is taken apart.
 """
@@ -36,6 +37,8 @@ class Model:
         Terms that differ between groups; None: all, as the estimator has it.
     group : str
         The column of labels.
+    offset : str
+        Expression of the log of the exposure of a row, else empty.
     correlated : bool or None
         Whether the terms that differ may be correlated; None: as the estimator has it.
     """
@@ -47,6 +50,7 @@ class Model:
     trials: str = ""
     failures: str = ""
     varying: str | None = None
+    offset: str = ""
     correlated: bool | None = None
 
     @property
@@ -107,16 +111,18 @@ def parse(formula: str) -> Model:
         )
     if re.search(r"(^|[\s+*:(-])\.($|[\s+*:)-])", fixed):
         raise ValueError(f"'.' stands for no columns here; name the terms of {text!r}.")
+    fixed, offset = _take_offset(fixed)
     fixed = fixed or "1"
     if groups:
         correlated = False if "||" in right[0] else None
-        return _model(text, left, fixed, _column(groups[0]), correlated=correlated)
+        column = _column(groups[0])
+        return _model(text, left, fixed, column, offset=offset, correlated=correlated)
     varying, *groups = _split_bars(bars[0])
     if not varying or len(groups) != 1:
         raise ValueError(f"({bars[0]}) must be like (1 + x | county).")
     group = groups[0]
-    correlated = "||" not in bars[0]
-    return _model(text, left, fixed, _column(group), varying=varying, correlated=correlated)
+    rest: dict[str, str | bool] = {"offset": offset, "correlated": "||" not in bars[0]}
+    return _model(text, left, fixed, _column(group), varying=varying, **rest)
 
 
 def _model(text: str, response: str, fixed: str, group: str, **rest: str | bool | None) -> Model:
@@ -174,6 +180,22 @@ def _split_bars(text: str) -> list[str]:
     parts = _split(text, "|")
     twice = [j for j in range(1, len(parts) - 1) if not parts[j]]
     return [part for j, part in enumerate(parts) if j not in twice[:1]]
+
+
+def _take_offset(text: str) -> tuple[str, str]:
+    """Separate ``offset(...)`` from the other terms."""
+    terms = _split(text, "+")
+    found = [each for each in map(_inside_offset, terms) if each]
+    if len(found) > 1:
+        raise ValueError(f"a formula has one offset; got {len(found)} in {text!r}.")
+    if not found:
+        return text, ""
+    return " + ".join(term for term in terms if not _inside_offset(term)), found[0]
+
+
+def _inside_offset(term: str) -> str:
+    offset = re.fullmatch(r"offset\((.*)\)", term)
+    return offset[1].strip() if offset else ""
 
 
 def _take_bars(text: str) -> tuple[str, list[str]]:

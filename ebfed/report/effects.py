@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.tidy import tidy
+from ebfed.report.tidy import glance, tidy
 from ebfed.report.view import GroupView
 from ebfed.tables.frames import frame
 
@@ -28,6 +28,17 @@ class GroupEffects:
     @abstractmethod
     def view(self) -> GroupView:
         """Return what reports and plots read of the fit."""
+
+    def summary(self) -> Any:
+        """Return the fit as a printed table."""
+        from ebfed.report.summary import summary_table
+
+        return summary_table(self.view())
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, log-likelihood, information criteria."""
+        view = self.view()
+        return frame(glance(view), view.style)
 
     def tidy(
         self,

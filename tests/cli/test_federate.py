@@ -36,10 +36,10 @@ def refusal(*words):
     return line
 
 
-@pytest.mark.parametrize("model", ["gaussian", "bernoulli"])
-def test_project_is_valid(started, tmp_path, model):
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_project_is_valid(started, tmp_path, family):
     place = tmp_path / "trial"
-    assert ebfed("up", place, "--nodes", 2, "--model", model).exit_code == 0
+    assert ebfed("up", place, "--nodes", 2, "--family", family).exit_code == 0
     tomllib.loads((place / "app" / "pyproject.toml").read_text())
     for file in place.glob("app/*.py"):
         compile(file.read_text(), file, "exec")

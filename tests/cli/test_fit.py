@@ -79,7 +79,7 @@ def test_fit_reads_parquet_like_csv(file, rows, tmp_path):
 
 @pytest.mark.parametrize("prior", ["beta", "npmle"])
 def test_fit_rates(file, rows, prior):
-    options = ["--model", "bernoulli", "--prior", prior]
+    options = ["--family", "binomial", "--prior", prior]
     result = invoke("fit", file, "--group", "fips", "--value", "won", *options)
     assert result.exit_code == 0, result.output
     expected = eb.BernoulliEB(prior=prior).fit(rows[["won"]], groups=rows["fips"])
@@ -155,7 +155,7 @@ def test_other_mistakes(file, rows, tmp_path, monkeypatch):
     columns = ("--group", "fips", "--value", "score")
     assert "no such file" in refusal("fit", tmp_path / "none.csv", *columns)
     assert "both name" in refusal("fit", file, "--group", "fips", "--value", "fips")
-    assert "only 0 and 1" in refusal("fit", file, *columns, "--model", "bernoulli")
+    assert "only 0 and 1" in refusal("fit", file, *columns, "--family", "binomial")
     assert "got 'beta'" in refusal("fit", file, *columns, "--prior", "beta")
     assert "level must lie" in refusal("fit", file, *columns, "--level", 2)
     assert ".parquet, not '.xlsx'" in refusal("fit", file, *columns, "--out", "a.xlsx")
@@ -281,7 +281,7 @@ def test_many_groups_in_growing_tables():
     rng = np.random.default_rng(1)
     labels, x = rng.integers(0, 5000, 20_000) * 10**12, rng.normal(1e8, 1.0, 20_000)
     words = labels.astype(str).astype(object)
-    numbers, texts = files.Tally(), files.Tally()
+    numbers, texts = batches.Tally(), files.Tally()
     for rows in np.array_split(np.arange(20_000), 7):
         numbers.add(labels[rows], x[rows])
         codes, distinct = pd.factorize(words[rows])

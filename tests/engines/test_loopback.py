@@ -112,7 +112,7 @@ def test_numbers_are_those_of_one_process(tmp_path, rows):
         write_project(tmp_path / "apps", name, model=model, given=GIVEN[name], **words)
         for name, model in FITS.items()
     ]
-    columns = ["--group", "group", "--value", "won", "--model", "bernoulli"]
+    columns = ["--group", "group", "--value", "won", "--family", "binomial"]
     try:
         started = ebfed("up", place, "--data", tmp_path / "*.csv", *columns, "--tls")
         assert started.returncode == 0, started.stderr

@@ -83,7 +83,7 @@ BAD = {
     "y ~ z + (1 | g)": "'z' is neither a column of data nor known here",
     "y ~ kin + (1 | g)": "did you mean 'kind'?",
     "y ~ factor(kind) + (1 | g)": "C(…) makes a factor",
-    "y ~ x + offset(x) + (1 | g)": "there are no offsets",
+    "y ~ x + offset(x) + (1 | g)": "LinearEB has no offset",
     "y ~ . + (1 | g)": "'.' stands for no columns",
     "y ~ x + (1 | g) + (0 + x | g)": "(1 + x || county)",
     "y ~ one + (1 | g)": "'one' has the same value in all rows",

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A population and a channel of your own
+# # A population, a channel and a plot of your own
 #
 # A prior sees nothing but the likelihood of what clients sent. So a new prior meets every channel,
 # and a new channel meets every prior; each is one class. `ebfed.testing` has the contracts that the
@@ -238,5 +238,31 @@ ax = eb.report.plot_privacy(price)
 # which near lies confuse most, are what tells spreads apart. Randomised response tells neighbours
 # apart as well as it tells any two.
 #
-# One class each; the rest was there. What else a class may declare is in the docstrings of
-# `ebfed.priors.base` and `ebfed.channels.base`; `ebfed.testing` has contracts for estimators too.
+# ## A plot: from the view of a fit
+#
+# Tables and plots read `fit.view()`, a small dataclass, and nothing private. The view names the
+# family of the rows, which knows the sampling variance of a group's own estimate. So one function
+# serves means and rates: here, the distances of own estimates from the mean of the population, over
+# the standard deviation that the fit expects of them.
+
+
+# %%
+def standardised(fit):
+    view = eb.report.view_of(fit)
+    summary, estimate = view.summary.take(view.has_rows), view.posterior().mean[view.has_rows, 0]
+    noise = view.family.sampling_variance(estimate, summary.size)
+    expected = np.sqrt(view.prior.variance_[0] + noise)
+    return (summary.mean[:, 0] - view.prior.mean_[0]) / expected
+
+
+X, labels, _ = eb.datasets.make_gaussian_groups(2000, 5, random_state=0)
+means = eb.GaussianEB().fit(X, groups=labels)
+for name, fit in {"rates": fits["beta"], "means": means}.items():
+    print(f"{name}: standard deviation {standardised(fit).std():.2f}")
+
+# %% [markdown]
+# Both are near 1, as they should be. What a view holds is in the docstring of `ebfed.report.view`.
+#
+# One class or function each; the rest was there. What else a class may declare is in the docstrings
+# of `ebfed.priors.base` and `ebfed.channels.base`; `ebfed.testing` has contracts for estimators
+# too.

@@ -306,7 +306,7 @@ class MixtureEB(LocationEstimator):
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         components = Components(self.weights_, self.means_, self.variances_)
-        return replace(super().view(), components=components)
+        return replace(super().view(), components=components, refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -16,6 +17,7 @@ from ebfed.location.base import LocationEstimator
 from ebfed.location.learned import Learned, known_noise
 from ebfed.location.opt_out_rounds import OptOutClient, OptOutLearned, OptOutServer, OptOutTerms
 from ebfed.priors import Normal, Prior
+from ebfed.report.view import LocationView
 from ebfed.tables.clients import Summary
 
 __all__ = ["OptOutMean"]
@@ -244,6 +246,10 @@ class OptOutMean(LocationEstimator):
         with np.errstate(divide="ignore"):
             self.lambda_ = (1 - weight) / weight
         return self
+
+    def view(self) -> LocationView:
+        """Return what reports and plots read of the fit."""
+        return replace(super().view(), refit=None)
 
     @property
     def noise_variance_(self) -> NDArray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidy import glance, tidy
 from ebfed.report.view import GroupView
 from ebfed.tables.frames import frame
@@ -20,7 +21,7 @@ POPULATION, GROUPS = ("fixed", "ran_pars", "component"), ("ran_vals", "ran_coefs
 
 
 class GroupEffects:
-    """Frames of the population and of the groups.
+    """Frames and the summary of a fit with a posterior of every group.
 
     An estimator defines `view`; everything here reads it.
     """
@@ -28,17 +29,6 @@ class GroupEffects:
     @abstractmethod
     def view(self) -> GroupView:
         """Return what reports and plots read of the fit."""
-
-    def summary(self) -> Any:
-        """Return the fit as a printed table."""
-        from ebfed.report.summary import summary_table
-
-        return summary_table(self.view())
-
-    def glance(self) -> Any:
-        """Return the fit in one row: sizes, log-likelihood, information criteria."""
-        view = self.view()
-        return frame(glance(view), view.style)
 
     def tidy(
         self,
@@ -158,6 +148,15 @@ class GroupEffects:
         if term not in names:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
         return view.posterior().ranks(top=top, column=names.index(term), **options)
+
+    def glance(self) -> Any:
+        """Return the fit in one row: sizes, log-likelihood, information criteria."""
+        view = self.view()
+        return frame(glance(view), view.style)
+
+    def summary(self) -> Text:
+        """Return the fit as a printed table."""
+        return summary_table(self.view())
 
 
 def _tidy_groups(view: GroupView, effect: str, conf_int: bool, level: float) -> Any:

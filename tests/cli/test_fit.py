@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import ebfed as eb
 from ebfed.cli.app import app
 from ebfed.cli.fit import _progress
-from ebfed.tables import files, tally
+from ebfed.tables import files
+from ebfed.tables.tally import Tally
 
 runner = CliRunner()
 
@@ -281,7 +282,7 @@ def test_many_groups_in_growing_tables():
     rng = np.random.default_rng(1)
     labels, x = rng.integers(0, 5000, 20_000) * 10**12, rng.normal(1e8, 1.0, 20_000)
     words = labels.astype(str).astype(object)
-    numbers, texts = tally.Tally(), files.Tally()
+    numbers, texts = Tally(), Tally()
     for rows in np.array_split(np.arange(20_000), 7):
         numbers.add(labels[rows], x[rows])
         codes, distinct = pd.factorize(words[rows])

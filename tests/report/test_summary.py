@@ -74,6 +74,7 @@ STEP = SOME | {"sample_rate": 0.5}
 ESTIMATORS = {
     "GaussianEB": eb.GaussianEB(),
     "BernoulliEB": eb.BernoulliEB(),
+    "PoissonEB": eb.PoissonEB(),
     "MixtureEB": eb.MixtureEB(2, random_state=0),
     "OptOutMean": eb.OptOutMean(1.0, 4.0, 0.1, random_state=0),
     "LinearEB": eb.LinearEB("full"),
@@ -109,7 +110,7 @@ def fit(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(estimator, LocationEstimator):
-            column = "hit" if name == "BernoulliEB" else "y"
+            column = "hit" if name in ("BernoulliEB", "PoissonEB") else "y"
             table = ROWS[["g", column]]
             return estimator.fit(table, groups="g", **consent), (table,)
         table, y = ROWS[["g", "x"]], ROWS["y"] if numbers else ROWS["hit"]

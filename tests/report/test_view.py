@@ -24,6 +24,7 @@ SOME = {"n_rounds": 2, "random_state": 0}
 FITS = {
     "means": lambda: eb.GaussianEB().fit(ROWS[["y", "g"]], groups="g"),
     "rates": lambda: eb.BernoulliEB().fit(ROWS[["hit", "g"]], groups="g"),
+    "counts": lambda: eb.PoissonEB().fit(ROWS[["hit", "g"]], groups="g"),
     "mixture": lambda: eb.MixtureEB(2, random_state=0).fit(ROWS[["y", "g"]], groups="g"),
     "regression": lambda: eb.LinearEB().fit(ROWS[["x", "y", "g"]], "y", groups="g"),
     "formula": lambda: eb.from_formula("y ~ x + (1 | g)", ROWS),

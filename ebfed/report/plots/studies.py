@@ -83,8 +83,8 @@ def plot_curves(
 ) -> Axes:
     """Draw a result of each method against a setting, with bands.
 
-    A method whose `x` is NaN has no such setting: it is a level line with its name at the right
-    end. Ticks of the horizontal axis are at the values of `x`.
+    A method whose `x` is NaN has no such setting: it is a level line with its name at the right.
+    Ticks of the horizontal axis are at the values of `x`.
 
     Parameters
     ----------

@@ -2,8 +2,9 @@
 
 Each registered channel with an epsilon reports on five clients of 14 rows on the range (0, 1): both
 ends (counts 0 and 14), the middle, and values a thousand ranges outside, which must be clipped; in
-one column, and in three with all coordinates alike (opposite corners). `ebfed.privacy.audit` tells
-two of them apart by their simulated reports; how often this succeeds bounds epsilon from below.
+one column, and in three with all coordinates alike (opposite corners). `ebfed.privacy.audit`
+distinguishes two of them by their simulated reports; how often this succeeds bounds epsilon from
+below.
 
 A channel passes if its bound is not above its claim. Broken channels fail; a channel that passes is
 not proved to be private. The ratio of bound and claim measures how sharp the test is. With 200,000

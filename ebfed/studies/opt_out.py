@@ -119,7 +119,7 @@ class OptOutStudy(SimulatedStudy):
         return "Opting out: mean squared errors x 1000"
 
     def lines(self) -> Iterator[str]:
-        """Yield the curves of all figures, then the published figures beside ours."""
+        """Yield the curves of all figures, then the published figures beside these."""
         drawn = self.table[self.table["figure"] != "incentive"]
         for _, part in drawn.groupby(["figure", "panel"], sort=False):
             yield from _print_curves(part, "mse", 1000, 2)

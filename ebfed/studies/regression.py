@@ -95,11 +95,11 @@ class RegressionStudy(SimulatedStudy):
         errors = self.table.set_index(["d", "method"])["mse"]
         for d, (local, pooled, loss) in PUBLISHED.items():
             if d in errors.index.get_level_values("d"):
-                ours = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
+                gains = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
                 above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
                 yield (
-                    f"d = {d}: REML gains {ours[0]:.1f} % over local, {ours[1]:.1f} % over pooled "
-                    f"(published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
+                    f"d = {d}: REML gains {gains[0]:.1f} % over local, {gains[1]:.1f} % over "
+                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
                     f"(published: {loss:g})."
                 )
         yield (

@@ -99,8 +99,8 @@ class RegressionStudy(SimulatedStudy):
                 above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
                 yield (
                     f"d = {d}: REML gains {gains[0]:.1f} % over local, {gains[1]:.1f} % over "
-                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
-                    f"(published: {loss:g})."
+                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known "
+                    f"variances (published: {loss:g})."
                 )
         yield (
             "A client's rows determine n of its d directions: at most a share n / d of the spread "

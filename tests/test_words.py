@@ -14,8 +14,6 @@ TERMS, INSTEAD = (
 # Parts of the package that still use some of those words.
 NOT_YET = {
     "channels",
-    "cli",
-    "engines",
     "evaluation",
     "formula",
     "kernels",
@@ -26,7 +24,6 @@ NOT_YET = {
     "regression",
     "report",
     "studies",
-    "theory",
 }
 # Names of the glossary that the code is to get.
 NOT_NAMED_YET = {"exposure", "n_reporting"}

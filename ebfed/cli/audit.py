@@ -45,12 +45,12 @@ def audit(
 ) -> None:
     """Measure the privacy of every channel and every private learner, as a lower bound.
 
-    Clients at the ends of the range and far outside it send simulated reports. An attacker tells
-    them apart by their reports; how often this succeeds bounds epsilon from below. Private learners
-    are trained thousands of times with one client and without it; an attacker who sees what is
-    published bounds the epsilon of clipping, sampling, noise and all rounds together. The exit code
-    is 1 if a bound is above the claimed epsilon: that claim is then wrong. A claim that passes is
-    not proved.
+    Clients at the ends of the range and far outside it send simulated reports. An attacker
+    distinguishes them by their reports; how often this succeeds bounds epsilon from below. Private
+    learners are trained thousands of times with one client and without it; an attacker who sees
+    what is published bounds the epsilon of clipping, sampling, noise and all rounds together. The
+    exit code is 1 if a bound is above the claimed epsilon: that claim is then wrong. A claim that
+    passes is not proved.
     """
     with errors_of_the_user():
         from ebfed.studies.audit import EPSILONS, run

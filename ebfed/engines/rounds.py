@@ -80,7 +80,7 @@ def converse_here(
     if not isinstance(engine, Engine):
         raise TypeError(f"engine must be an ebfed.engines.Engine; got {engine!r}.")
     estimator.__dict__.pop("_formula", None)  # of an earlier fit
-    # what computes elsewhere carries neither the engine nor an earlier fit
+    # the worker carries neither the engine nor an earlier fit
     worker = clone(estimator).set_params(engine=None, random_state=None)
     key = make_key(estimator.random_state) if state is None else state["key"]
     cohort = Blocks(engine, estimator, worker, clients, memory, key)

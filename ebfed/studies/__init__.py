@@ -2,7 +2,7 @@
 
 __all__ = ["STUDIES"]
 
-# Names at the command line, and what stands behind them.
+# Names at the command line, and subjects.
 STUDIES = {
     "county": "elections of 3,111 counties, each predicted from the others",
     "private-means": "means under local privacy, error against epsilon (Figures 1a, 3a, 3b)",

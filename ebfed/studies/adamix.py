@@ -8,11 +8,11 @@ what the paper prints.
 
 Gradient descent is the paper's Algorithm 1 with step .001, from draws of ``N(0, I / 50)``. Its
 objective is unbounded below: components shrink at a steady pace, ``2 d`` times the step in each
-round, until they vanish, so that the result is that of the round it stopped at. The paper's figures
-lie on the way down. Algorithm 6 clusters the local estimates once and then finds nothing to change.
-Maximum likelihood integrates the coefficients out; with variances (`AdaMix`) it comes within a few
-per cent of the Bayes risk, that of the posterior mean under the true population. Without them
-(`MixtureLinearEB`) no estimate can err by less than the spread of a component, .05.
+round, until they vanish. The result therefore depends on the last round; the paper's figures are
+those of an intermediate one. Algorithm 6 clusters the local estimates once and changes nothing
+afterwards. Maximum likelihood integrates the coefficients out. With variances (`AdaMix`) its error
+is a few per cent above the Bayes risk, that of the posterior mean under the true population.
+Without variances (`MixtureLinearEB`) the error is at least the spread of a component, .05.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class AdaMixStudy(SimulatedStudy):
     Attributes
     ----------
     table : DataFrame
-        A row for each number of rows ``n``, ``method`` and ``round`` at which it was stopped (NaN:
-        it has none, or stops by itself): the squared error ``mse``, its standard error ``mse_se``
+        A row for each number of rows ``n``, ``method`` and last ``round`` (NaN: the method has no
+        rounds, or stops by itself): the squared error ``mse``, its standard error ``mse_se``
         and the standard deviation of one run ``mse_sd``; and how many ``rounds`` the fit took.
     runs : DataFrame
         The same of each run.
@@ -117,11 +117,11 @@ class AdaMixStudy(SimulatedStudy):
         best = self.table[self.table["method"].isin([MIXTURE, BAYES])]
         best = best.pivot_table(index="n", columns="method", values="mse")
         share = (best[MIXTURE] / best[BAYES] - 1).map("{:.1%}".format)
-        has_data = ", ".join(f"{each} (n = {n})" for n, each in share.items())
-        yield f"AdaMix lies above the Bayes risk by {has_data}."
+        shares = ", ".join(f"{each} (n = {n})" for n, each in share.items())
+        yield f"AdaMix lies above the Bayes risk by {shares}."
 
     def passes(self) -> dict[int, float]:
-        """Step at which gradient descent first passes the printed figure, by interpolation."""
+        """Return the step at which gradient descent passes the printed figure, by interpolation."""
         steps = {}
         for n, rows in self.table[self.table["method"] == DESCENT].groupby("n"):
             at, mse = rows["round"].to_numpy() - 1, rows["mse"].to_numpy()
@@ -137,7 +137,7 @@ class AdaMixStudy(SimulatedStudy):
         axes = new_axes(len(parts), (2.2 + 3.2 * len(parts), 4.2))
         for ax, (n, rows) in zip(axes, parts, strict=True):
             shown = rows[rows["method"] != CLUSTERING]
-            # methods that stop by themselves are a point, where they do; the first round is no step
+            # methods that stop by themselves are points at their last round; round 1 is no step
             at = (shown["round"] - 1).fillna(shown["rounds"])
             plot_curves(
                 shown.assign(band=2 * shown["mse_se"], at=at),
@@ -260,14 +260,14 @@ def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
 
 
 class _Watched(Blocks):
-    """Clients whose coefficients are looked at on the way, as only a simulation can."""
+    """Clients whose coefficients are noted in some rounds, which only a simulation can do."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.seen: dict[int, NDArray] = {}
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
-        """Ask, and note what clients have in some rounds."""
+        """Ask, and note the coefficients of clients in some rounds."""
         messages = super().ask(sent, round_, turn)
         if round_ + 1 in ROUNDS:
             self.seen[round_ + 1] = self.memory["theta"].copy()

@@ -1,21 +1,21 @@
-"""The audit: every channel's and every private learner's epsilon, measured from below.
+"""The audit: lower bounds on the epsilon of every channel and every private learner.
 
-Each registered channel that promises an epsilon is given five clients of 14 rows on the range
-(0, 1): both ends (counts 0 and 14), the middle, and values a thousand ranges outside, which must be
-clipped; in one column, and in three with all coordinates alike (opposite corners). From simulated
-reports, `ebfed.privacy.audit` learns to tell two of them apart, and how often that succeeds bounds
-epsilon from below.
+Each registered channel with an epsilon reports on five clients of 14 rows on the range (0, 1): both
+ends (counts 0 and 14), the middle, and values a thousand ranges outside, which must be clipped; in
+one column, and in three with all coordinates alike (opposite corners). `ebfed.privacy.audit`
+distinguishes two of them by their simulated reports; how often this succeeds bounds epsilon from
+below.
 
-A channel passes if its bound is not above its promise. Broken channels fail; that one passes does
-not prove it sound. How much of the promise the bound reaches says how sharp the test is. With
-200,000 reports it is 80 per cent and more where delta is 0, but 30 to 60 for Gaussian noise, whose
-epsilon is reached only by events about as rare as delta. Such noise is found out at epsilon 1 and 4
-if it is half of what it should be, at 0.5 if it is two fifths; a coin, if its epsilon is 5 per cent
-too large.
+A channel passes if its bound is not above its claim. Broken channels fail; a channel that passes is
+not proved to be private. The ratio of bound and claim measures how sharp the test is. With 200,000
+reports it is 80 per cent and more where delta is 0, but 30 to 60 for Gaussian noise, whose epsilon
+is reached only by events about as rare as delta. Too little Gaussian noise is detected at epsilon 1
+and 4 if it is half of what it should be, at 0.5 if it is two fifths; a coin is detected if its
+epsilon is 5 per cent too large.
 
 Learners are trained thousands of times with one client and without it
-(`ebfed.studies.training_audit`), which puts clipping, sampling, noise and the account of all rounds
-to the test together.
+(`ebfed.studies.training_audit`): this tests clipping, sampling, noise and the account of all rounds
+together.
 """
 
 from __future__ import annotations
@@ -51,35 +51,35 @@ class PrivacyAudit:
     ----------
     table : DataFrame
         A row for each channel, number of columns and epsilon, then for each learner: ``name``,
-        ``channel`` (or learner, with all arguments), ``n_features``, the promise ``epsilon`` and
-        ``delta``, the bound ``lower``, the ``event`` that it rests on, and whether it ``passed``.
-    unpromised : tuple of str
-        Channels that promise nothing.
+        ``channel`` (or learner, with all arguments), ``n_features``, the claimed ``epsilon`` and
+        ``delta``, the bound ``lower``, the ``event`` behind it, and whether it ``passed``.
+    not_private : tuple of str
+        Channels without an epsilon.
     simulations : int
-        Reports of each client.
+        Number of reports of each client.
     trainings : int
-        Of each learner, with each of two inputs; 0 if learners were left out.
+        Number of trainings of each learner with each of two inputs; 0 if learners were left out.
     error : float
-        Probability, at most, with which any of the bounds exceeds the true epsilon: that the audit
-        of sound channels fails.
+        Largest probability that any of the bounds exceeds the true epsilon, so that the audit of
+        correct channels fails.
     """
 
     table: pd.DataFrame
-    unpromised: tuple[str, ...]
+    not_private: tuple[str, ...]
     simulations: int
     trainings: int
     error: float
 
     @property
     def passed(self) -> bool:
-        """Whether no promise was refuted."""
+        """Whether no claim was refuted."""
         return bool(self.table["passed"].all())
 
     def to_text(self) -> Text:
         """Return the results as a printed page."""
         rule = "-" * 98
         lines = [
-            f"Privacy from below: what {self.simulations:,} reports of each client show of epsilon",
+            f"Lower bounds on epsilon from {self.simulations:,} reports of each client",
             "=" * 98,
             f"{'channel':<19}{'columns':>7}{'epsilon':>9}{'delta':>8}{'at least':>10}{'':10}"
             "probability of an event",
@@ -94,14 +94,14 @@ class PrivacyAudit:
                 f"{row.lower:>10.3f}  {'' if row.passed else 'FAILED':<8}{row.event}"
             )
         failed = int((~self.table["passed"]).sum())
-        verdict = f"{failed} of {len(self.table)} promises are refuted."
+        verdict = f"{failed} of {len(self.table)} claims are refuted."
         if not failed:
-            verdict = f"None of {len(self.table)} promises is refuted, which does not prove them."
+            verdict = f"None of {len(self.table)} claims is refuted, which does not prove them."
         lines += [
             rule,
             verdict,
             f"All bounds hold together with probability {1 - self.error:g} or more.",
-            f"Promising nothing: {', '.join(self.unpromised)}.",
+            f"Without an epsilon: {', '.join(self.not_private)}.",
         ]
         return Text("\n".join(lines))
 
@@ -112,13 +112,13 @@ class PrivacyAudit:
             "simulations": self.simulations,
             "trainings": self.trainings,
             "error": self.error,
-            "unpromised": list(self.unpromised),
+            "not_private": list(self.not_private),
             "table": records(self.table),
         }
 
 
 def extremes(n_features: int = 1, n_rows: int = 14) -> Summary:
-    """Clients to tell apart on the range (0, 1): its ends, its middle, and far outside.
+    """Return clients on the range (0, 1): at its ends, in its middle, and far outside.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def extremes(n_features: int = 1, n_rows: int = 14) -> Summary:
     ids = np.array(["far below", "low", "middle", "high", "far above"])
     places = np.array([-1000.0, 0.0, 0.5, 1.0, 1001.0])
     mean = np.repeat(places[:, None], n_features, axis=1)
-    # all different, so that a report that gives them away gives the client away
+    # all different, so that a report that depends on them identifies the client
     scatter = np.repeat(np.arange(5.0)[:, None], n_features, axis=1)
     return Summary(ids, np.full(5, n_rows), mean, scatter)
 
@@ -157,16 +157,18 @@ def run(
     ----------
     epsilons : sequence of float
     delta : float
-        Of the channels that have one.
+        Delta of the channels that have one.
     simulations : int
-        Reports of each client.
+        Number of reports of each client.
     trainings : int
-        Of each learner, with each of two inputs: 4,000 take about a minute. 0: no learners.
+        Number of trainings of each learner with each of two inputs: 4,000 take about a minute. 0:
+        no learners.
     error : float
-        Probability with which the audit of what is sound may fail, spread evenly over all rows.
+        Probability that the audit of correct channels and learners fails, spread evenly over rows.
     seed : int
+        Seed of all random numbers.
     n_jobs : int
-        Processes for learners; -1: one for each core. Results do not depend on it.
+        Number of processes for learners; -1: one for each core. Results do not depend on it.
 
     Returns
     -------
@@ -209,8 +211,8 @@ def run(
         n_jobs=n_jobs,
         label="audits of learners",
     )
-    unpromised = tuple(sorted(cls.__name__ for cls in _registered() if not _promises(cls)))
-    return PrivacyAudit(pd.DataFrame(rows), unpromised, int(simulations), int(trainings), error)
+    not_private = tuple(sorted(cls.__name__ for cls in _registered() if not _has_epsilon(cls)))
+    return PrivacyAudit(pd.DataFrame(rows), not_private, int(simulations), int(trainings), error)
 
 
 def _audit_channel(
@@ -236,14 +238,14 @@ def _registered() -> list[type[Channel]]:
     ]
 
 
-def _promises(cls: type[Channel]) -> bool:
+def _has_epsilon(cls: type[Channel]) -> bool:
     return "epsilon" in inspect.signature(cls).parameters
 
 
 def _trials(epsilon: float, delta: float) -> Iterator[tuple[str, Channel, int]]:
     """Yield name, channel and number of columns of all audits at one epsilon."""
     arguments = {"epsilon": epsilon, "delta": delta, "range": (0, 1)}
-    for cls in filter(_promises, _registered()):
+    for cls in filter(_has_epsilon, _registered()):
         names = arguments.keys() & inspect.signature(cls).parameters.keys()
         channel = cls(**{name: arguments[name] for name in names})
         for d in (1, 3):

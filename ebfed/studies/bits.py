@@ -1,12 +1,12 @@
-"""Bits: what estimating many means together costs where every report has k bits.
+"""Bits: the error of many means that are estimated together from reports of k bits.
 
 The settings are those of the private means (`studies.private_means`), without privacy: a client
 sends its mean, clipped to ``±b`` of Theorem 2 of Ozkara, Girgis, Data and Diggavi (2023) and
 rounded at random to one of ``2**k`` even steps. The formula is the risk of Theorem 2,
 `theory.mean_risk`, with ``b**2 / (2**k - 1)**2``, which bounds the variance of a report.
 
-Theorem 2 knows the variance of the population. Where it is estimated too, which takes at least two
-bits, the rounded reports are read by their exact law.
+Theorem 2 takes the variance of the population as known. With at least two bits it can be estimated
+too, from the exact law of the rounded reports.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BitsStudy(SimulatedStudy):
     ----------
     table : DataFrame
         A row for each setting (``figure``, ``m``, ``n``), ``method`` and number of ``bits`` (NaN:
-        as many as it takes): ``mse``, its standard error ``mse_se`` and the standard deviation of
+        no limit): ``mse``, its standard error ``mse_se`` and the standard deviation of
         one run ``mse_sd``; the ``formula``, and by how many standard errors the simulation lies
         above it (``apart``).
     runs : DataFrame

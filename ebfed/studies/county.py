@@ -1,4 +1,4 @@
-"""Polling counties: what five elections of a county tell about the sixth.
+"""Polling counties: each of six elections predicted from the other five.
 
 The protocol is that of Ozkara, Girgis, Data and Diggavi (2023): counties are clients, an election
 is a row, 1 if the Republican won. Each election is left out in turn; every county's rate p is
@@ -22,11 +22,11 @@ gain of ``100 (1 - a)`` per cent. The two differ for two reasons:
   elections shuffled, which makes them exchangeable, the gain of eq. (6) is about 1.3 % and moves by
   a few tenths from fold to fold; in their order it moves by three.
 
-Estimates by eq. (6) see a population fitted to the other counties; its implied gain is that of the
-population fitted to all. An implied gain takes the fitted population for the truth, which flatters
-where it follows few data closely: the population of a small state, or the NPMLE. Six frequencies do
-not pin the NPMLE down; where several populations are likeliest, it is their analytic centre (see
-`ebfed.priors.Discrete`).
+Estimates by eq. (6) use a population fitted to the other counties; its implied gain is that of the
+population fitted to all. An implied gain takes the fitted population as true. It is too optimistic
+where the population follows few data closely: that of a small state, or the NPMLE. Six frequencies
+do not determine the NPMLE; where several populations are likeliest, it is their analytic centre
+(see `ebfed.priors.Discrete`).
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ class CountyStudy(Results):
         n = self.folds["year"].nunique() - 1
         yield f"Means ± standard deviations over the {n + 1} elections."
         yield (
-            "Held-out: the fall in squared error on an election that the estimates have not seen. "
+            "Held-out: the fall in squared error on an election that the estimates did not use. "
             "Model-implied: the fall in the expected squared error of a county's rate if the "
-            "fitted population is true; it looks at no election left out. They differ, first, "
+            "fitted population is true; it uses no election left out. They differ, first, "
             "because one election is a coin toss around the rate: its variance is in the error of "
             f"every method, so that the model itself expects only 1/{n + 1} of its gain on one "
-            "election. Second, elections are not exchangeable: what the others say of an election "
-            "changes from year to year, and so does the held-out gain."
+            "election. Second, elections are not exchangeable: some are harder to predict, and the "
+            "held-out gain changes from year to year."
         )
         saturated = int(self.folds.loc[self.folds["method"] == "NPMLE", "saturated"].sum())
         if saturated:

@@ -1,15 +1,15 @@
-"""Personalised logistic regression: what it takes to learn a population from binary rows.
+"""Personalised logistic regression: how to learn a population from binary rows.
 
 1,000 clients with ten coefficients each, which come from N(1/2, 1/4) one by one, and 10, 20 or 50
 rows of standard normal features: too few for a client to learn alone. The error is the squared
-distance of a client's estimate from its coefficients, over all ten: 2.5 for one who knows the
-population's mean and nothing else.
+distance of a client's estimate from its coefficients, over all ten: 2.5 for the mean of the
+population as the estimate.
 
 *Pooled* is one regression for all; *alone* a ridge regression for each. Maximising jointly over
 coefficients, mean and variance (Ozkara, Girgis, Data and Diggavi, 2023, Algorithm 5, its signs
-mended) has no answer: the variance goes where descent takes it. The marginal likelihood has one.
-Laplace's approximation to it underestimates the variance; expectation propagation does not, nor
-does its comparison with exact simulation (Pólya-Gamma) show a difference. Nobody does better on
+corrected) has no solution: the variance depends on the last step of the descent. The marginal
+likelihood has one. Laplace's approximation to it underestimates the variance; expectation
+propagation does not, and agrees with exact simulation (Pólya-Gamma). No method can do better on
 average than the posterior means under the true population.
 """
 
@@ -43,7 +43,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "expectation propagation": {"method": "ep"},
     "Pólya-Gamma": {"method": "polya-gamma"},
 }
-# A method looks the same on both sides; those that agree do not hide one another.
+# A method looks the same on both sides; methods that agree do not hide one another.
 LOOKS = {
     "pooled": {"color": "#7f7f7f", "marker": "s", "ls": ":"},
     "alone": {"color": "#d55e00", "marker": "^", "ls": "-."},

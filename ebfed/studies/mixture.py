@@ -1,4 +1,4 @@
-"""Mixture: means that come in three kinds, and what becomes of clustering estimates.
+"""Mixture: means of three kinds, and the error of clustering estimates.
 
 The setting is appendix D of Ozkara, Girgis, Data and Diggavi (2023): client i has 5 rows ``x_ij ~
 N(theta_i, 1)``, and theta_i is -2, 0 or 2 with equal probability, so that neighbouring centres lie
@@ -6,8 +6,8 @@ N(theta_i, 1)``, and theta_i is -2, 0 or 2 with equal probability, so that neigh
 means.
 
 Algorithm 3 alternates the clients' posterior means with k-means on these means. EM fits the same
-population by maximum likelihood, in one round. Theorem 6 knows centres and weights: no method can
-do better on average.
+population by maximum likelihood, in one round. Theorem 6 uses the true centres and weights: no
+method can do better on average.
 
 With privacy, the server holds the means, clipped to the ball of `theory.reporting_radius`, and
 releases noisy sums and counts of three points, `ROUNDS_OF_EM` times, at an epsilon for all of these
@@ -176,7 +176,7 @@ def simulate(m: int, rng: np.random.Generator) -> tuple[Summary, NDArray]:
     Returns
     -------
     summary : Summary
-        Of scatter 0: the noise is known, so that nobody looks at it.
+        Summary with scatter 0, which is not used: the noise is known.
     theta : ndarray of shape (m,)
     """
     theta = rng.choice(CENTRES, m)
@@ -197,9 +197,9 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
         learners = {CLUSTERING: learner}
     elif np.isfinite(epsilon):
         radius = float(theory.reporting_radius(CENTRES.max(), NOISE, ROWS, m))
-        promise: dict[str, Any] = {"trust": "server", "epsilon": epsilon, "delta": DELTA}
+        private: dict[str, Any] = {"trust": "server", "epsilon": epsilon, "delta": DELTA}
         learner = MixtureEB(
-            k, channel=Clip(radius=radius), n_rounds=ROUNDS_OF_EM, **promise, **more
+            k, channel=Clip(radius=radius), n_rounds=ROUNDS_OF_EM, **private, **more
         )
         learners = {PRIVATE: learner}
     fits = {method: learner.fit(summary) for method, learner in learners.items()}

@@ -1,4 +1,4 @@
-"""Opting out: what a server, and a client, gain where clients may give up their privacy.
+"""Opting out: the gains of a server and of a client if clients may give up their privacy.
 
 The federated point estimation of Aldaghri, Mahdavifar and Beirami (2021), "FeO2: Federated Learning
 with Opt-Out Differential Privacy". Client j has ``phi_j ~ N(phi, tau^2)``, its own estimate has
@@ -11,11 +11,11 @@ simulations.
 The paper does not state the parameters of its figures. Here those of Figures 2 and 3 are such that
 the percentages of its text come out; those of Figures 1 and 4 are examples.
 
-How much noise do the others add when one more client opts out? They hide in the sum of private
-messages, and are as private as before if the noise of that sum is what it was: each of those who
-stay adds a little more. The paper keeps ``gamma^2``, the noise variance of the *mean* of ``N_p``
-messages, although one message moves that mean by as much as ``1 / N_p``: each adds a little less,
-and all of them are less private. Both are computed.
+When one more client opts out, how much noise do the others add? Their privacy depends on the noise
+of the sum of private messages. If the variance of that noise is unchanged, they are as private as
+before, and each of them adds a little more noise. The paper keeps ``gamma^2``, the noise variance
+of the *mean* of ``N_p`` messages, although one message moves that mean by as much as ``1 / N_p``:
+each adds a little less, and all of them are less private. Both are computed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 
 FIGURES = ("1", "2", "3", "4", "incentive")
 FEDAVG, OPTIMAL, BAYES = "FedAvg", "optimal ratio", "Bayes"
-# A client stays private or opts out, and then something is kept as it was.
+# A client stays private or opts out, and then one of two variances is kept.
 STAYS, OUT_GAMMA2, OUT_SUM = "stays private", "opts out, γ² kept", "opts out, total noise kept"
 
 # Figures 2 and 3: the family, in units of alpha^2, and penalties.
@@ -62,7 +62,7 @@ FAMILIES = {
     "2": (Setting(0.5235, 1.0, 1, 33.2, 19, 1), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)),
     "3": (Setting(0.0687, 1.0, 1, 4.57, 34, 6), (2.0, 4.0, 10.0, 20.0, 40.0, 100.0)),
 }
-# What the paper says of them: how much less the loss is, in per cent.
+# The figures of the paper: by how many per cent the loss falls.
 PUBLISHED = {
     ("2", OPTIMAL, STAYS): 17.0,
     ("2", FEDAVG, OUT_GAMMA2): 2.4,
@@ -76,7 +76,7 @@ CLIENTS, OPEN = 20, 2
 GAMMA2, SIGMA2 = (0.05, 0.1, 0.25), (0.5, 1.0, 2.0)
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 OPENS = (0, 2, 5, 10, 15, 19)
-# The incentive: how many opted out before.
+# The incentive: number of clients that opted out before.
 BEFORE = (0, 1, 3, 6, 10)
 
 KEYS = ["figure", "panel", "method", "x"]
@@ -101,7 +101,7 @@ class OptOutStudy(SimulatedStudy):
         formula (``apart``).
     gains : DataFrame
         By how many per cent the least risk of a client falls: the ``formula``, the simulated
-        ``gain`` with its standard error ``gain_se``, and what the paper ``published``.
+        ``gain`` with its standard error ``gain_se``, and the ``published`` figure of the paper.
     runs : DataFrame
         The mean squared error of each run, over 200 federations.
     reps, seed : int
@@ -119,7 +119,7 @@ class OptOutStudy(SimulatedStudy):
         return "Opting out: mean squared errors x 1000"
 
     def lines(self) -> Iterator[str]:
-        """Yield the curves of all figures, then the published figures beside ours."""
+        """Yield the curves of all figures, then the published figures beside these."""
         drawn = self.table[self.table["figure"] != "incentive"]
         for _, part in drawn.groupby(["figure", "panel"], sort=False):
             yield from _print_curves(part, "mse", 1000, 2)
@@ -149,7 +149,7 @@ class OptOutStudy(SimulatedStudy):
             f"{formula[OUT_SUM].drop(BAYES).max():.2g} % if the total noise is, in the "
             "settings above. Bayes: the client leaves its own message out of the server's mean; "
             "with the total noise kept its risk then changes by "
-            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, as others take over its noise."
+            f"{-formula[OUT_SUM, BAYES].min():+.2g} % at worst, because others add its noise."
         )
         yield (
             "The paper does not state its parameters. Those of Figures 2 and 3 are such that the "
@@ -209,8 +209,8 @@ def opt_out(setting: Setting, kept: str) -> Setting:
     ----------
     setting : Setting
     kept : {"sum", "gamma2"}
-        The variance that stays what it was: of the noise of the sum of private messages, ``N_p
-        q``, or of the noise of their mean, ``q / N_p``.
+        Variance that is kept: that of the noise of the sum of private messages, ``N_p q``, or that
+        of the noise of their mean, ``q / N_p``.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def _one_run(seed: tuple[int, int], figure: str) -> list[dict[str, Any]]:
         learner.fit(own, groups=np.arange(clients), consent=consent)
         personal = learner.predict()
         for point in part.itertuples():
-            # the last private client, which is the first of the others once it has opted out
+            # the last private client, which is the first open one after it has opted out
             j = point.n_private - (1 if point.private == 1 else 0)
             if np.isnan(point.penalty):
                 error = learner.global_ - PHI
@@ -270,7 +270,7 @@ def _one_run(seed: tuple[int, int], figure: str) -> list[dict[str, Any]]:
 
 
 def _points(figure: str, *, fine: bool = False) -> pd.DataFrame:
-    """Points of a figure: those that are simulated or, if `fine`, those that draw its curves."""
+    """Return the points of a figure: simulated ones or, if `fine`, those of its curves."""
     plan = {"1": _ratios, "2": _penalties, "3": _penalties, "4": _shares, "incentive": _incentive}
     return pd.DataFrame([{"figure": figure, **point} for point in plan[figure](figure, fine)])
 
@@ -327,7 +327,7 @@ def _incentive(figure: str, fine: bool) -> Iterator[dict[str, Any]]:
 
 
 def _choices(setting: Setting) -> dict[str, Setting]:
-    """Federations in which a client of `setting` finds itself, by what it does."""
+    """Return the federation of a client of `setting`, by what it does."""
     return {
         STAYS: setting,
         OUT_GAMMA2: opt_out(setting, "gamma2"),
@@ -379,7 +379,7 @@ def _client(
 
 
 def _gains(points: pd.DataFrame, runs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """By how many per cent the least risk falls: by opting out, and by the optimal ratio."""
+    """Return by how many per cent the least risk falls: by opting out, and by the optimal ratio."""
     clients = points[points["best"] & points["penalty"].notna()]
     errors = {} if runs is None else dict(list(runs.groupby(KEYS)["mse"]))
     rows = []
@@ -406,7 +406,7 @@ def _gains(points: pd.DataFrame, runs: pd.DataFrame | None = None) -> pd.DataFra
 
 
 def _fall(before: NDArray, after: NDArray) -> dict[str, float]:
-    """By how many per cent the mean of paired runs falls, and the standard error of that."""
+    """Return by how many per cent the mean of paired runs falls, with its standard error."""
     ratio = after.mean() / before.mean()
     rest = after - ratio * before  # of a ratio of means, by linearisation
     error = rest.std(ddof=1) / np.sqrt(len(rest)) / before.mean()
@@ -414,11 +414,11 @@ def _fall(before: NDArray, after: NDArray) -> dict[str, float]:
 
 
 def _incentives(gains: pd.DataFrame) -> pd.DataFrame:
-    """Curves of the incentive; with Bayes only at equal privacy, where it is lost."""
-    has_data = (gains["panel"] != BAYES) | (gains["method"] == OUT_SUM)
-    has_data &= gains["figure"] == "incentive"
+    """Return the curves of the incentive; that of Bayes only at equal privacy, where it is lost."""
+    shown = (gains["panel"] != BAYES) | (gains["method"] == OUT_SUM)
+    shown &= gains["figure"] == "incentive"
     words = gains["method"].str.removeprefix("opts out, ")
-    return gains.assign(method=gains["panel"] + ", " + words, panel="", best=False)[has_data]
+    return gains.assign(method=gains["panel"] + ", " + words, panel="", best=False)[shown]
 
 
 def _title(figure: str, panel: str) -> str:
@@ -455,7 +455,7 @@ def _print_curves(points: pd.DataFrame, value: str, scale: float, digits: int) -
 
 
 def _print_published(gains: pd.DataFrame) -> Iterator[str]:
-    """Print what the paper says beside what comes out."""
+    """Print the figures of the paper beside formula and simulation."""
     yield "By how many per cent the least risk of a client falls"
     yield THIN
     yield f"{'':<51}{'published':>10}{'formula':>10}{'simulated':>17}{'apart':>8}"
@@ -463,10 +463,10 @@ def _print_published(gains: pd.DataFrame) -> Iterator[str]:
         what = f"{row.panel}, {row.method}"
         if row.method == STAYS:
             what = f"{OPTIMAL}, not {FEDAVG}; {row.method}"
-        said = "" if np.isnan(row.published) else f"{row.published:g}"
+        published = "" if np.isnan(row.published) else f"{row.published:g}"
         found = f"{row.gain:.2f} ± {row.gain_se:.2f}"
         yield (
-            f"{f'Figure {row.figure}: {what}':<51}{said:>10}{round(row.formula, 9) + 0:>10.3f}"
+            f"{f'Figure {row.figure}: {what}':<51}{published:>10}{round(row.formula, 9) + 0:>10.3f}"
             f"{found:>17}{row.apart:>+8.1f}"
         )
 

@@ -1,8 +1,8 @@
-"""PPSGD: what personalisation does to the price of privacy.
+"""PPSGD: how personalisation changes the price of privacy.
 
 Bietti, Wei, Dudik, Langford and Wu (2022), "Personalization improves privacy-accuracy tradeoffs in
-federated learning", section 6. Client i predicts by w + theta_i; alpha says how much of a step w
-makes. *Local* is alpha = 0, where w stays 0; *global* is alpha infinite, where only w is learned.
+federated learning", section 6. Client i predicts by w + theta_i; alpha is the factor of the steps
+of w. *Local* is alpha = 0, where w stays 0; *global* is alpha infinite, where only w is learned.
 
 *Figure 1a*: regressions of 1,000 clients that differ in the last five of 100 coefficients, ten
 fresh rows of each in every round, all clients in all rounds. The paper states neither the noise of
@@ -11,14 +11,15 @@ step is chosen for each number of rounds, as in the paper, from its grid, which 
 next one, 1.8, would make the global curve without noise seven times as low at 300 rounds, while
 learning alone diverges with it.
 
-*Figure 2*: what is paid for privacy, and what it is worth. Stack Overflow and federated EMNIST are
-not at hand; here MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five
+*Figure 2*: accuracy against epsilon. Stack Overflow and federated EMNIST are not available; here
+MNIST takes the place of EMNIST, dealt to 1,000 users with 60 images of five
 digits each, and multinomial regression that of one-versus-all least squares. One pass over the
 images; ten users take part in a round.
 
-*Epsilon*. The paper draws exactly Q users and accounts for it as if each came independently. The
-others together know who came, so that samples of a fixed size hide nobody (see
-`theory.private_learning`); users who come by independent draws, as here, are worth what is claimed.
+*Epsilon*. The paper draws exactly Q users and accounts for it as if each was drawn independently.
+The others together know who was drawn, so that samples of a fixed size give no amplification (see
+`theory.private_learning`). For users who are drawn independently, as here, the claimed epsilon is
+right.
 """
 
 from __future__ import annotations
@@ -111,14 +112,14 @@ class PPSGDStudy(SimulatedStudy):
     runs : DataFrame
         Risk or accuracy of each run, with the best ``step``.
     reps, seed : int
-        Of Figure 1a; of Figure 2 there are fewer runs.
+        Number of runs of Figure 1a (Figure 2 has fewer), and seed.
     """
 
     name: ClassVar[str] = "ppsgd"
 
     def title(self) -> str:
         """Return the first line of the page."""
-        return "PPSGD: what personalisation does to the price of privacy"
+        return "PPSGD: how personalisation changes the price of privacy"
 
     def lines(self) -> Iterator[str]:
         """Yield Figure 1a by noise, then Figure 2."""
@@ -147,13 +148,13 @@ class PPSGDStudy(SimulatedStudy):
         )
         yield (
             f"σ: noise on the sum over clients, in units of the clipping norm. ε at δ = {DELTA:g}: "
-            "as claimed, by Rényi divergences as if clients came independently; exact, if they do; "
-            "and under joint privacy if exactly Q come, where a client is left out, or exchanged "
-            "for another as in the paper's definition. Learning alone costs nothing."
+            "as claimed, by Rényi divergences as if clients were drawn independently; exact, if "
+            "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
+            "exchanged for another as in the paper's definition. Learning alone costs nothing."
         )
 
     def figure(self) -> Any:
-        """Draw risk against rounds, and accuracy against what is claimed and what is true."""
+        """Draw risk against rounds, and accuracy against claimed and true epsilon."""
         axes = new_axes(2, (11.0, 8.4), n_rows=2)
         risks = self.table[self.table["figure"] == "1a"].assign(band=lambda t: 2 * t["risk_se"])
         alone = risks[risks["method"] == LOCAL]
@@ -250,7 +251,7 @@ def name_of(level: float) -> str:
 
 
 def crossover(risks: pd.DataFrame) -> float:
-    """Find after how many rounds learning alone overtakes global learning with noise.
+    """Return the number of rounds after which learning alone overtakes global learning with noise.
 
     Parameters
     ----------
@@ -286,7 +287,7 @@ def crossover(risks: pd.DataFrame) -> float:
 
 
 def _image_reps(reps: int) -> int:
-    """How many runs Figure 2 has."""
+    """Return the number of runs of Figure 2."""
     return max(2, reps // 3)
 
 
@@ -442,7 +443,7 @@ def _print_risks(sigma: float, part: pd.DataFrame) -> Iterator[str]:
 
 
 def _print_tradeoff(part: pd.DataFrame) -> Iterator[str]:
-    """Print accuracies by noise, and what the noise is worth."""
+    """Print accuracies by noise, and the epsilons of the noise."""
     sigmas = np.unique(part["sigma"])
     label = 30
     yield "Figure 2: accuracy in per cent, by noise multiplier σ"

@@ -1,20 +1,20 @@
-"""Private means: what estimating many means together costs where every report is private.
+"""Private means: the error of many means that are estimated together from private reports.
 
 The settings are those of Ozkara, Girgis, Data and Diggavi (2023), Figures 1a, 3a and 3b: client i
 has ``n`` rows ``x_ij ~ N(theta_i, .5**2)`` with ``theta_i ~ N(mu, .1**2)``. Both variances are
 known; mu is only known to lie in [-.5, .5], where each run draws it anew. A client reports once on
 its own mean, locally private, and the personalised estimates are those of Theorem 2.
 
-The paper's client adds Gaussian noise to a mean clipped to ``±b`` of Theorem 2. Beside it stand the
-noise that (epsilon, delta) really asks for, one bit, and the hybrid mechanism, each on that range
-and on one that the first clients' reports find out for the others. Where the paper's noise breaks
-its promise its points are marked: they are not private to that epsilon and delta.
+The paper's client adds Gaussian noise to a mean clipped to ``±b`` of Theorem 2. It is compared with
+the noise that (epsilon, delta) needs, one bit, and the hybrid mechanism, each on that range and on
+one that is learned from the reports of the first clients. Where the paper's noise is too small, its
+points are marked: they are not private to that epsilon and delta.
 
-Beside Gaussian reports on the fixed range stands the risk of Theorem 2 with the variance of their
-noise, `theory.mean_risk`. It is exact for the theorem's fixed weight on the mean report. The fit
-learns its weight from the reports: where noise carries their mean to an end of the range, beyond
-which reports tell nothing, clients keep to their own means. That happens where few clients share a
-small epsilon, and the errors lie a little below the formula there.
+Gaussian reports on the fixed range are compared with the risk of Theorem 2 with the variance of
+their noise, `theory.mean_risk`. It is exact for the theorem's fixed weight on the mean report. The
+fit learns its weight from the reports: where noise moves their mean to an end of the range, reports
+carry no information, and clients keep their own means. That happens where few clients have a small
+epsilon, and the errors lie a little below the formula there.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class PrivateMeansStudy(SimulatedStudy):
         A row for each setting (``figure``, ``m``, ``n``), ``method`` and ``epsilon`` (NaN: no
         privacy): ``mse``, its standard error ``mse_se`` and the standard deviation of one run
         ``mse_sd``; the ``formula`` for it, if there is one, and by how many standard errors the
-        simulation lies above it (``apart``); the true ``delta`` of a report, and whether it ``keeps
-        the promise``.
+        simulation lies above it (``apart``); the true ``delta`` of a report, and whether it
+        ``keeps`` the claimed one.
     runs : DataFrame
         The mean squared error over clients of each run.
     reps, seed : int
@@ -127,13 +127,13 @@ class PrivateMeansStudy(SimulatedStudy):
             f"Means over {self.reps} runs; below each, in brackets, its standard error. All "
             "methods see the same clients. Formula: the risk of Theorem 2 with the variance of "
             "the noise; apart: by how many standard errors the simulation lies above it. Where few "
-            "clients share a small epsilon it lies below: noise may carry the mean report to an "
-            "end of the range, and the fit then keeps to the clients' own means."
+            "clients have a small epsilon it lies below: noise may move the mean report to an end "
+            "of the range, and the clients then keep their own means."
         )
         broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
         for epsilon, delta in broken.itertuples(index=False):
             yield (
-                f"* Not private as promised: at epsilon {epsilon:g} the paper's noise has delta "
+                f"* Not private as claimed: at epsilon {epsilon:g} the paper's noise has delta "
                 f"{delta:.2g}, not {DELTA:g}."
             )
         for (figure, epsilon), best in self.best().groupby(["figure", "epsilon"], sort=False):
@@ -203,7 +203,7 @@ def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Summary, NDArray
     Returns
     -------
     summary : Summary
-        Of scatter 0: the noise is known, so that nobody looks at it.
+        Summary with scatter 0, which is not used: the noise is known.
     theta : ndarray of shape (m,)
     """
     theta = rng.normal(rng.uniform(-RADIUS, RADIUS), SPREAD, m)
@@ -214,7 +214,7 @@ def simulate(m: int, n: int, rng: np.random.Generator) -> tuple[Summary, NDArray
 def estimate(
     summary: Summary, channel: Channel, rng: np.random.Generator, prior: Normal | None = None
 ) -> NDArray:
-    """Estimate every client's mean from its own and what leaves the others through a channel."""
+    """Estimate every client's mean from its own rows and the reports of the others."""
     learner = GaussianEB(
         variances=NOISE**2,
         prior=Normal(variance=SPREAD**2) if prior is None else prior,
@@ -262,14 +262,14 @@ def _formula(method: str, m: int, n: int, epsilon: float) -> float:
 
 
 def _delta(method: str, epsilon: float) -> float:
-    """Delta that a report really has."""
+    """Return the true delta of a report."""
     if np.isnan(epsilon):
         return np.nan
     return float(_quietly(CHANNELS[method](epsilon).guarantee)[1])
 
 
 def _quietly(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call without the warning of a broken promise: table and figure mark those points."""
+    """Call without the warning that noise is too small: table and figure mark those points."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return function(*arguments)

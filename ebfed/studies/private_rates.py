@@ -1,17 +1,18 @@
-"""Private rates: how much of the gain of estimating rates together survives local privacy.
+"""Private rates: the gain of estimating rates together, under local privacy.
 
 The populations are those of Ozkara, Girgis, Data and Diggavi (2023), section K.2, and a skewed
 one: 10,000 clients with 14 rows of 0 or 1 each, whose rates are normal around 1/2 (given that they
 lie in [0, 1]), uniform, one of 1/4, 1/2 and 3/4, Beta(4, 4) or Beta(2, 5).
 
-The *gain* is by how much the mean squared error of the estimates is below that of each client's own
-proportion. Nobody can gain more on average than the *oracle*, the posterior mean under the true
-population. A beta population fitted to the counts themselves (no privacy) comes near it, except
+The *gain* is the fall in mean squared error from that of each client's own proportion to that of
+the estimates. No method can gain more on average than the *oracle*, the posterior mean under the
+true population. A beta population fitted to the counts themselves (no privacy) is near it, except
 where rates have three values only.
 
-One unbiased bit per client (the paper, equation 7) says nothing about the spread of rates, and the
-weights of Theorem 4 take its own noise for spread: little is gained. Reports that carry the spread
-(`TwoBit`, `UnaryEncoding`), read by their exact law, lose little of the gain.
+One unbiased bit per client (the paper, equation 7) has no information on the spread of rates, and
+the weights of Theorem 4 mistake its noise for spread: little is gained. Reports with information on
+the spread (`TwoBit`, `UnaryEncoding`), with a prior fitted by their exact law, lose little of the
+gain.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ebfed.report import new_axes, plot_curves
 from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Summary
 
-__all__ = ["POPULATIONS", "Population", "PrivateRatesStudy", "oracle", "run"]
+__all__ = ["POPULATIONS", "PrivateRatesStudy", "RateDistribution", "oracle", "run"]
 
 CLIENTS, ROWS = 10_000, 14
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -45,18 +46,19 @@ METHODS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Population:
-    """Where rates come from.
+class RateDistribution:
+    """Distribution of the rates of clients.
 
     Parameters
     ----------
     label : str
+        Name on page and figure.
     draw : str or callable
-        As `make_bernoulli_groups` takes it.
+        Argument `population` of `make_bernoulli_groups`.
     density : callable, optional
-        Up to a factor, on [0, 1].
+        Density on [0, 1], up to a factor.
     atoms : tuple of float
-        Rates of equal probability, where there is no density.
+        Rates of equal probability, if there is no density.
     """
 
     label: str
@@ -65,7 +67,7 @@ class Population:
     atoms: tuple[float, ...] = ()
 
     def nodes(self, k: int = 400) -> tuple[NDArray, NDArray]:
-        """Rates and weights that stand for the population in integrals."""
+        """Return rates and weights of a quadrature over the population."""
         if self.density is None:
             return np.array(self.atoms), np.full(len(self.atoms), 1 / len(self.atoms))
         points, weights = np.polynomial.legendre.leggauss(k)
@@ -75,13 +77,13 @@ class Population:
 
 
 POPULATIONS = {
-    "normal": Population(
+    "normal": RateDistribution(
         "normal(.5, .15)", "normal", lambda p: np.exp(-0.5 * ((p - 0.5) / 0.15) ** 2)
     ),
-    "uniform": Population("uniform", "uniform", np.ones_like),
-    "spikes": Population("1/4, 1/2, 3/4", "spikes", atoms=(0.25, 0.5, 0.75)),
-    "beta": Population("Beta(4, 4)", "beta", lambda p: (p * (1 - p)) ** 3),
-    "skewed": Population(
+    "uniform": RateDistribution("uniform", "uniform", np.ones_like),
+    "spikes": RateDistribution("1/4, 1/2, 3/4", "spikes", atoms=(0.25, 0.5, 0.75)),
+    "beta": RateDistribution("Beta(4, 4)", "beta", lambda p: (p * (1 - p)) ** 3),
+    "skewed": RateDistribution(
         "Beta(2, 5)", lambda size, rng: rng.beta(2, 5, size), lambda p: p * (1 - p) ** 4
     ),
 }
@@ -166,7 +168,7 @@ def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
     return average(runs, ["population", "method", "epsilon"], ["gain", "mse"])
 
 
-def oracle(population: Population, n: int) -> NDArray:
+def oracle(population: RateDistribution, n: int) -> NDArray:
     """Posterior mean of a rate under the true population, for 0, ..., n ones in n rows.
 
     Examples

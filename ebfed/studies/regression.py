@@ -5,10 +5,10 @@ with n = 10 rows each, coefficients ``theta_i ~ N(mu, .01 I)`` around a mean dra
 I)``, rows ``x ~ N(0, .05 I)``, ``y = x' theta_i + e`` with ``e ~ N(0, .05)``. The paper has d = 50
 and 100 coefficients.
 
-Beside the fit by restricted maximum likelihood stand the estimate with mean and variances known
-(Theorem 7), whose risk is exact, each client's least-squares coefficients of least norm, one
-regression on all rows, and Algorithm 4, which descends on coefficients and variances together and
-so depends on where it is stopped.
+The fit by restricted maximum likelihood is compared with the estimate for known mean and variances
+(Theorem 7), whose risk is exact; each client's least-squares coefficients of least norm; one
+regression on all rows; and Algorithm 4, a descent on coefficients and variances together, whose
+result depends on the last step.
 """
 
 from __future__ import annotations
@@ -95,17 +95,17 @@ class RegressionStudy(SimulatedStudy):
         errors = self.table.set_index(["d", "method"])["mse"]
         for d, (local, pooled, loss) in PUBLISHED.items():
             if d in errors.index.get_level_values("d"):
-                ours = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
+                gains = [100 * (1 - errors[d, FITTED] / errors[d, m]) for m in (LOCAL, POOLED)]
                 above = 100 * (errors[d, FITTED] / errors[d, KNOWN] - 1)
                 yield (
-                    f"d = {d}: REML gains {ours[0]:.1f} % over local, {ours[1]:.1f} % over pooled "
-                    f"(published: {local:g} and {pooled:g}), {above:.2f} % above known variances "
-                    f"(published: {loss:g})."
+                    f"d = {d}: REML gains {gains[0]:.1f} % over local, {gains[1]:.1f} % over "
+                    f"pooled (published: {local:g} and {pooled:g}), {above:.2f} % above known "
+                    f"variances (published: {loss:g})."
                 )
         yield (
-            "Of a client's d directions its rows tell n: against the population's mean at most a "
-            "share n / d of the spread can be gained. Least squares of least norm puts zero where "
-            "nothing is told; with as many coefficients as rows it explodes."
+            "A client's rows determine n of its d directions: at most a share n / d of the spread "
+            "can be gained over the population's mean. Least squares of least norm is zero in the "
+            "other directions; with as many coefficients as rows its error explodes."
         )
 
     def figure(self) -> Any:

@@ -1,37 +1,37 @@
-r"""The audit of training: the promise of private learners, from clip to the last round, from below.
+r"""The audit of training: lower bounds on the epsilon of private learners, over all rounds.
 
-A small federation is trained thousands of times with a canary and without it, and what is published
-is used to guess which it was. How well that works bounds epsilon from below
-(`ebfed.privacy.audit.bound_from_scores`). What runs is the learner itself, its `start`, `local` and
+A small federation is trained thousands of times with a canary and without it, and an attacker
+guesses from what is published which it was. The share of right guesses bounds epsilon from below
+(`ebfed.privacy.audit.bound_from_scores`). The learner itself runs, by its `start`, `local` and
 `update`: it clips, samples, adds noise, averages, and moves as it does in a fit.
 
-*The canary.* All its features are 1 and its response is so far away that each of its gradients is
-clipped, in the same direction in every round: the worst case of the account. Either it has that
-row or none; where the promise is about clients exchanged, its response is far above or far below.
-``canary="within"`` has changes a little shorter than the norm to clip to, so that the bit that says
-so is the other one. Other clients have features of zero and change nothing, which the attacker
-knows.
+*The canary.* All its features are 1 and its response is so large that each of its gradients is
+clipped, in the same direction in every round: the worst case of the account. It has this row or
+none; where the guarantee is about clients exchanged, its response is far above or far below.
+``canary="within"`` has changes a little shorter than the clipping norm, so that the bit that says
+whether they were clipped is the other one. Other clients have features of zero and change nothing,
+and the attacker uses this.
 
-*The attacker* sees the shared parameters after each round, and the clipping norm if that is moved.
-Differences of consecutive ones, less what others move and divided by what the two inputs move apart
-(both from `update` of the same learner at ``noise_multiplier=0``), are numbers x, which the canary
-moves by a with the first input and b with the second. Their score is the logarithm of the
-likelihood ratio
+*The attacker* sees the shared parameters after each round, and the clipping norm if it is moved. It
+takes differences of consecutive ones, subtracts the moves of others, and divides by the distance
+between the moves of the two inputs (both from `update` of the same learner at
+``noise_multiplier=0``). This gives numbers x, which the canary moves by a with the first input and
+by b with the second. Their score is the logarithm of the likelihood ratio
 
 .. math:: \sum_t \log \frac{L_t(a)}{L_t(b)}, \qquad
     L_t(a) = 1 - q + q \exp\Big(\sum_k \frac{2 a_{tk} x_{tk} - a_{tk}^2}{2 s_k^2}\Big)
 
-over rounds t and parts k of a message, with q the share of clients invited and s the noise that a
-first few trainings showed, not the noise that is claimed. Who else takes part is known, unless
-samples have a fixed size: a promise by sampling is that nobody learns of the canary, with whatever
-else they know. A history that counted clients would tell whether the canary was invited, and the
-score would use it. Where each client adds noise itself, the attacker sees all messages of the
-canary.
+over rounds t and parts k of a message, with q the share of clients invited and s the noise as
+measured in a first few trainings, not the claimed noise. The attacker knows which other clients
+take part, unless samples have a fixed size: a guarantee by sampling hides the canary from readers
+with any other knowledge. A history that counted clients would show whether the canary was invited,
+and the score would use it. Where each client adds noise itself, the attacker sees all messages of
+the canary.
 
-*What is left out.* The canary's message is the same in all trainings unless the clipping norm is
-moved, so it is computed once by the learner's `local`. The bound is as sharp as its events are
-common: promises are put to the test at a delta of 0.1, where about 60 per cent of epsilon is seen.
-Where samples have a fixed size it is 10 to 20, for their account is an upper bound far from sharp.
+*Omitted.* The canary's message is the same in all trainings unless the clipping norm is moved, so
+it is computed once by the learner's `local`. The bound is as sharp as its events are common: claims
+are tested at a delta of 0.1, where the bound reaches about 60 per cent of epsilon. Where samples
+have a fixed size it is 10 to 20 per cent, because their account is an upper bound far from sharp.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def reporting_radius(radius, noise_variance, n, m, d=1) -> NDArray:
 
     ``radius + sqrt(v q)`` with q the quantile that chi-square on d degrees of freedom exceeds with
     probability ``1/(m^2 n)``: ``|xbar_i - theta_i|^2 / v`` has that law, so that all m means lie
-    within with probability at least ``1 - 1/(m n)``. The paper, Lemma 3, promises the same of
+    within with probability at least ``1 - 1/(m n)``. The paper, Lemma 3, claims the same of
     ``radius + 4 sqrt(d v) + 2 sqrt(v log(m^2 n))``, which is larger.
 
     Examples

@@ -25,9 +25,9 @@ def test_audit_prints_a_table():
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("OneBit ") for line in lines) == 4
-    assert lines[-3].startswith("None of 38 promises is refuted")
+    assert lines[-3].startswith("None of 38 claims is refuted")
     assert "probability 0.9999" in lines[-2]
-    assert lines[-1] == "Promising nothing: AddNoise, Clip, Exact, Quantizer."
+    assert lines[-1] == "Without an epsilon: AddNoise, Clip, Exact, Quantizer."
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
 
@@ -39,7 +39,7 @@ def test_audit_as_json():
     assert found["passed"] is True
     assert found["simulations"] == 3000
     assert found["trainings"] == 0
-    assert found["unpromised"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
+    assert found["not_private"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
     rows = {row["name"]: row for row in found["table"]}
     assert rows["Gaussian"]["delta"] == 1e-4
     assert rows["OneBit"]["channel"] == "OneBit(epsilon=1.0, range=(0, 1))"
@@ -59,7 +59,7 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
     failed = [line for line in result.stdout.splitlines() if "FAILED" in line]
     assert len(failed) == 2
     assert all(line.startswith("Biased ") for line in failed)
-    assert "2 of 19 promises are refuted." in result.stdout
+    assert "2 of 19 claims are refuted." in result.stdout
     result = invoke("--epsilon", 1, "--simulations", 3000, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["passed"] is False
@@ -75,7 +75,7 @@ def test_learners_stand_below_channels(monkeypatch):
     place = lines.index("learners, 1,500 trainings with either input")
     assert lines[place + 2].startswith("DPFedAvg  ")
     assert max(map(len, lines)) <= 100
-    assert "None of 20 promises is refuted" in result.stdout
+    assert "None of 20 claims is refuted" in result.stdout
 
 
 @pytest.mark.parametrize(

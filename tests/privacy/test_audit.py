@@ -36,7 +36,7 @@ def test_every_promise_is_audited(found):
         "TwoBit",
         "UnaryEncoding",
     }
-    assert found.unpromised == ("AddNoise", "Clip", "Exact", "Quantizer")
+    assert found.not_private == ("AddNoise", "Clip", "Exact", "Quantizer")
     assert len(found.table) == 3 * (9 * 2 + 1)  # epsilons, one and three columns, and the ball
 
 
@@ -44,7 +44,7 @@ def test_no_promise_is_refuted(found):
     failed = found.table[~found.table["passed"]]
     assert failed.empty, failed.to_string()
     assert found.passed
-    assert "None of 57 promises is refuted" in found.to_text()
+    assert "None of 57 claims is refuted" in found.to_text()
 
 
 @pytest.mark.parametrize(("epsilon", "share"), [(0.5, 0.8), (1.0, 0.9), (4.0, 0.95)])

@@ -93,7 +93,7 @@ def test_accuracy_is_the_mean_over_clients():
 
     groups = np.array([0, 1, 1, 1])
     nothing = np.zeros((4, 1))
-    images = personalization.Federation(nothing, groups, groups, nothing, groups, groups)
+    images = personalization.DealtImages(nothing, groups, groups, nothing, groups, groups)
     assert simulation._accuracy(Zero(), images) == 0.5
 
 
@@ -109,7 +109,7 @@ def test_the_page_says_who_is_ahead():
     said = page._say_who_is_ahead(rows, family)
     assert said == (
         "ahead of AdaPeD is QuPeD by 3.00 ± 0.10, Ditto by 1.00 ± 0.10 points (±: standard error); "
-        "nobody else is."
+        "no other method is."
     )
 
 

@@ -50,7 +50,7 @@ def test_promises(study):
     )
     text = study.to_text()
     assert text.count("*") == 2
-    assert "* Not private as promised: at epsilon 10" in text
+    assert "* Not private as claimed: at epsilon 10" in text
     assert not (study.best()["method"] == pm.PAPER).any()
 
 

@@ -1,9 +1,9 @@
-"""Joint differential privacy: what owners gain from one another, at what price.
+"""Joint differential privacy: what owners gain by learning together, and its price.
 
 Huang, Jiang, Liu, Mahdian, Mao and Mirrokni (2023), "Learning across data owners with joint
 differential privacy". Owner j predicts by shared parameters u and its own x_j; only u gets noise,
-since nobody else ever sees x_j. *Per owner*: everyone alone; *no DP*: together, without noise;
-*full DP*: noise on everything; *joint DP*: on u alone.
+because no other owner ever receives x_j. *Per owner*: each owner alone; *no DP*: together, without
+noise; *full DP*: noise on all parameters; *joint DP*: noise on u only.
 
 *Convex*: squared loss of ``y = u'z + x_j'v + N(0, .12^2)`` with (z, v) uniform on a sphere, 20 and
 2 dimensions of 22, 20 records of each owner. The paper has no such experiment; its bounds say that
@@ -12,11 +12,11 @@ the error of joint DP falls faster with the number of owners than that of learni
 *Images* (Tables 1, 2 and 4): 10,000 images are dealt evenly to n owners with 8 of 10 classes each.
 The paper's network has two convolutional layers and two output layers that are averaged, one of
 them personal. Here pixels are averaged over 2 x 2, there is one hidden layer, and of the second
-output layer only the intercepts are personal: most owners have too few images for more.
+output layer only the intercepts are personal, because most owners have few images.
 
-Unlike the paper's Algorithm 1, records join each step by independent draws, and an accountant finds
-the noise: the constant of the paper is too small, and its amplification does not hold towards the
-other owners (see `theory.private_learning`).
+Unlike in the paper's Algorithm 1, records join each step by independent draws, and an accountant
+computes the noise: the constant of the paper is too small, and its amplification by sampling does
+not hold towards the other owners (see `theory.private_learning`).
 """
 
 from __future__ import annotations

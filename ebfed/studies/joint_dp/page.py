@@ -63,8 +63,8 @@ class JointDPStudy(SimulatedStudy):
         ``method``; which blocks of a network are ``personal``, and records ``per_user``. The excess
         ``loss`` of records, or the ``accuracy`` of images in per cent, a mean over owners, NaN
         otherwise, each with its standard error (``.._se``) and the standard deviation of one run
-        (``.._sd``); the ``step`` of u, ``epsilon`` by the ledger, and what Table 1 of the paper
-        ``published``.
+        (``.._sd``); the ``step`` of u, ``epsilon`` of the ledger, and the ``published`` figure of
+        Table 1 of the paper.
     runs : DataFrame
         Loss or accuracy of each run and step.
     reps, seed : int
@@ -143,7 +143,7 @@ def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossover(table: pd.DataFrame) -> float:
-    """Find from how many owners on joint DP is better than learning alone.
+    """Return the number of owners from which on joint DP is better than learning alone.
 
     Parameters
     ----------
@@ -181,10 +181,10 @@ def crossover(table: pd.DataFrame) -> float:
 
 
 def _published(row: Any) -> float:
-    """Return what Table 1 of the paper says of a row of the table."""
+    """Return the figure of Table 1 of the paper for a row of the table."""
     standard = row.per_user == 1 and row.personal not in OTHERS
-    has_data = PUBLISHED.get((row.data, row.n)) if standard else None
-    return np.nan if has_data is None else has_data[METHODS.index(row.method)]
+    figures = PUBLISHED.get((row.data, row.n)) if standard else None
+    return np.nan if figures is None else figures[METHODS.index(row.method)]
 
 
 def _standard(part: pd.DataFrame) -> pd.DataFrame:

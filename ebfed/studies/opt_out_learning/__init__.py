@@ -7,16 +7,15 @@ clients and r for private ones, whose sum gets the noise of DP-FedAvg. Beside it
 a network of its own by Ditto, which the penalty lambda draws towards the shared one.
 
 The paper's "1-layer NN" is taken to be one hidden layer, of 50 units: a linear model is less
-accurate than the paper's figures. Unlike the paper's Algorithm 1, sums are divided by expected
-numbers of clients, since who happened to come is private; bits that say who was clipped are
-centred, and paid for from the same budget; clients join by independent draws, as the account
-assumes.
+accurate than the paper's figures. Unlike in the paper's Algorithm 1, sums are divided by expected
+numbers of clients, because the actual ones are private; the bits that say who was clipped are
+centred, and counted in the same budget; clients join by independent draws, as the account assumes.
 
-Nobody's message depends on lambda, so that the shared network is the same for every lambda. The
-paper trained it anew each time: how far its figures then differ says how sure they are. In the
-non-IID setting it serves open clients better by 0.7 to 1.1 points at every r, in the paper, and
-also at r = 1, where all weigh the same: that is who opted out by chance, 100 clients with some five
-test images each, whose mean has a standard error of a point.
+No message depends on lambda, so that the shared network is the same for every lambda. The paper
+trained it again for each: the differences between these figures show their error. In the non-IID
+setting of the paper, the shared network is better for open clients by 0.7 to 1.1 points at every r,
+also at r = 1, where all have the same weight. This is chance: the open clients are 100 with some
+five test images each, whose mean has a standard error of a point.
 """
 
 from __future__ import annotations

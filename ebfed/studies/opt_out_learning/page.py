@@ -53,7 +53,7 @@ MEASURES = [*GLOBAL, *PERSONAL]
 
 # Tables 4 and 5: Acc_g, Acc_g,p, Acc_g,np, Acc_l,p and Acc_l,np, of a baseline or of FeO2 with a
 # ratio, and for each lambda. The differences that the paper prints beside them are those of these
-# figures but for rounding, a slip of 0.2 (skewed, r = 0.5, lambda = 0.05) and one of the sign
+# figures except for rounding, an error of 0.2 (skewed, r = 0.5, lambda = 0.05) and one of the sign
 # (skewed, r = 0.025, lambda = 0.25).
 PUBLISHED: dict[tuple[str, str | float, float], tuple[float, ...]] = {
     (NON_IID, NON_PRIVATE, 0.005): (93.8, NAN, 93.75, NAN, 99.98),
@@ -109,8 +109,8 @@ PUBLISHED: dict[tuple[str, str | float, float], tuple[float, ...]] = {
     (SKEWED, 1.0, 0.25): (89.4, 89.22, 92.01, 98.27, 97.62),
 }
 
-# Of the shared network; of personal ones, a colour and marker for each kind of client, and a line
-# for each penalty.
+# Looks of the shared network; personal ones have a colour and marker for each kind of client, and a
+# line for each penalty.
 SERVER, PRIVATE, OPEN = "server's test", "private clients", "open clients"
 LOOKS = {
     SERVER: {"color": BLACK, "marker": "D", "ls": ":"},
@@ -133,7 +133,7 @@ class OptOutLearningStudy(SimulatedStudy):
         Acc_g,np) and of personal ones (``personal_private``, ``personal_open``: Acc_l,p and
         Acc_l,np); and the differences of open and private clients (``global_gain``,
         ``personal_gain``: Delta_g and Delta_l). Each with its standard error (``.._se``), the
-        standard deviation of one run (``.._sd``), and what the paper has (``.._published``).
+        standard deviation of one run (``.._sd``), and the paper's figure (``.._published``).
         ``epsilon_private`` and ``epsilon_open`` are from the ledger. NaN: there are no such
         clients, or the paper has no such figure.
     runs : DataFrame
@@ -175,14 +175,14 @@ class OptOutLearningStudy(SimulatedStudy):
         of = FEDERATIONS[images]
         yield (
             f"{of.clients:,} clients with {of.rows} images of {images} each, of one digit; "
-            f"{of.rounds} rounds, to which a client comes with probability {of.sample_rate:g}; "
+            f"{of.rounds} rounds, which a client joins with probability {of.sample_rate:g}; "
             f"{100 * OPTED_OUT:g} % of the clients opted out."
         )
         yield (
             f"Means ± standard deviations over {self.reps} runs, each with new clients, which all "
-            "methods share; right of each what Table 4 or 5 of the paper says. Of a shared "
-            "network, which does not depend on λ, that is the mean of the paper's three runs. Own: "
-            "personal networks."
+            "methods share; to the right of each, the figure of Table 4 or 5 of the paper. For the "
+            "shared network, which does not depend on λ, it is the mean of the paper's three runs. "
+            "Own: personal networks."
         )
         yield (
             "Private, open: means over clients of the accuracy on their own test images; gain: of "
@@ -191,9 +191,9 @@ class OptOutLearningStudy(SimulatedStudy):
             "are the same in either setting."
         )
         yield (
-            "With r = 0 private clients are not heard, nor do they train a network of their own: "
-            "theirs is the shared one. With r = 1 open clients weigh as much as private ones, and "
-            "the shared network is that of DP-FedAvg."
+            "With r = 0 private clients send nothing and train no network of their own: they use "
+            "the shared one. With r = 1 open clients have the same weight as private ones, and the "
+            "shared network is that of DP-FedAvg."
         )
 
     def figure(self) -> Any:
@@ -227,7 +227,7 @@ def tabulate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _published(row: Any) -> dict[str, float]:
-    """Return what the paper says of a row of the table."""
+    """Return the figures of the paper for a row of the table."""
     curve = row.method if np.isnan(row.ratio) else row.ratio
     found = PUBLISHED[row.setting, curve, row.penalty] if row.images == "MNIST" else (NAN,) * 5
     server, shared_private, shared_open, private, opened = found
@@ -308,7 +308,7 @@ def _draw(curves: pd.DataFrame, looks: Mapping[str, Mapping[str, Any]], ax: Any)
     )
     ax.set_xticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios])
     ax.set(xlabel="", ylabel="")
-    # where private clients are not heard, accuracies may be far below what else is drawn
+    # without messages of private clients, accuracies may be far below all others
     low, high = curves.loc[curves["ratio"] != 0, "y"].min(), curves["y"].max()
     room = 0.08 * (high - low) + 0.05
     ax.set_ylim(low - room, high + room)

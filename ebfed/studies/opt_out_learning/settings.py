@@ -25,17 +25,18 @@ KEYS = ["images", "setting", "method", "ratio", "penalty"]
 
 
 class Federation(NamedTuple):
-    """Who learns from what, and for how long.
+    """Clients, images and rounds of a federation.
 
     Attributes
     ----------
     load : callable
-        Gives the images.
+        Function that returns the images.
     clients, rows : int
-        How many clients, and images of each.
+        Number of clients, and of images of each.
     rounds : int
+        Number of rounds.
     sample_rate : float
-        q, the chance of a client to take part in a round.
+        Probability q that a client takes part in a round.
     """
 
     load: Callable[[], Any]

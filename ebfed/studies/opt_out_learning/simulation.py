@@ -40,9 +40,9 @@ def deal(federation: Federation, seed: Any = None) -> tuple[NDArray, NDArray, ND
     Returns
     -------
     groups, test_groups : int ndarrays
-        Client of each training and test image, -1 for an image that nobody gets.
+        Client of each training and test image, -1 for an image without a client.
     digits : int ndarray of shape (clients,)
-        What each client holds.
+        Digit of each client.
 
     Examples
     --------

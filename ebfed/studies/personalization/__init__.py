@@ -1,4 +1,4 @@
-"""Personalised learning: AdaPeD against what else there is, and what its privacy is worth.
+"""Personalised learning: AdaPeD against other methods, and the price of its privacy.
 
 Fifty clients hold images of three classes each (Ozkara, Girgis, Data and Diggavi, 2023, section 4
 and Appendix K), and classify test images of the same classes. A client makes ten steps in a round,
@@ -10,10 +10,10 @@ in which clients work only when they are invited are compared with one another, 
 which everyone works in every round, because they do ten times as much.
 
 *Privacy* (Table 2): DP-FedAvg and DP-AdaPeD where all clients take part in all rounds. The noise is
-the one to which Theorem 5, as printed, would give the table's epsilon; what it is worth, the ledger
-says, and both methods get the same. Beside them stands training alone, which costs no privacy.
+that for which Theorem 5, as printed, gives the table's epsilon; the ledger has its true epsilon.
+Both methods get the same noise. Training alone, which costs no privacy, is shown beside them.
 
-*Rounds* (Figure 2): test accuracy and psi on the way.
+*Rounds* (Figure 2): test accuracy and psi during training.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from __future__ import annotations
 from ebfed.studies.personalization.page import PersonalizationStudy, tabulate
 from ebfed.studies.personalization.pricing import price
 from ebfed.studies.personalization.settings import list_cells
-from ebfed.studies.personalization.simulation import Federation, deal_images, one_run
+from ebfed.studies.personalization.simulation import DealtImages, deal_images, one_run
 from ebfed.studies.scaffold import Study
 
-__all__ = ["Federation", "PersonalizationStudy", "deal_images", "price", "run"]
+__all__ = ["DealtImages", "PersonalizationStudy", "deal_images", "price", "run"]
 
 # a hundred rounds of the comparison with the convolutional network take about fifteen minutes of
 # one core, for each run and collection

@@ -42,12 +42,12 @@ class PersonalizationStudy(SimulatedStudy):
     Attributes
     ----------
     table : DataFrame
-        A row for each ``part`` (comparison, privacy; rounds: what was reached after some of them),
+        A row for each ``part`` (comparison, privacy; rounds: after some of the rounds),
         ``data``, ``m``, ``model``, number of ``rounds``, ``claimed`` epsilon, ``method`` and
         ``round``: the ``accuracy``, its standard error ``accuracy_se`` and standard deviation over
         runs ``accuracy_sd``, the same of ``psi``; the ``epsilon`` of the ledger (one client more or
         less) and ``exchanged`` (one client exchanged for another); by how much the method is
-        ``ahead`` of AdaPeD, and its standard error ``ahead_se``. NaN where there is no such thing.
+        ``ahead`` of AdaPeD, and its standard error ``ahead_se``. NaN where a method has none.
     runs : DataFrame
     reps, seed : int
     """
@@ -165,7 +165,7 @@ class PersonalizationStudy(SimulatedStudy):
         yield _say_what_privacy_buys(part)
 
     def figure(self) -> Any:
-        """Draw accuracies, accuracy against epsilon, and what was reached on the way."""
+        """Draw accuracies, accuracy against epsilon, and accuracy during training."""
         axes = new_axes(2, (11.4, 8.6), n_rows=2)
         _draw_comparison(axes[0], self._part(COMPARISON))
         _draw_privacy(axes[1], self._part(PRIVACY))
@@ -228,7 +228,7 @@ def _say_who_is_ahead(rows: pd.DataFrame, family: Sequence[str]) -> str:
         f"{row.method} by {100 * row.ahead:.2f} ± {100 * row.ahead_se:.2f}"
         for row in better.itertuples()
     )
-    return f"ahead of {family[-1]} is {who} points (±: standard error); nobody else is."
+    return f"ahead of {family[-1]} is {who} points (±: standard error); no other method is."
 
 
 def _say_what_privacy_buys(part: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""What the noise of Theorem 5 costs: its claimed epsilon, and the true one."""
+"""The noise of Theorem 5: its claimed epsilon, and the true one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Price", "price"]
 
 @dataclass(frozen=True)
 class Price:
-    """What noise costs in so many rounds of all clients.
+    """Claimed and true epsilon of noise in rounds of all clients.
 
     Attributes
     ----------
     claimed : float
         Epsilon by Theorem 5 as printed.
     multiplier : float
-        Noise multiplier of all that is released in a round.
+        Noise multiplier of all releases of a round.
     epsilon, exchanged : float
-        What it is: with one client more or less, and with one client exchanged for another.
+        True epsilon, with one client more or less, and with one client exchanged for another.
     """
 
     claimed: float
@@ -36,15 +36,16 @@ class Price:
 
 @cache
 def price(claimed: float, *, rounds: int, m: int, delta: float = DELTA) -> Price:
-    """Find the noise to which Theorem 5 gives an epsilon, and say what it is worth.
+    """Find the noise for which Theorem 5 claims an epsilon, and its true epsilon.
 
     The gradients of mu and of psi get noise in the same proportion to their norms.
 
     Parameters
     ----------
     claimed : float
+        Epsilon by Theorem 5 as printed.
     rounds : int
-        Of ten local steps each.
+        Number of rounds of ten local steps each.
     m : int
         Number of clients, who all take part in all rounds.
     delta : float

@@ -31,13 +31,13 @@ from ebfed.studies.personalization.settings import (
 )
 from ebfed.tables.clients import Clients
 
-__all__ = ["Federation", "deal_images", "one_run"]
+__all__ = ["DealtImages", "deal_images", "one_run"]
 
 FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
 
 
 @dataclass(frozen=True)
-class Federation:
+class DealtImages:
     """Images dealt to clients.
 
     Attributes
@@ -58,7 +58,7 @@ class Federation:
 
 def deal_images(
     data: Collection, m: int, seed: Any = None, *, validation: bool = False
-) -> Federation:
+) -> DealtImages:
     """Deal images to clients with three classes each: rows to learn from, and rows to be tested on.
 
     Parameters
@@ -68,12 +68,12 @@ def deal_images(
         Number of clients; each has the same number of rows to learn from.
     seed : int, Generator or None
     validation : bool
-        Whether the test images are left alone, and a fifth of the rows tests in their place. So
-        were settings chosen.
+        Whether a fifth of the rows takes the place of the test images, which are then not used;
+        settings were chosen in this way.
 
     Returns
     -------
-    Federation
+    DealtImages
 
     Examples
     --------
@@ -94,13 +94,13 @@ def deal_images(
         rows, tests = (
             (images.data[part], images.target[part], groups[part]) for part in (~held, held)
         )
-        return Federation(*rows, *tests)
+        return DealtImages(*rows, *tests)
     of_tests, _ = partition_classes(
         images.target_test, m, CLASSES, classes=classes, random_state=rng
     )
-    has_data = of_tests >= 0
-    tests = images.data_test[has_data], images.target_test[has_data], of_tests[has_data]
-    return Federation(images.data, images.target, groups, *tests)
+    given = of_tests >= 0
+    tests = images.data_test[given], images.target_test[given], of_tests[given]
+    return DealtImages(images.data, images.target, groups, *tests)
 
 
 @cache
@@ -128,7 +128,7 @@ def _learner(method: str, model: str, rounds: int, seed: Sequence[int], **more: 
     return of_method(_model(model), **common | settings | more)
 
 
-def _accuracy(learner: Any, images: Federation, *, shared: bool = False) -> float:
+def _accuracy(learner: Any, images: DealtImages, *, shared: bool = False) -> float:
     """Mean over clients of the share of their test images whose class is found.
 
     With `shared`, by the shared predictor, which is that of a client of which nothing is known.
@@ -150,7 +150,7 @@ def one_run(
     method: str,
     settings: str,
 ) -> list[dict[str, Any]]:
-    """Accuracy of a method in the end, and what it reached on the way."""
+    """Return the accuracy of a method after all rounds, and during training."""
     own_seed = [*seed, list(FETCH).index(data)]  # the same clients and start for all methods
     images = deal_images(data, m, own_seed)
     more: dict[str, Any] = {"warm_start": True}

@@ -16,7 +16,6 @@ NOT_YET = {
     "channels",
     "cli",
     "engines",
-    "evaluation",
     "formula",
     "kernels",
     "learning",
@@ -26,7 +25,6 @@ NOT_YET = {
     "regression",
     "report",
     "studies",
-    "theory",
 }
 # Names of the glossary that the code is to get.
 NOT_NAMED_YET = {"exposure", "n_reporting"}

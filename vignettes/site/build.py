@@ -42,7 +42,17 @@ PAPERS = {
     "P": "Personalization improves privacy-accuracy tradeoffs",
     "J": "Learning across data owners with joint differential privacy",
 }
-RESULTS = ("Theorem", "Lemma", "Proposition", "Corollary", "Algorithm", "Equation")
+RESULTS = (
+    "Theorem",
+    "Lemma",
+    "Proposition",
+    "Corollary",
+    "Definition",
+    "Remark",
+    "Algorithm",
+    "Equation",
+    "Appendix",
+)
 TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ({'|'.join(RESULTS)}) (\w+(?:\.\w+)*)")
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
 

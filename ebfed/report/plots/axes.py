@@ -1,7 +1,7 @@
 """Axes to draw on, and styles that distinguish groups and methods.
 
-Colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish. Lines, markers
-and hatches differ too, so that no meaning depends on colour alone.
+Colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish. Lines,
+markers and hatches differ too, so that no meaning depends on colour alone.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The random numbers of simulated channels: a function of who draws, not of who computes.
+"""Random numbers of simulated channels, which do not depend on blocks and engines.
 
-A `Stream` belongs to one round of one fit. Client ``i`` of all clients owns draws
-``i * stride, …, (i + 1) * stride - 1`` of it, wherever blocks are cut and whichever engine runs
-them, so a result is the same to the last bit for any number of blocks. Draws are computed from
-their numbers (see `ebfed.kernels.streams`), so a block begins at its first client at no cost.
+A `Stream` belongs to one round of one fit. Client ``i`` of all clients owns its draws
+``i * stride, …, (i + 1) * stride - 1``, for all blocks and engines, so results are the same to the
+last bit for any number of blocks. Draws are computed from their numbers (see
+`ebfed.kernels.streams`), so a block starts at its first client without cost.
 
-Each call of a method takes a sub-stream of its own: the first call of a round, the second, and so
-on are independent. Blocks agree on which is which because they run the same code, so the contract
-is: **within a round every block calls the same methods in the same order**, with as many draws for
-each client. Draw for all clients of a block and drop what is not needed, rather than for some.
+Each call of a method uses a new sub-stream: the first call of a round, the second, and so on are
+independent. All blocks run the same code, so they use the same sub-streams. The contract is:
+**within a round every block calls the same methods in the same order**, with the same number of
+draws for each client. Draw for all clients of a block and drop the draws that are not needed.
 
-These streams simulate. They protect nobody: their key is known, and floats leak.
+These streams are for simulation. They give no privacy: their key is known, and floats leak.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Stream:
     Parameters
     ----------
     key : ndarray of shape (2,)
-        128 bits, as two words of 64; see `make_key`. Different keys give independent streams.
+        Key of 128 bits, two words of 64; see `make_key`. Different keys give independent streams.
     round_ : int
         Number of the round, from 0. Rounds of one key are independent.
     first : int, default=0
-        How many clients come before this block.
+        Number of clients before this block.
 
     Attributes
     ----------
     calls : int
-        How often the stream was drawn from; selects the sub-stream of the next call.
+        Number of calls so far; selects the sub-stream of the next call.
 
     Notes
     -----
@@ -59,7 +59,7 @@ class Stream:
     def __init__(self, key: NDArray[np.uint64], round_: int, first: int = 0) -> None:
         self.key = np.asarray(key, dtype=np.uint64)
         if self.key.shape != (2,):
-            raise ValueError(f"key must be two words, as make_key gives; got {key!r}.")
+            raise ValueError(f"key must be two words from make_key; got {key!r}.")
         self.round_ = round_
         self.first = first
         self.calls = 0
@@ -68,7 +68,7 @@ class Stream:
         return f"Stream({self.key!r}, {self.round_}, first={self.first})"
 
     def after(self, n_clients: int, calls: int) -> Stream:
-        """Return the stream of the clients after so many of this block, at that call."""
+        """Return the stream of the clients after the first `n_clients`, at that call."""
         later = Stream(self.key, self.round_, self.first + n_clients)
         later.calls = calls
         return later
@@ -82,7 +82,7 @@ class Stream:
         ----------
         n_clients : int
         stride : int, default=1
-            How many draws each client takes.
+            Number of draws of each client.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class Stream:
         ----------
         n_clients : int
         stride : int, default=1
-            How many draws each client takes.
+            Number of draws of each client.
 
         Returns
         -------
@@ -127,7 +127,7 @@ class Stream:
         Parameters
         ----------
         probabilities : array-like of shape (n_clients,) or (n_clients, stride)
-            Of a one. 1 is always one and 0 never.
+            Probabilities of a one, 0 and 1 included.
 
         Returns
         -------
@@ -157,11 +157,11 @@ class Stream:
         Parameters
         ----------
         values : array-like of shape (n_clients,) or (n_clients, stride)
-            Stay as they are.
+            Values, which are not changed in place.
         scale : float or array-like that broadcasts to the shape of `values`
             Standard deviation of the noise.
         lower, upper : float
-            Where values are clipped before the noise is added.
+            Bounds of the values before the noise is added.
 
         Returns
         -------
@@ -189,22 +189,22 @@ class Stream:
         return out
 
     def words(self, stride: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-        """Set words aside for a kernel that takes as many as it happens to need.
+        """Reserve words for a kernel that uses a varying number of them.
 
         Parameters
         ----------
         stride : int
-            How many each client may use.
+            Largest number of words of each client.
 
         Returns
         -------
         key, tag, start : uint64
-            As kernels take them; client i of the block owns the words from ``start + i * stride``.
+            Arguments of kernels; client i of the block owns the words from ``start + i * stride``.
         """
         return self._next(stride)
 
     def _next(self, stride: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-        """Name the next sub-stream, and number the first draw of this block."""
+        """Return the next sub-stream and the number of the first draw of this block."""
         counter = np.array([0, 0, self.calls, self.round_], np.uint64)
         name, tag = np.random.Philox(key=self.key, counter=counter).random_raw(2)
         self.calls += 1
@@ -225,12 +225,12 @@ def _stride(values: NDArray) -> int:
 
 
 def make_key(random_state: Any = None) -> NDArray[np.uint64]:
-    """Make the key of streams from what scikit-learn calls a random state.
+    """Make the key of streams from a random state of scikit-learn.
 
     Parameters
     ----------
     random_state : None, int, Generator or RandomState
-        An integer gives the same key always; a generator gives one and moves on; None a new one.
+        Seed: an integer gives the same key always, a generator its next one, None a new one.
 
     Returns
     -------
@@ -250,5 +250,5 @@ def make_key(random_state: Any = None) -> NDArray[np.uint64]:
     try:
         rng = np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"random_state={random_state!r} is no seed: {error}.") from None
+        raise ValueError(f"random_state must be a seed; got {random_state!r}: {error}.") from None
     return rng.integers(0, 2**64, size=2, dtype=np.uint64)

@@ -23,6 +23,8 @@ PASSED_AROUND = {"facts", "sent", "state", "memory", "message", "messages"}
 USE_THE_PROTOCOL = ("channels", "engines", "learning", "location", "regression", "testing")
 FAMILIES = re.compile("Binomial|Gaussian|Poisson")
 MAY_ASK_FAMILIES = ("families", "likelihoods", "priors")
+# Words that name one class each.
+UNIQUE = {"Law", "Model", "Population", "Rows", "Table"}
 # Folders of tests that are about the whole package.
 OF_THE_WHOLE = {"benchmarks", "contracts", "reference"}
 
@@ -194,6 +196,26 @@ def literary_messages() -> list[str]:
     ]
 
 
+def ambiguous_classes() -> list[str]:
+    """Find classes and aliases that share one of the names that should be unique."""
+    found: dict[str, list[str]] = {name: [] for name in UNIQUE}
+    for path, tree in trees(PACKAGE).items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.ClassDef(name=name):
+                    pass
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ) if node in tree.body:
+                    pass
+                case _:
+                    continue
+            if name.lstrip("_") in found:
+                found[name.lstrip("_")].append(f"{place(path, node.lineno)} {name}")
+    return sorted(each for places in found.values() if len(places) > 1 for each in places)
+
+
 def misnamed_tests() -> list[str]:
     """Find test files that are not named after a module of the package they mirror."""
     found = []
@@ -217,6 +239,7 @@ def measures() -> dict[str, int]:
         "keys without a type": len(untyped_keys()),
         "isinstance of a family": len(asked_families()),
         "messages with 'came'": len(literary_messages()),
+        "classes of ambiguous name": len(ambiguous_classes()),
         "tests not named after a module": len(misnamed_tests()),
     }
 
@@ -242,6 +265,7 @@ def main() -> None:
     for title, places in (
         ("isinstance of a family", asked_families()),
         ("Messages with 'came'", literary_messages()),
+        ("Classes of ambiguous name", ambiguous_classes()),
         ("Tests not named after a module", misnamed_tests()),
     ):
         print(f"\n{title}")

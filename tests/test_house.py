@@ -13,17 +13,18 @@ LIMITS = {
     "keys without a type": 0,
     "isinstance of a family": 0,
     "messages with 'came'": 0,
+    "classes of ambiguous name": 0,
     "tests not named after a module": 0,
 }
 # What is not reached yet, and how far it may be from its limit.
 NOT_YET = {
-    "lines of the longest file": 1230,
-    "methods of the largest class": 85,
+    "lines of the longest file": 745,
+    "methods of the largest class": 57,
     "classes of the longest MRO": 7,
-    "keys without a type": 95,
-    "isinstance of a family": 21,
-    "messages with 'came'": 26,
-    "tests not named after a module": 1,
+    "keys without a type": 78,
+    "isinstance of a family": 3,
+    "messages with 'came'": 8,
+    "classes of ambiguous name": 13,
 }
 
 
@@ -121,6 +122,22 @@ def test_literary_messages_are_found(planted):
         became = "became"
     """)
     assert len(house.literary_messages()) == 1
+
+
+def test_ambiguous_classes_are_found(planted):
+    house = planted("""
+        class _Model: ...
+        class Law: ...
+        class Other:
+            class Law: ...
+        Model = dict
+    """)
+    assert [each.split()[1] for each in house.ambiguous_classes()] == [
+        "_Model",
+        "Law",
+        "Law",
+        "Model",
+    ]
 
 
 def test_misnamed_tests_are_found(planted):

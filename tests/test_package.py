@@ -1,5 +1,6 @@
 """The package as a whole: what importing loads, who imports whom, style, types."""
 
+import ast
 import importlib
 import shutil
 import subprocess
@@ -75,6 +76,15 @@ def test_every_folder_lists_what_it_exports(folder):
     module = importlib.import_module(f"ebfed.{folder}")
     for name in module.__all__:
         assert getattr(module, name) is not None
+
+
+def test_type_checkers_see_the_names_of_run_time():
+    tree = ast.parse((ROOT / "ebfed" / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {(node.module, each.name) for node in block.body for each in node.names}
+    modules = {("ebfed", name) for name in ebfed._MODULES}
+    wings = {(f"ebfed.{wing}", "*") for wing in ebfed._WINGS}
+    assert seen == modules | wings | {(f"ebfed.{m}", name) for name, m in ebfed._BORROWED.items()}
 
 
 def test_version_matches_the_project():

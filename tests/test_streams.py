@@ -222,7 +222,7 @@ def test_no_seed_is_another_one_every_time():
 
 @pytest.mark.parametrize("seed", ["monday", -1, 0.5])
 def test_what_is_no_seed(seed):
-    with pytest.raises(ValueError, match=f"random_state={seed!r} is no seed: "):
+    with pytest.raises(ValueError, match=f"random_state must be a seed; got {seed!r}: "):
         make_key(seed)
 
 
@@ -230,7 +230,7 @@ def test_what_is_no_seed(seed):
 
 
 def test_bad_keys_and_shapes():
-    with pytest.raises(ValueError, match="key must be two words, as make_key gives; got 5"):
+    with pytest.raises(ValueError, match="key must be two words from make_key; got 5"):
         Stream(5, 0)
     for shape in ((), (2, 2, 2)):
         with pytest.raises(ValueError, match=r"shape \(n_clients,\) or .* is needed; got \("):

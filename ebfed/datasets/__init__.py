@@ -1,4 +1,4 @@
-"""Data to learn from: elections and images, groups simulated from known populations, partitions.
+"""Data sets: elections, images, groups simulated from known populations, and partitions.
 
 The loaders read what the package and its dependencies ship and need no network; the functions
 named ``fetch_...`` may ask for it. The simulators return plain arrays: the rows of all groups side

@@ -104,8 +104,8 @@ def load_county_outcomes() -> pd.DataFrame:
 def fetch_county_returns(guestbook: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Fetch the named county returns of six presidential elections.
 
-    The folder named by the environment variable ``EBFED_DATA`` is looked at first: a
-    ``county_returns.csv`` there is read as it is. Otherwise the returns are tidied from
+    A ``county_returns.csv`` in the folder of the environment variable ``EBFED_DATA`` is read
+    first, unchanged. Otherwise the returns are tidied from
     ``countypres_2000-2024.csv``, downloaded once from the Harvard Dataverse and checked against the
     checksum published there. It is kept in that folder, else in the cache of the user, and a copy
     saved there by hand serves as well.
@@ -113,22 +113,22 @@ def fetch_county_returns(guestbook: Mapping[str, str] | None = None) -> pd.DataF
     Parameters
     ----------
     guestbook : mapping, optional
-        Your ``name``, ``email``, ``institution`` and ``position``. The Harvard Dataverse asks them
-        of everyone who downloads this file; they are sent there and nowhere else. Not needed once
-        the file is on this computer.
+        Your ``name``, ``email``, ``institution`` and ``position``. The Harvard Dataverse
+        asks for them at a download; they are sent only there. Not needed if the file is on this
+        computer.
 
     Returns
     -------
     DataFrame of shape (18666, 7)
-        As `tidy_county_returns` gives it.
+        Table of `tidy_county_returns`.
 
     Raises
     ------
     ImportError
         If the returns must be tidied and pooch, of the extra ``data``, is not installed.
     ValueError
-        If the file must be downloaded and `guestbook` is not complete, or if the file that came is
-        not the one expected.
+        If the file must be downloaded and `guestbook` is not complete, or if the downloaded file
+        is not the expected one.
     OSError
         If the Dataverse refuses the download.
 

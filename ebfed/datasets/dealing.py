@@ -1,4 +1,4 @@
-"""How rows of classes are dealt to clients: who holds which class, and how many rows of it."""
+"""Deals of rows to clients: the classes of each client, and the rows of each class."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def draw_classes(
 
 
 def apportion(sizes: NDArray[np.int64], n_clients: int) -> NDArray[np.int64]:
-    """Divide the clients among the classes by their sizes: one each, then largest remainders."""
+    """Divide clients among classes by size: one each, then by largest remainders."""
     quota = n_clients * sizes / sizes.sum()
     holders = np.maximum(np.floor(quota).astype(int), 1)
     while (left := n_clients - holders.sum()) != 0:
         if left > 0:
             holders[np.argsort(holders - quota, kind="stable")[:left]] += 1
-        else:  # classes too small for a client of their own took one from the others
+        else:  # a class too small for one client took one from the others
             holders[np.argmax(np.where(holders > 1, holders - quota, -np.inf))] -= 1
     return holders
 
@@ -60,7 +60,7 @@ def deal_classes(
 def deal_a_number(
     held: NDArray[np.int64], n_rows: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Take the same number of rows of each class; a random few of a client's give one more."""
+    """Take the same number of rows of each class; a few random classes give one more."""
     each, more = divmod(n_rows, held.shape[1])
     rank = rng.permuted(np.tile(np.arange(held.shape[1]), (len(held), 1)), axis=1)
     return each + (rank < more)
@@ -69,10 +69,10 @@ def deal_a_number(
 def deal_equally(
     held: NDArray[np.int64], sizes: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Deal all rows so that clients have equally many, each of its classes as evenly as can be.
+    """Deal all rows so that clients have equal numbers, as evenly over classes as possible.
 
-    A transport problem, clients by classes: its vertices are integers where its bounds are. The
-    largest distance from an even deal is made as small as it can be, by bisection.
+    This is a transport problem, clients by classes; with integer bounds its vertices are integers.
+    Bisection minimises the largest distance from an even deal.
     """
     from scipy import sparse
     from scipy.optimize import linprog
@@ -101,9 +101,9 @@ def deal_equally(
     while not (best := deal(distance)).success:
         if distance > sizes.max():
             raise ValueError(
-                f'rows_per_client="equal" cannot be had with {n_clients} clients of {k} classes '
-                "each: some classes are too large or too small for that, or nobody holds them. "
-                "More classes for each client would do, or rows_per_client=None."
+                f'rows_per_client="equal" is impossible with {n_clients} clients of {k} classes '
+                "each: some classes are too large, too small, or without a client. Use more "
+                "classes for each client, or rows_per_client=None."
             )
         too_small, distance = distance, max(1, 2 * distance)
     while distance - too_small > 1:
@@ -127,10 +127,10 @@ def hand_out(
     counts: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Give each client, of each class it holds, the counted number of rows, drawn at random."""
+    """Give each client its number of rows of each of its classes, drawn at random."""
     by_class = rng.permutation(len(codes))
     by_class = by_class[np.argsort(codes[by_class], kind="stable")]
-    entries = np.argsort(held.ravel(), kind="stable")  # what is given out, class after class
+    entries = np.argsort(held.ravel(), kind="stable")  # class after class
     n_given = counts.ravel()[entries]
     starts = np.cumsum(sizes) - sizes
     taken = np.bincount(held.ravel(), weights=counts.ravel(), minlength=len(sizes)).astype(int)

@@ -183,5 +183,5 @@ def number_rows(n_groups: int, n_rows: int | ArrayLike) -> NDArray[np.int64]:
 
 
 def is_integer(value: object) -> bool:
-    """Tell an integer of any width from True and from everything else."""
+    """Return whether a value is an integer of any width; True is not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
 """Labelled images for learning: handwritten digits and articles of clothing.
 
 `load_digits` reads what scikit-learn ships and needs no network. `fetch_mnist` and
-`fetch_fashion_mnist` fetch once and keep what they found.
+`fetch_fashion_mnist` download once and keep the files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _DIGITS = tuple("0123456789")
-_SECONDS_TO_ANSWER = 5  # a mirror that has not answered by then is left for the next source
+_SECONDS_TO_ANSWER = 5  # then the next source is tried
 
 
 def load_digits(*, scaled: bool = True) -> Bunch:
@@ -156,7 +156,7 @@ def fetch_fashion_mnist(*, scaled: bool = True) -> Bunch:
     the published split: published training and test images are mixed. Here the last 1,000 of each
     class are the test images, and the classes take turns: row i has the class i mod 10. The images
     are not quite the published ones either: the sum of all pixels is .02 % larger. Accuracies are
-    therefore close to, but not the same as, those on the published split; ``source`` tells.
+    therefore close to, but not the same as, those on the published split. ``source`` says which.
 
     References
     ----------
@@ -320,7 +320,7 @@ def _flatten(arrays: dict[str, NDArray[np.uint8]]) -> dict[str, NDArray[np.uint8
 
 @dataclass(frozen=True)
 class _Collection:
-    """Where a collection is found, and how what is found is told to be right."""
+    """Places of a collection, and the checksums of its files."""
 
     name: str
     target_names: tuple[str, ...]

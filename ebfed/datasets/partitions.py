@@ -1,8 +1,8 @@
-"""Labelled rows dealt to clients: by class, by digit, by Dirichlet shares; and who opts out.
+"""Partitions of labelled rows among clients by class or Dirichlet shares, and choice of opt-outs.
 
-A partition is an integer array with the client of each row, and -1 for a row that nobody gets, so
-that ``X[groups >= 0], y[groups >= 0], groups[groups >= 0]`` is what an estimator is fitted to. Each
-function also returns what it drew, in the form that deals other rows, such as test rows, alike.
+A partition is an integer array with the client of each row, and -1 for a row without a client. Fit
+estimators to ``X[groups >= 0], y[groups >= 0], groups[groups >= 0]``. Each function also returns
+its random choice, which deals other rows, such as test rows, in the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def partition_classes(
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Deal rows to clients who hold a few classes each.
 
-    Every class is held by the same number of clients (within one), and who holds what is random.
+    Every class is held by the same number of clients (within one), chosen at random.
 
     Parameters
     ----------
@@ -49,18 +49,18 @@ def partition_classes(
         None: all rows of a class go to the clients who hold it, each the same number (within one),
         so that clients with large classes have more rows. "equal": all rows are dealt and every
         client gets n / m of them (within one), from its classes as evenly as that allows. A number:
-        every client gets so many rows, of each of its classes the same number (within one), and the
-        remaining rows go to nobody.
+        every client gets this number of rows, the same number (within one) of each of its classes,
+        and the remaining rows are not used.
     classes : array-like of shape (n_clients, k), optional
-        What each client holds, as an earlier call returned it, to deal test rows like training
-        rows. Drawn if None.
+        Classes of each client from an earlier call, to deal test rows like training rows. Drawn if
+        None.
     random_state : int, Generator or None
         Seed.
 
     Returns
     -------
     groups : int ndarray of shape (n,)
-        Client of each row, 0, ..., m - 1, or -1 for a row that nobody gets.
+        Client of each row, 0, ..., m - 1, or -1 for a row that is not used.
     classes : ndarray of shape (n_clients, k)
         Classes of each client, sorted.
 
@@ -133,8 +133,8 @@ def partition_single_class(
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Deal rows to clients who hold one class each.
 
-    A class is held by a number of clients in proportion to its rows, which are dealt evenly to
-    them. All clients so have nearly the same number of rows, also if classes differ in size.
+    The number of clients of a class is proportional to its rows, which are dealt evenly to them. So
+    all clients have nearly the same number of rows, also if classes differ in size.
 
     Parameters
     ----------
@@ -143,15 +143,15 @@ def partition_single_class(
     n_clients : int
         Number of clients, m; at least as many as classes.
     rows_per_client : int, optional
-        Rows of a client: so many, or one fewer where the rows of a class do not divide by them. All
-        rows are dealt if None.
+        Rows of a client, or one fewer if the rows of a class do not divide evenly. All rows are
+        dealt if None.
     random_state : int, Generator or None
         Seed.
 
     Returns
     -------
     groups : int ndarray of shape (n,)
-        Client of each row, 0, ..., m - 1, or -1 for a row that nobody gets.
+        Client of each row, 0, ..., m - 1, or -1 for a row that is not used.
     classes : ndarray of shape (n_clients, 1)
         The class of each client. ``partition_classes(y_test, n_clients, 1, classes=classes)`` deals
         test rows alike.
@@ -217,11 +217,11 @@ def partition_dirichlet(
     n_clients : int
         Number of clients, m.
     concentration : float
-        a, above 0. Small: few clients hold most of a class. Large: all hold the same of everything.
+        Parameter a, above 0. Small: few clients hold most of a class. Large: all hold equal shares.
     min_rows : int
         Fewest rows of a client.
     shares : array-like of shape (n_clients, n_classes), optional
-        As an earlier call returned them, to deal test rows like training rows. Drawn if None.
+        Shares from an earlier call, to deal test rows like training rows. Drawn if None.
     random_state : int, Generator or None
         Seed.
 
@@ -291,16 +291,16 @@ def choose_opted_out(
     skewed_to: Any = None,
     random_state: Any = None,
 ) -> NDArray[np.bool_]:
-    """Choose the clients who opt out of privacy.
+    """Choose the clients that opt out of privacy.
 
     Parameters
     ----------
     client_classes : array-like of shape (n_clients,) or (n_clients, k)
         Classes of each client, as `partition_classes` and `partition_single_class` return them.
     share : float
-        How many opt out, as a part of all clients, in [0, 1]; rounded to a number of clients.
+        Share of clients that opt out, in [0, 1]; rounded to a number of clients.
     skewed_to : label, optional
-        Only clients who hold this class opt out. All alike may if None.
+        Class of the clients that may opt out. All may if None.
     random_state : int, Generator or None
         Seed.
 
@@ -351,7 +351,7 @@ def choose_opted_out(
 
 
 def _read_labels(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Give the classes in order, the number of each row's class, and the rows of each class."""
+    """Return the classes in order, the number of each row's class, and the rows of each class."""
     y = np.asarray(y)
     if y.ndim != 1 or not len(y):
         raise ValueError(f"y must be a label for each row; got an array of shape {y.shape}.")
@@ -362,7 +362,7 @@ def _read_labels(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], NDArray
 def _read_classes(
     classes: ArrayLike, n_clients: int, classes_per_client: int, labels: NDArray[Any]
 ) -> NDArray[np.int64]:
-    """Number the given classes as the labels of y are numbered."""
+    """Return the given classes as positions among the labels of y."""
     given = np.asarray(classes)
     if given.shape != (n_clients, classes_per_client):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Models: what a client trains on its own rows, for the methods that learn by gradients."""
+"""Models that clients train on their own rows, for methods that learn by gradients."""
 
 from ebfed.models.base import Batch, Model, Predictor, Slope
 from ebfed.models.linear import Linear, Softmax

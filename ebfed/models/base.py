@@ -1,9 +1,9 @@
-"""Local predictors: what a client trains, for many clients at once.
+"""Local predictors of many clients at once.
 
-A `Model` says how parameters turn rows into outputs, and how a slope in the outputs turns into a
-slope in the parameters. Clients lie along the first axis of every array, so that a step of all of
-them is a few batched matrix products. A `Predictor` is a model for data of a given shape: it keeps
-the parameters of a client in one flat vector, and knows the loss.
+A `Model` computes outputs from parameters and rows, and gradients in the parameters from gradients
+in the outputs. Clients are the first axis of every array, so a step of all clients is a few batched
+matrix products. A `Predictor` is a model for data of a given shape: it keeps the parameters of a
+client in one vector, and has the loss.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Named = dict[str, NDArray[np.float64]]
 
 
 class Batch(NamedTuple):
-    """Rows of each of c clients, side by side; clients with fewer are filled up at weight 0.
+    """Rows of c clients; clients with fewer rows are padded with rows of weight 0.
 
     Attributes
     ----------
     X : ndarray of shape (c, n, d)
     y : ndarray of shape (c, n)
-        Responses, or the numbers of classes.
+        Responses, or numbers of classes.
     weight : ndarray of shape (c, n)
-        Of each row in the loss of its client: 1 / n for the mean of n rows.
+        Weight of each row in the loss of its client: 1 / n for the mean of n rows.
     """
 
     X: NDArray[np.float64]
@@ -43,14 +43,14 @@ class Batch(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """Loss of each client, and how it changes with the client's parameters.
+    """Loss of each client and its gradient in the client's parameters.
 
     Attributes
     ----------
     gradient : ndarray of shape (c, p)
     loss : ndarray of shape (c,)
     score : ndarray of shape (c,)
-        Weight of the rows whose class is the most probable one; of a regression, NaN.
+        Weight of the rows whose class has the largest probability; NaN for a regression.
     """
 
     gradient: NDArray[np.float64]
@@ -59,7 +59,7 @@ class Slope(NamedTuple):
 
 
 class Model(BaseEstimator, ABC):
-    """A family of predictors; subclasses say which, for parameters given by name."""
+    """A family of predictors, with parameters by name; subclasses define it."""
 
     # Whether the response is a class, rather than a number.
     classifies: bool = True
@@ -71,9 +71,9 @@ class Model(BaseEstimator, ABC):
         Parameters
         ----------
         n_features : int
-            d.
+            Number d of features.
         n_outputs : int
-            k: the number of classes, or 1.
+            Number k of classes, or 1.
         """
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Model(BaseEstimator, ABC):
         -------
         outputs : ndarray of shape (c, n, k)
         tape : object
-            What `backward` needs to know besides.
+            Further values that `backward` needs.
         """
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Model(BaseEstimator, ABC):
             As in `forward`.
         slope : ndarray of shape (c, n, k)
         out : dict of ndarrays of shape (c, ...)
-            Is overwritten.
+            Arrays for the result, which are overwritten.
         """
 
     def bind(self, n_features: int, n_outputs: int) -> Predictor:
@@ -134,9 +134,9 @@ class Predictor:
     Attributes
     ----------
     size : int
-        p, how many parameters a client has.
+        Number p of parameters of a client.
     blocks : dict of slices
-        Where each block of parameters lies.
+        Position of each block of parameters.
     loss : Loss
     """
 
@@ -166,13 +166,13 @@ class Predictor:
         return theta[0]
 
     def outputs(self, theta: NDArray, X: NDArray) -> NDArray:
-        """Outputs of shape (c, n, k) for parameters of shape (c, p) or (1, p)."""
+        """Return outputs of shape (c, n, k) for parameters of shape (c, p) or (1, p)."""
         return self.model.forward(self.named(theta), X)[0]
 
     def pull(
         self, theta: NDArray, X: NDArray
     ) -> tuple[NDArray, Callable[[NDArray], NDArray[np.float64]]]:
-        """Return outputs, and what turns slopes in them into slopes in the parameters.
+        """Return outputs, and a function from gradients in them to gradients in the parameters.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Predictor:
         -------
         outputs : ndarray of shape (c, n, k)
         back : callable
-            From (c, n, k) to (c, p).
+            Function from (c, n, k) to (c, p).
         """
         parameters = self.named(theta)
         outputs, tape = self.model.forward(parameters, X)
@@ -196,7 +196,7 @@ class Predictor:
         return outputs, back
 
     def gradient(self, theta: NDArray, batch: Batch) -> Slope:
-        r"""Loss of each client's rows and its gradient.
+        r"""Return the loss of each client's rows and its gradient.
 
         .. math:: f_i(\theta) = \sum_j w_{ij}\, \ell(\theta; x_{ij}, y_{ij})
 
@@ -221,5 +221,5 @@ class Predictor:
         return Slope(back(slope), loss, self.loss.score(outputs, batch.y, batch.weight))
 
     def predict(self, theta: NDArray, X: NDArray) -> NDArray:
-        """Class probabilities, or the expected response, shape (c, n, k)."""
+        """Return class probabilities, or the expected response, shape (c, n, k)."""
         return self.loss.mean(self.outputs(theta, X))

@@ -24,7 +24,7 @@ class _Affine(Model):
         return shapes | ({"intercept": (1, n_outputs)} if self.fit_intercept else {})
 
     def start(self, parameters: Named, rng: np.random.Generator) -> None:
-        """Leave zeros: the loss is convex."""
+        """Start at zero: the loss is convex."""
 
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
         """Compute outputs."""

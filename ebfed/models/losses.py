@@ -1,8 +1,8 @@
-"""Losses of outputs: how far predictions are from responses, and from one another.
+"""Losses of outputs, and divergences between predictions.
 
 A loss is minus the log-density of a predictive distribution, up to a constant: the multinomial
-logistic, or the normal of variance 1. So there is also a distance between the predictions of two
-models, the Kullback-Leibler divergence, whatever the models are made of.
+logistic, or the normal of variance 1. So there is also a divergence between the predictions of two
+models of any kind, the Kullback-Leibler divergence.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Loss(ABC):
 
     @abstractmethod
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Weighted loss of each client and its slope in the outputs, (c,) and (c, n, k)."""
+        """Return the weighted loss of each client, (c,), and its slope, (c, n, k)."""
 
     @abstractmethod
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        r"""Weighted divergence of each client from a reference, and its slopes.
+        r"""Return the weighted divergence of each client from a reference, and its slopes.
 
         .. math:: \sum_j w_{ij}\, D(p_{\mathrm{reference}}(\cdot | x_{ij}) \,\|\, p(\cdot | x_{ij}))
 
@@ -34,7 +34,7 @@ class Loss(ABC):
         -------
         value : ndarray of shape (c,)
         slope, reference_slope : ndarrays of shape (c, n, k)
-            In `outputs` and in `reference`.
+            Gradients in `outputs` and in `reference`.
         """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Loss(ABC):
 
     @abstractmethod
     def score(self, outputs: NDArray, y: NDArray, weight: NDArray) -> NDArray:
-        """Weight of each client's rows that are predicted right, shape (c,)."""
+        """Return the weight of each client's correctly predicted rows, shape (c,)."""
 
 
 class CrossEntropy(Loss):
@@ -60,7 +60,7 @@ class CrossEntropy(Loss):
     """
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Weighted loss of each client and its slope in the outputs."""
+        """Return the weighted loss of each client and its slope in the outputs."""
         log_p = _log_softmax(outputs)
         picked = np.take_along_axis(log_p, y[:, :, None], axis=2)[:, :, 0]
         slope = np.exp(log_p)
@@ -71,7 +71,7 @@ class CrossEntropy(Loss):
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Weighted divergence of each client from a reference, and its slopes."""
+        """Return the weighted divergence of each client from a reference, and its slopes."""
         log_p, log_q = _log_softmax(outputs), _log_softmax(reference)
         p, q = np.exp(log_p), np.exp(log_q)
         ratio = log_q - log_p
@@ -84,7 +84,7 @@ class CrossEntropy(Loss):
         return np.exp(_log_softmax(outputs))
 
     def score(self, outputs: NDArray, y: NDArray, weight: NDArray) -> NDArray:
-        """Weight of each client's rows whose class is the most probable one."""
+        """Return the weight of each client's rows whose class has the largest probability."""
         return ((outputs.argmax(axis=2) == y) * weight).sum(axis=1)
 
 
@@ -98,7 +98,7 @@ class SquaredError(Loss):
     """
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        """Weighted loss of each client and its slope in the outputs."""
+        """Return the weighted loss of each client and its slope in the outputs."""
         residual = outputs[:, :, 0] - y
         slope = weight * residual
         return 0.5 * (slope * residual).sum(axis=1), slope[:, :, None]
@@ -106,7 +106,7 @@ class SquaredError(Loss):
     def divergence(
         self, outputs: NDArray, reference: NDArray, weight: NDArray
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Weighted divergence of each client from a reference, and its slopes."""
+        """Return the weighted divergence of each client from a reference, and its slopes."""
         value, slope = self.of(outputs, reference[:, :, 0], weight)
         return value, slope, -slope
 
@@ -115,7 +115,7 @@ class SquaredError(Loss):
         return outputs
 
     def score(self, outputs: NDArray, y: NDArray, weight: NDArray) -> NDArray:
-        """Return NaN: a number is never quite right."""
+        """Return NaN: the score is for classes only."""
         return np.full(len(outputs), np.nan)
 
 

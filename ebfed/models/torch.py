@@ -62,7 +62,7 @@ class Torch(Model):
         self.classifies = classifies
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each block of parameters, and refuse modules that cannot be used."""
+        """Return the shape of each block of parameters; check that the module can be used."""
         torch = _import_torch()
         if not isinstance(self.module, torch.nn.Module):
             raise ValueError(
@@ -75,7 +75,7 @@ class Torch(Model):
         return {name: tuple(value.shape) for name, value in trained.items()}
 
     def start(self, parameters: Named, rng: np.random.Generator) -> None:
-        """Draw values as the layers of the module do; what no layer draws is as in the module."""
+        """Draw values with the layers of the module; other values are those of the module."""
         torch = _import_torch()
         module = copy.deepcopy(self.module)
         with torch.random.fork_rng(devices=[]):
@@ -90,7 +90,7 @@ class Torch(Model):
         """Compute outputs."""
         dtype = self._dtype()
         rows = _tensor(X, dtype).reshape(*X.shape[:2], *self._layout(X.shape[2]))
-        # Parameters that clients have in common have a gradient for each all the same.
+        # shared parameters have a gradient of each client too
         values = {
             name: _tensor(block, dtype).expand(len(X), *block.shape[1:])
             for name, block in parameters.items()
@@ -108,11 +108,11 @@ class Torch(Model):
             _write(out[name], gradient)
 
     def _dtype(self) -> Any:
-        """Precision of the module."""
+        """Return the precision of the module."""
         return next(self.module.parameters()).dtype
 
     def _layout(self, n_features: int) -> tuple[int, ...]:
-        """Shape of a row."""
+        """Return the shape of a row."""
         if self.input_shape is None:
             return (n_features,)
         try:
@@ -129,7 +129,7 @@ class Torch(Model):
         return layout
 
     def _try_out(self, n_features: int, n_outputs: int) -> None:
-        """Refuse a module that gives other outputs than it should, for three rows of noise."""
+        """Check the outputs of a module for three random rows."""
         torch = _import_torch()
         module = copy.deepcopy(self.module)
         before = {name: value.clone() for name, value in module.named_buffers()}
@@ -142,8 +142,8 @@ class Torch(Model):
                 fewer = module(rows[:2])
             except Exception as error:
                 raise ValueError(
-                    f"module does not take rows laid out as {layout} (input_shape says how, such "
-                    f"as (1, 28, 28)): {error}"
+                    f"module must accept rows of shape {layout}, as input_shape says, such as "
+                    f"(1, 28, 28): {error}"
                 ) from error
             random = not torch.equal(state, torch.random.get_rng_state())
         shape = tuple(getattr(outputs, "shape", ()))
@@ -172,7 +172,7 @@ class Torch(Model):
 
 
 def lenet(n_outputs: int = 10) -> Any:
-    """Make the convolutional network of images of 28 x 28 pixels.
+    """Make a convolutional network for images of 28 x 28 pixels.
 
     Two convolutions of 5 x 5 with 6 and 16 filters, a rectifier and a maximum over 2 x 2 after
     each, then fully connected layers of 256 x 120, 120 x 84 and 84 x `n_outputs`.
@@ -180,7 +180,7 @@ def lenet(n_outputs: int = 10) -> Any:
     Parameters
     ----------
     n_outputs : int
-        How many classes.
+        Number of classes.
 
     Returns
     -------
@@ -213,7 +213,7 @@ def lenet(n_outputs: int = 10) -> Any:
 
 
 def _import_torch() -> Any:
-    """Import PyTorch, or say how to get it."""
+    """Import PyTorch, or raise an error that says how to install it."""
     try:
         import torch
     except ImportError as error:
@@ -222,19 +222,19 @@ def _import_torch() -> Any:
 
 
 def _trained(module: Any) -> dict[str, Any]:
-    """Parameters that require gradients, by name."""
+    """Return parameters that require gradients, by name."""
     return {name: value for name, value in module.named_parameters() if value.requires_grad}
 
 
 def _takes_turns(module: Any) -> bool:
-    """Whether a layer is slow when batched over clients, or cannot be."""
+    """Return whether a layer is slow, or impossible, in batches over clients."""
     nn = _import_torch().nn
     slow = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
     return any(isinstance(layer, slow) for layer in module.modules())
 
 
 def _at_once(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any], dict]]:
-    """Outputs of all clients in one call, and what turns slopes in them into gradients."""
+    """Return outputs of all clients in one call, and a function from their slopes to gradients."""
     torch = _import_torch()
 
     def outputs_of(values: dict) -> Any:

@@ -1,4 +1,4 @@
-"""The ledger: what left the clients of a fit, and what that is worth."""
+"""Rows of the ledger: the releases of a fit and their guarantees."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def release(
     ----------
     who : str
     channel : Channel
-        With nothing left open.
+        Channel with all arguments set.
     clients : int
-        How many were asked for a message.
+        Number of clients that were asked for a message.
     clipped : int or None
-        Of how many the mean was clipped; None where that is not known.
+        Number of clients with a clipped mean; None if unknown.
     bits : float
-        Sent by all of them together.
+        Number of bits that all of them sent.
     n_features : int
     """
-    with warnings.catch_warnings():  # the row says what the warning does
+    with warnings.catch_warnings():  # the row has the same content as the warning
         warnings.simplefilter("ignore", PrivacyWarning)
         epsilon, delta = channel.guarantee(n_features)
     private = math.isfinite(epsilon)
@@ -44,7 +44,7 @@ def release(
         "delta": delta,
         "relation": LOCAL if private else "none",
         "assumptions": (
-            "numbers of rows are public; nobody else need be trusted"
+            "numbers of rows are public; no other party must be trusted"
             if private
             else "the server is trusted with what is sent"
         ),
@@ -54,14 +54,14 @@ def release(
 
 
 def disclosure(what: str, clients: int, bits: float) -> dict[str, Any]:
-    """Describe figures that all clients send as they are, a row of the ledger.
+    """Describe statistics that all clients send without noise, a row of the ledger.
 
     Parameters
     ----------
     what : str
     clients : int
     bits : float
-        Sent by all of them together.
+        Number of bits that all of them sent.
     """
     return {
         "who": "all clients",
@@ -81,13 +81,13 @@ def covariates(names: list[str], clients: int) -> dict[str, Any]:
     """Describe the covariates that clients state, a row of the ledger."""
     return {
         "who": "every client",
-        "what": f"population covariates, public: {', '.join(names)}",
+        "what": f"public covariates: {', '.join(names)}",
         "clients": clients,
         "times": 1,
         "epsilon": math.inf,
         "delta": 0.0,
         "relation": "none",
-        "assumptions": "covariates are public, and outside every promise",
+        "assumptions": "covariates are public; no guarantee covers them",
         "bits": 64.0 * len(names) * clients,
         "clipped": 0,
     }

@@ -1,8 +1,8 @@
-r"""Private means of vectors that are close to one another, wherever that is.
+r"""Private means of vectors that are close to one another.
 
-A mean of r vectors, clipped to a norm B, moves by up to 2 B / r if one of them is exchanged, and
-needs noise for that. If all lie within tau of some unknown point, they may be clipped to a small
-window around it, which is found privately first:
+A mean of r vectors, clipped to a norm B, changes by up to 2 B / r if one of them is exchanged, and
+needs noise in proportion. If all lie within tau of an unknown point, they may be clipped to a small
+window around it. The window is first found privately:
 
 1. Rotate: pad with zeros to D coordinates, a power of two, change signs at random, and multiply by
    the normalised Hadamard matrix. Deviations of a norm of at most tau then have coordinates of at
@@ -10,29 +10,29 @@ window around it, which is found privately first:
 
    .. math:: \tau' = \tau \min\Big(1, \sqrt{2 \log(2 D r / \gamma) / D}\Big)
 
-   but for a probability gamma (Hoeffding's inequality, for r vectors of D coordinates).
+   except with probability gamma (Hoeffding's inequality, for r vectors of D coordinates).
 2. In each coordinate, cut [-B, B] into bins of width 2 tau', and draw one by the exponential
    mechanism: with probability proportional to :math:`\exp(-\varepsilon_w u / 2)`, where u is the
-   number of vectors below the bin or above it, whichever is larger.
-3. Clip each coordinate to 3 tau' on both sides of the bin's middle. A bin that holds one vector has
-   all of them there. With 2 tau', as published, up to half of them may be clipped: a bin that
-   begins where the upper half of the vectors lies has the lower half outside.
+   larger of the numbers of vectors below the bin and above it.
+3. Clip each coordinate to 3 tau' on both sides of the bin's middle. If the bin holds one vector,
+   this window holds all. With 2 tau', as published, up to half of them may be clipped: if the bin
+   begins at the upper half of the vectors, the lower half is outside.
 4. Release the average with Gaussian noise, and rotate back.
 
-*Who is a neighbour.* One vector is exchanged for another; r is fixed and public.
+*Neighbours.* One vector is exchanged for another; r is fixed and public.
 
-*What it costs.* Exchanging a vector changes u by at most 1, so that each choice of a bin has a
-log-likelihood ratio of bounded range :math:`\varepsilon_w`, which is
-:math:`\varepsilon_w^2 / 8`-zCDP. Given the windows, the average moves by at most
+*Cost.* Exchanging a vector changes u by at most 1, so each choice of a bin has a log-likelihood
+ratio of bounded range :math:`\varepsilon_w`, which is :math:`\varepsilon_w^2 / 8`-zCDP. Given the
+windows, the average changes by at most
 
 .. math:: \Delta = \frac{1}{r} \min\big(2 B,\; 6 \tau' \sqrt{D}\big)
 
-(clipping to a box brings no two points further apart), and noise of standard deviation sigma is
-:math:`\Delta^2 / (2 \sigma^2)`-zCDP. All in all
+(clipping to a box increases no distance), and noise of standard deviation sigma is
+:math:`\Delta^2 / (2 \sigma^2)`-zCDP. The total is
 
 .. math:: \rho = D\, \frac{\varepsilon_w^2}{8} + \frac{\Delta^2}{2 \sigma^2},
 
-for any vectors at all. That they are concentrated is what the *accuracy* rests on.
+for any vectors. Only the *accuracy* depends on their concentration.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ebfed.privacy.calibration import check_count, check_positive
 
 __all__ = ["WinsorizedMean", "rotate", "rotate_back"]
 
-# Bins of all coordinates that are weighed at once.
+# Bins of all coordinates in one step.
 CELLS = 2**20
 # Bins of one coordinate.
 MOST = 10**7
@@ -63,29 +63,27 @@ class WinsorizedMean:
     Parameters
     ----------
     bound : float
-        B: longer vectors are scaled down to this norm. The mean is looked for in that ball.
+        Norm B to which longer vectors are scaled down. The mean is sought in that ball.
     concentration : float
-        tau: how far vectors are from some point, most probably. In the units of the vectors.
+        Distance tau within which most vectors lie from some point, in the units of the vectors.
     rho : float
-        What one release costs.
+        Cost of one release.
     share : float
-        Of rho, what the windows cost; the rest pays for the average.
+        Share of rho for the windows; the rest is for the average.
     failure : float
-        gamma: probability with which a vector within tau is clipped all the same, if the windows
-        are where the vectors are.
+        Probability gamma that a vector within tau is clipped although the windows are correct.
 
     Raises
     ------
     ValueError
-        If an argument is none of these.
+        If an argument is invalid.
 
     Warnings
     --------
-    Windows are found only where there are many vectors: `fewest` says how many, which grows with
-    the root of D / rho. With fewer, what is released is a point almost anywhere, and a mean of
-    vectors clipped to B with Gaussian noise is better, by up to orders of magnitude. It is better
-    by a small factor, too, unless tau is a small part of B, a twentieth or so. The examples measure
-    both.
+    Many vectors are needed to find the windows: `fewest` is their number, which grows with the root
+    of D / rho. With fewer, the released point is almost arbitrary, and a mean of vectors clipped to
+    B with Gaussian noise is better by up to orders of magnitude. That mean is also slightly better
+    unless tau is a small part of B, about a twentieth. The examples measure both.
 
     References
     ----------
@@ -103,8 +101,8 @@ class WinsorizedMean:
     >>> mean.release(vectors, rng).round(3)[:4]
     array([0.2, 0.2, 0.2, 0.2])
 
-    Its error over that of a mean with Gaussian noise that costs as much: with enough vectors; with
-    too few, which is worst where there are many coordinates; and where tau is half of B:
+    The ratio of its error to that of a mean with Gaussian noise at the same cost: with enough
+    vectors; with too few, which is worst for many coordinates; and with tau equal to half of B:
 
     >>> def ratio(mean, r, d, repeats=2):
     ...     vectors = np.eye(1, d) / 5 + mean.concentration * rng.normal(size=(r, d)) / np.sqrt(d)
@@ -143,13 +141,13 @@ class WinsorizedMean:
         share: float = 0.5,
         failure: float = 0.01,
     ) -> Self:
-        """Spend a budget on so many releases.
+        """Spend a budget on a number of releases.
 
         Parameters
         ----------
         bound, concentration, share, failure : float
         epsilon, delta : float
-            Of all releases together, when one vector is exchanged.
+            Guarantee of all releases together, if one vector is exchanged.
         times : int
 
         Returns
@@ -177,7 +175,7 @@ class WinsorizedMean:
         return events.concentrated(self.rho)
 
     def deviation(self, count: int, size: int) -> float:
-        """Return tau': how far coordinates of rotated vectors are from those of the point."""
+        """Return tau', the distance of coordinates of rotated vectors from those of the point."""
         padded = _power_of_two(size)
         log = math.log(2 * padded * count / self.failure)
         return self.concentration * min(1.0, math.sqrt(2 * log / padded))
@@ -187,7 +185,7 @@ class WinsorizedMean:
         return math.sqrt(8 * self.share * self.rho / _power_of_two(size))
 
     def sensitivity(self, count: int, size: int) -> float:
-        """Return Delta, by which the average moves at most if a vector is exchanged."""
+        """Return Delta, the largest change of the average if a vector is exchanged."""
         width = 6 * self.deviation(count, size)
         return min(2 * self.bound, width * math.sqrt(_power_of_two(size))) / count
 
@@ -196,12 +194,12 @@ class WinsorizedMean:
         return self.sensitivity(count, size) / math.sqrt(2 * (1 - self.share) * self.rho)
 
     def fewest(self, size: int) -> int:
-        r"""Return how many vectors are enough to find the windows.
+        r"""Return the number of vectors that is enough to find the windows.
 
         .. math:: r \ge \frac{4}{\varepsilon_w} \log\frac{K D}{\gamma}
 
-        with K bins: a bin that holds the median has a u of at most r / 2, one beyond all vectors
-        has r, and this makes the latter improbable in all coordinates together.
+        with K bins. A bin with the median has u at most r / 2, and a bin beyond all vectors has u
+        equal to r. This number makes the latter improbable in all coordinates together.
 
         Parameters
         ----------
@@ -223,12 +221,12 @@ class WinsorizedMean:
         Parameters
         ----------
         vectors : array-like of shape (r, d)
-            What is not finite counts as zero.
+            Vectors; one that is not finite counts as zero.
         rng : Generator
-            Of the rotation, the windows and the noise. A seed that is known protects nobody, and
-            the last digits of floats are not covered by the proof.
+            Generator of the rotation, the windows and the noise. A known seed gives no privacy, and
+            the proof does not cover the last digits of floats.
         add_noise : callable, optional
-            Returns an array with Gaussian noise of a standard deviation, in place of NumPy's.
+            Function that adds Gaussian noise of a given standard deviation, instead of NumPy.
 
         Returns
         -------
@@ -264,12 +262,12 @@ class WinsorizedMean:
         return rotate_back(average[None], signs)[0, :size]
 
     def _bins(self, count: int, size: int) -> int:
-        """Return K, how many bins a coordinate has."""
+        """Return K, the number of bins of a coordinate."""
         bins = self.bound / self.deviation(count, size)
         if bins > MOST:
             raise ValueError(
-                f"concentration must not be so small beside bound={self.bound:g} that there are "
-                f"more than {MOST:,} bins; {self.concentration!r} makes {bins:.3g}."
+                f"concentration must be large enough for at most {MOST:,} bins within "
+                f"bound={self.bound:g}; got {self.concentration!r}, which gives {bins:.3g}."
             )
         return math.ceil(bins)
 
@@ -282,9 +280,9 @@ def rotate(vectors: NDArray, signs: NDArray) -> NDArray[np.float64]:
     Parameters
     ----------
     vectors : ndarray of shape (r, d)
-        Filled up with zeros if d is less than D.
+        Vectors; padded with zeros if d is less than D.
     signs : ndarray of shape (D,)
-        1 or -1; D is a power of two.
+        Signs, 1 or -1; D is a power of two.
 
     Returns
     -------
@@ -358,7 +356,7 @@ def _middles(
 
 
 def _shortened(x: NDArray, bound: float) -> NDArray[np.float64]:
-    """Scale vectors down to a norm; what is not finite becomes zero."""
+    """Scale vectors down to a norm; those that are not finite become zero."""
     with np.errstate(over="ignore", invalid="ignore"):
         norm = np.sqrt(np.einsum("ij,ij->i", x, x))[:, None]
         sound = np.isfinite(norm)

@@ -51,7 +51,7 @@ class Incomplete(NamedTuple):
         return " and ".join(f"{count:,} without {name!r}" for count, name in parts if count)
 
 
-class _Batch(NamedTuple):
+class _Chunk(NamedTuple):
     """Rows of a file: the label of row i is ``labels[i]``, or ``labels[codes[i]]`` with codes."""
 
     labels: Any
@@ -238,7 +238,7 @@ def _read(
     return lacking
 
 
-def _csv(file: Path, group: str, value: str) -> Iterator[_Batch]:
+def _csv(file: Path, group: str, value: str) -> Iterator[_Chunk]:
     import pandas as pd
 
     with file.open("rb") as raw:
@@ -259,11 +259,11 @@ def _csv(file: Path, group: str, value: str) -> Iterator[_Batch]:
             text = table[group]
             codes, labels = pd.factorize(text.where(text.str.strip() != ""))
             position = raw.tell()
-            yield _Batch(labels.tolist(), codes, codes < 0, table[value], position - before)
+            yield _Chunk(labels.tolist(), codes, codes < 0, table[value], position - before)
             before = position
 
 
-def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
+def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -284,7 +284,7 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
                 if not isinstance(labels, pa.DictionaryArray):
                     labels = labels.dictionary_encode()
                 codes = labels.indices.fill_null(-1).to_numpy()
-                yield _Batch(labels.dictionary.to_pylist(), codes, unnamed, values, size)
+                yield _Chunk(labels.dictionary.to_pylist(), codes, unnamed, values, size)
                 continue
             ids = labels.drop_null().to_numpy(zero_copy_only=False)
             if labels.null_count:
@@ -292,7 +292,7 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Batch]:
                 ids[~unnamed] = given
             if ids.dtype.kind == "f":
                 unnamed = unnamed | np.isnan(ids)
-            yield _Batch(ids, None, unnamed, values, size)
+            yield _Chunk(ids, None, unnamed, values, size)
 
 
 def _label_type(file: Path, group: str, value: str) -> Any:

@@ -109,7 +109,7 @@ class Intake:
         """
         if isinstance(X, Clients | Summary):
             if exposure is not None:
-                raise ValueError("exposure must be None: clients and summaries carry theirs.")
+                raise ValueError("exposure must be None: clients and summaries carry their own.")
             if consent is not None and not isinstance(consent, Mapping):
                 consent = read_labels(consent, "consent")
             summary, labels = self._sorted(X, groups, learn)

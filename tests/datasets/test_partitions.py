@@ -91,9 +91,9 @@ def test_equal_deals_are_exact_where_classes_are():
 
 
 def test_equal_deals_that_cannot_be_had_are_refused():
-    with pytest.raises(ValueError, match='"equal" cannot be had with 20 clients of 1 classes'):
+    with pytest.raises(ValueError, match='"equal" is impossible with 20 clients of 1 classes'):
         partition_classes(Y, 20, 1, rows_per_client="equal", random_state=0)
-    with pytest.raises(ValueError, match="nobody holds them"):
+    with pytest.raises(ValueError, match="without a client"):
         partition_classes(Y, 2, 3, rows_per_client="equal", random_state=0)
 
 

@@ -146,10 +146,10 @@ def test_noise_multiplier_at_its_ends():
             TRAINING,
             "replace_one",
             "rdp",
-            "there is one by .*'pld' with relation='replace_one'",
+            "use .*'pld' with relation='replace_one'",
         ),
-        (events.pure(1.0), "add_or_remove", "pld", "has no account of Randomized.*'replace_one'"),
-        ("noise", "add_or_remove", "pld", "no other has one"),
+        (events.pure(1.0), "add_or_remove", "pld", "cannot account for Randomized.*'replace_one'"),
+        ("noise", "add_or_remove", "pld", "no other method can either"),
     ],
 )
 def test_what_has_no_account(event, relation, method, message):
@@ -178,7 +178,7 @@ def test_bad_arguments():
         events.repeated(event, 0)
     with pytest.raises(ValueError, match="times must be"):
         epsilons(event, 0, 1e-5, relation="replace_one")
-    with pytest.raises(ValueError, match="there is one by method='pld'"):
+    with pytest.raises(ValueError, match="use method='pld'"):
         epsilons(events.poisson(0.1, event), 5, 1e-5, relation="replace_one")
 
 

@@ -100,7 +100,7 @@ def test_the_papers_calibration():
         assert paper_delta(epsilon, 1e-4) <= 1e-4
     for epsilon in (9, 10, 20):
         assert paper_delta(epsilon, 1e-4) > 1e-4
-        with pytest.warns(PrivacyWarning, match="gaussian_sigma keeps the promise"):
+        with pytest.warns(PrivacyWarning, match="gaussian_sigma gives the noise that is needed"):
             paper_sigma(epsilon, 1e-4, 0.5)
     with pytest.warns(PrivacyWarning, match=r"delta=0\.356"):
         sigma = paper_sigma(1, 1e-4, 2.0, n_features=50)

@@ -52,7 +52,7 @@ def test_one_part_is_the_whole():
 def test_bits_need_noise_above_half_the_total():
     """Bits minus 1/2 with noise s have multiplier 2 s."""
     assert events.split_multiplier(1.4, [2 * 0.71]) > 1.4
-    with pytest.raises(ValueError, match=r"total=1\.4, .* joint multiplier 1\.4; more noise"):
+    with pytest.raises(ValueError, match=r"multiplier above total=1\.4; got 1\.4\. Add noise"):
         events.split_multiplier(1.4, [2 * 0.7])
 
 

@@ -245,7 +245,7 @@ def test_there_must_be_vectors(shape):
 
 
 def test_bins_must_not_be_too_many_nor_the_generator_a_seed():
-    with pytest.raises(ValueError, match="concentration must not be so small"):
+    with pytest.raises(ValueError, match="concentration must be large enough"):
         WinsorizedMean(1.0, 1e-9, 0.1).release(np.zeros((3, 2)), np.random.default_rng(0))
     with pytest.raises(TypeError, match=r"rng must be a numpy\.random\.Generator"):
         WinsorizedMean(1.0, 0.1, 0.1).release(np.zeros((3, 2)), 0)

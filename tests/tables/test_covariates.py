@@ -483,8 +483,8 @@ def test_reports(kind):
     )
     assert plain.tidy()["term"][:2].tolist() == ["mean", "sd__mean"]
     ledger = est.privacy_
-    row = ledger[ledger["what"] == "population covariates, public: uranium, clay"]
-    assert row["assumptions"].tolist() == ["covariates are public, and outside every promise"]
+    row = ledger[ledger["what"] == "public covariates: uranium, clay"]
+    assert row["assumptions"].tolist() == ["covariates are public; no guarantee covers them"]
     assert np.isinf(row["epsilon"]).all()
     assert len(plain.privacy_) == 1
     copy = pickle.loads(pickle.dumps(est))

@@ -42,7 +42,17 @@ PAPERS = {
     "P": "Personalization improves privacy-accuracy tradeoffs",
     "J": "Learning across data owners with joint differential privacy",
 }
-RESULTS = ("Theorem", "Lemma", "Proposition", "Corollary", "Algorithm", "Equation")
+RESULTS = (
+    "Theorem",
+    "Lemma",
+    "Proposition",
+    "Corollary",
+    "Definition",
+    "Remark",
+    "Algorithm",
+    "Equation",
+    "Appendix",
+)
 TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ({'|'.join(RESULTS)}) (\w+(?:\.\w+)*)")
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
 
@@ -226,7 +236,7 @@ def bases(classes: Iterable[Any]) -> list[type]:
 
 
 def shown(member: Any) -> dict[str, str]:
-    """Choose members: what all learners have, and what engines ask, is told once, at the base."""
+    """Choose members: those of all learners and those for engines are shown once, at the base."""
     from ebfed.engines import Estimator
     from ebfed.learning import Learner
 
@@ -282,7 +292,7 @@ def benchmarks_page() -> str:
         parts.append(
             f"## {file.removesuffix('.py').removeprefix('test_').replace('_', ' ').capitalize()}"
         )
-        rows = ["| workload | ours | peer | theirs | ratio | aim |", "|---|--:|---|--:|--:|--:|"]
+        rows = ["| workload | time | peer | peer time | ratio | aim |", "|---|--:|---|--:|--:|--:|"]
         for workload in workloads:
             ours = workload["ours"]
             for i, peer in enumerate(workload["peers"] or [None]):

@@ -2,7 +2,7 @@
 
 A page fails if it prints an error, asks anybody else for anything, lacks a picture, or scrolls
 sideways on a phone. The search has to find an estimator, served and from the file system. Needs
-``pip install playwright`` and a Chromium (``CHROMIUM`` tells where, else it is looked for).
+``pip install playwright`` and a Chromium (``CHROMIUM`` is its path, else it is searched).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def watch(page: Any, home: str, defects: list[str]) -> None:
             defects.append(f"{page.url} asks for {asked.url}")
 
     def failed(asked: Any) -> None:
-        if asked.failure != "net::ERR_ABORTED":  # as the next page is opened before an icon came
+        if asked.failure != "net::ERR_ABORTED":  # the next page is opened before an icon is loaded
             defects.append(f"{asked.url}: {asked.failure}")
 
     page.on("request", request)

@@ -83,7 +83,7 @@ def plot_curves(
 ) -> Axes:
     """Draw a result of each method against a setting, with bands.
 
-    A method whose `x` is NaN has no such setting: it is a level line with its name at the right.
+    A method whose `x` is NaN has no such setting: it is a level line, named at the right end.
     Ticks of the horizontal axis are at the values of `x`.
 
     Parameters

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A population, a channel and a plot of your own
+# # A population, a channel, a plot and a learner of your own
 #
 # A prior sees nothing but the likelihood of what clients sent. So a new prior meets every channel,
 # and a new channel meets every prior; each is one class. `ebfed.testing` has the contracts that the
@@ -237,7 +237,8 @@ ax = eb.report.plot_privacy(price)
 # has its own rows. The population needs to know how values spread, and two neighbouring levels,
 # which near lies confuse most, are what tells spreads apart. Randomised response tells neighbours
 # apart as well as it tells any two.
-#
+
+# %% [markdown]
 # ## A plot: from the view of a fit
 #
 # Tables and plots read `fit.view()`, a small dataclass, and nothing private. The view names the
@@ -262,7 +263,88 @@ for name, fit in {"rates": fits["beta"], "means": means}.items():
 
 # %% [markdown]
 # Both are near 1, as they should be. What a view holds is in the docstring of `ebfed.report.view`.
+
+# %% [markdown]
+# ## A learner: own and shared parameters, mixed
 #
-# One class or function each; the rest was there. What else a class may declare is in the docstrings
-# of `ebfed.priors.base` and `ebfed.channels.base`; `ebfed.testing` has contracts for estimators
-# too.
+# A learner is a method whose clients make gradient steps in rounds. In adaptive personalised
+# federated learning (Deng, Kamani and Mahdavi 2020) client $i$ predicts by a mixture of its own
+# parameters $v_i$ and the shared ones $w$,
+#
+# $$ \theta_i = a v_i + (1 - a) w, \qquad
+#    v_i \leftarrow v_i - \eta a \nabla f_i(\theta_i), \qquad
+#    w_i \leftarrow w_i - \eta \nabla f_i(w_i), $$
+#
+# and the server averages the $w_i$. The class says which parameters are a client's own, what a
+# client does with the batches of a round, and what it predicts by. Rounds, invitations, batches,
+# checkpoints, predictions, reports, Dask, Flower and privacy come from `Learner`. Arrays have a row
+# for each of many clients: one step is a step of all of them.
+
+
+# %%
+@dataclass(eq=False, repr=False)
+class Mixed(eb.Learner):
+    """Own and shared parameters, mixed.
+
+    Parameters
+    ----------
+    model, n_rounds, learning_rate, privacy, ...
+        As for every learner.
+    own_weight : float
+        Weight of own parameters, in [0, 1].
+    """
+
+    own_weight: float = 0.5
+
+    def check(self):
+        super().check()
+        if not 0 <= self.own_weight <= 1:
+            raise ValueError(f"own_weight must be a number from 0 to 1; got {self.own_weight!r}.")
+
+    def own_parameters(self, shared, facts):
+        return {"v": shared["w"]}
+
+    def train(self, shared, own, task):
+        w, v, a = shared["w"], own["v"], self.own_weight
+        for batch in task:
+            eta = task.rate * self.learning_rate
+            v = v - eta * a * task.gradient(a * v + (1 - a) * w, batch)
+            w = w - eta * task.gradient(w, batch)
+        return {"w": w - shared["w"]}, {"v": v}
+
+    def personal_parameters(self, shared, own, task):
+        return self.own_weight * own["v"] + (1 - self.own_weight) * shared["w"]
+
+
+# %% [markdown]
+# The contract of a learner: engines, blocks and places do not matter to the last bit, fewer rounds
+# are the first of more, known and new and empty groups get finite answers. With `privacy`, what
+# clients send is clipped and noise is added; the method knows nothing of it.
+
+# %%
+rng = np.random.default_rng(0)
+firms = np.repeat(np.arange(40), 12)
+X = rng.normal(size=(480, 2))
+won = X[:, 0] + rng.normal(size=40)[firms] > 0
+few = {"n_rounds": 4, "batch_size": 5, "local_steps": 2, "random_state": 0}
+for privacy in (None, eb.ClientPrivacy(epsilon=8)):
+    eb.testing.check_learner_contract(Mixed(privacy=privacy, **few), X, won, firms)
+print("Mixed keeps the contract of a learner, with and without privacy")
+
+# %%
+settings = {"n_rounds": 50, "learning_rate": 1.0, "random_state": 0}
+for learner in (
+    eb.LocalOnly(**settings),
+    eb.FedAvg(**settings),
+    Mixed(**settings),
+    Mixed(privacy=eb.ClientPrivacy(epsilon=8), **settings),
+):
+    learner.fit(X[::2], won[::2], groups=firms[::2])
+    share = learner.score(X[1::2], won[1::2], groups=firms[1::2])
+    epsilon = learner.privacy_["epsilon"].max()
+    print(f"{type(learner).__name__:<10} {share:.1%} of new rows right, epsilon {epsilon:.3g}")
+
+# %% [markdown]
+# One class each; the rest was there. What else a class may define is in the docstrings of
+# `ebfed.priors.base`, `ebfed.channels.base` and `ebfed.learning.base`; `ebfed.testing` has
+# contracts for estimators too.

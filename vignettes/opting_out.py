@@ -148,7 +148,8 @@ def right(est):
 
 
 settings = {"n_rounds": 30, "local_steps": 5, "batch_size": 10, "learning_rate": 0.5}
-settings |= {"model": eb.models.MLP(30), "epsilon": 2.0, "random_state": 0}
+settings |= {"model": eb.models.MLP(30), "random_state": 0}
+settings["privacy"] = eb.ClientPrivacy(epsilon=2.0)
 alike = eb.DPFedAvg(**settings).fit(images, labels, groups=of)
 print(f"DPFedAvg: {right(alike)[0]:.3f}")
 results = []

@@ -144,4 +144,8 @@ def join(blocks: list[dict]) -> dict:
 
 
 def _cut(memory: dict, place: slice) -> dict:
-    return {name: values[place] for name, values in memory.items()}
+    """Take some clients' entries of dicts of arrays; dicts in dicts too."""
+    return {
+        name: _cut(values, place) if isinstance(values, dict) else values[place]
+        for name, values in memory.items()
+    }

@@ -21,14 +21,23 @@ from numpy.typing import NDArray
 __all__ = [
     "Estimator",
     "Facts",
+    "LearningFacts",
+    "LearningMemory",
+    "LearningMessage",
+    "LearningSent",
+    "LearningState",
     "LocationFacts",
     "LocationMemory",
     "LocationSent",
     "LocationState",
     "Message",
+    "Named",
     "Sent",
     "State",
 ]
+
+Named = dict[str, NDArray[np.float64]]
+"""Parameters by name, or what belongs to them: changes, gradients, averages."""
 
 
 class Facts(TypedDict):
@@ -138,6 +147,97 @@ class LocationMemory(TypedDict):
     report: NDArray[np.float64]
     """What the client's message says its mean is, shape (n_clients, d); NaN before it is sent."""
     covariates: NDArray[np.float64]
+
+
+# Learning ---------------------------------------------------------------------------------------
+
+
+class LearningFacts(Facts):
+    """What a block of clients states before a learner's first round."""
+
+    classes: NotRequired[NDArray]
+    """Classes of the response; missing where it is a number."""
+    consent: NotRequired[NDArray[np.int8]]
+    """Of a learner with opt-out: 0 for a private client, 1 for an open one."""
+    users: NotRequired[NDArray[np.int64]]
+    """Of a learner of owners: the number of users of each."""
+
+
+class LearningSent(Sent):
+    """What the server of a learner broadcasts."""
+
+    began: int
+    """The round in which this fit began: 0, or a later one after a warm start."""
+    classes: NDArray
+    shared: Named
+    """Shared parameters, each of shape (size,)."""
+    own: Named
+    """Own parameters that a client begins with, each of shape (size,)."""
+    n_features: int
+    columns: str
+    n_clients: int
+    expected: float
+    """What sums over clients are divided by."""
+    records: int
+    """How many rounds have their losses recorded."""
+    record: int
+    """Place of this round in the records, -1 for none."""
+    every: int
+    """Every so many rounds are recorded."""
+    history: NotRequired[list[dict[str, float]]]
+    """One row for each round; in the last broadcast."""
+    clip: NotRequired[float]
+    """Largest norm of what a client sends; with privacy."""
+    opened: NotRequired[int]
+    """Number of clients that opted out of privacy."""
+
+
+class LearningState(State):
+    """What the server of a learner keeps between rounds."""
+
+    began: int
+    classes: NDArray
+    model: str
+    every: int
+    shared: Named
+    own: Named
+    history: list[dict[str, float]]
+    converged: bool | None
+    clip: NotRequired[float]
+    promise: NotRequired[str]
+    """Arguments that the privacy account rests on, as text."""
+    consent: NotRequired[NDArray[np.int8]]
+    users: NotRequired[NDArray[np.int64]]
+    mean: NotRequired[Named]
+    """Averages over rounds of the shared parameters."""
+
+
+class LearningMemory(TypedDict):
+    """What the clients of a learner keep to themselves, one entry each."""
+
+    turn: NotRequired[NDArray[np.int8]]
+    """0 for a client that is invited to this round, -1 for another."""
+    own: NotRequired[Named]
+    """Own parameters, each of shape (m, size)."""
+    loss: NotRequired[NDArray[np.float32]]
+    """Loss of the first batch of each recorded round, shape (m, records)."""
+    score: NotRequired[NDArray[np.float32]]
+    clipped: NotRequired[NDArray[np.bool_]]
+    """Whether a client's message was ever scaled down."""
+    answered: NotRequired[NDArray[np.int64]]
+    """In how many rounds a client took part."""
+    consent: NotRequired[NDArray[np.int8]]
+
+
+class LearningMessage(TypedDict):
+    """What the clients of a learner send in a round, one row each."""
+
+    changes: Named
+    """By which each would move the shared parameters, each of shape (c, size)."""
+    bit: NotRequired[NDArray[np.float64]]
+    """Whether the change was shorter than the clip: a half, minus a half, or 0; (c, 1)."""
+    open: NotRequired[NDArray[np.float64]]
+    """1 for a client that opted out of privacy, shape (c, 1)."""
 
 
 @runtime_checkable

@@ -38,7 +38,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _numeric: bool = True
     # Columns of the frame of the fit that are no features.
     _set_aside: tuple[str, ...] = ()
-    # Labels that are known of before they come.
+    # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
 
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
@@ -64,7 +64,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     # What clients state -----------------------------------------------------------------------
 
-    def describe(self, clients: Any, memory: dict) -> dict[str, NDArray]:
+    def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, and columns."""
         return {
             "n": clients.n,
@@ -72,7 +72,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             "columns": np.array(["\n".join(getattr(self, "feature_names_in_", ()))]),
         }
 
-    def check_facts(self, facts: dict) -> None:
+    def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "n_features": "i", "columns": "U"}
         sound = facts.keys() >= kinds.keys() and all(
@@ -90,7 +90,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         ):
             raise ValueError("facts must be numbers of rows, and columns.")
 
-    def start(self, facts: dict, key: NDArray) -> dict:
+    def start(self, facts: Any, key: NDArray) -> Any:
         """Return the state before the first round."""
         for name in ("n_features", "columns"):
             if len(np.unique(facts[name])) > 1:
@@ -108,7 +108,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             "converged": None,
         }
 
-    def _become_server(self, state: dict) -> None:
+    def _become_server(self, state: Any) -> None:
         """Take over the columns of clients whose rows stay with them."""
         self._is_server = True
         self.n_features_in_ = state["n_features"]
@@ -116,9 +116,12 @@ class SupervisedEstimator(BaseEstimator, ABC):
             self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
         self._style_ = Style()
 
-    def keep(self, state: dict) -> dict[str, Any]:
-        """Return what is to be kept of the last state: neither messages nor the key of noise."""
-        return without_messages(state)
+    def keep(self, state: Any) -> dict[str, Any]:
+        """Return what is to be kept of the last state.
+
+        That is neither messages, nor the key of noise, nor who took part in the last round.
+        """
+        return {name: x for name, x in without_messages(state).items() if name != "turn"}
 
     def expected_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""
@@ -180,7 +183,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     @property
     def privacy_(self) -> Any:
-        """Ledger of what left the clients: a frame with one row for each kind of release."""
+        """Ledger of what clients sent: a frame with one row for each kind of release."""
         check_is_fitted(self, "clients_")
         return frame(ledger.columns(self._ledger), self._style_)
 
@@ -207,7 +210,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         return self._n if self._is_server else self.clients_.n
 
     def augment(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Return the rows with what is predicted for them and what it leaves over.
+        """Return the rows with their predictions and residuals.
 
         Parameters
         ----------
@@ -217,7 +220,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         -------
         DataFrame
             Group label, the columns of `X`, ``y``, then ``.fitted`` and, of numbers, ``.resid`` and
-            ``.fixed``: what would be fitted if nothing were known of the group. Of a pandas frame,
+            ``.fixed``: the prediction for a group that is not known. Of a pandas frame,
             with its index.
         """
         check_is_fitted(self, "clients_")
@@ -238,6 +241,17 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
         """Column of what would be fitted if nothing were known of the groups, where that is."""
         return {}
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, RegressorTags
+
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self._numeric:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        else:
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        return tags
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -13,11 +13,13 @@ from ebfed.learning.local_only import LocalOnly
 from ebfed.learning.per_fed_avg import PerFedAvg
 from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
+from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
 
 __all__ = [
     "PPSGD",
     "AdaPeD",
+    "ClientPrivacy",
     "DPAdaPeD",
     "DPFedAvg",
     "Ditto",

@@ -8,17 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    Named,
+)
+from ebfed.learning.base import Learner
+from ebfed.learning.clipping import shorten
+from ebfed.learning.training import Task
 from ebfed.models import Batch, Model, Predictor
+from ebfed.privacy.calibration import check_positive
 from ebfed.tables.clients import Clients
 
 __all__ = ["AdaPeD"]
 
 
 @dataclass(eq=False, repr=False)
-class AdaPeD(LocalTraining):
+class AdaPeD(Learner):
     r"""Adaptive personalisation via distillation.
 
     Client i has a loss
@@ -34,32 +42,43 @@ class AdaPeD(LocalTraining):
     Parameters
     ----------
     model : Model, optional
-        Of theta_i, the personal predictors: `ebfed.models.Softmax` if None.
+        Model of theta_i, the personal predictors: `ebfed.models.Softmax` if None.
     shared_model : Model, optional
-        Of mu; `model` if None.
+        Model of mu; `model` if None.
     learning_rate : float
-        eta_1, of theta_i.
+        Learning rate eta_1 of theta_i.
     shared_learning_rate : float, optional
-        eta_2, of mu; `learning_rate` if None.
+        Learning rate eta_2 of mu; `learning_rate` if None.
     psi_learning_rate : float
-        eta_3, of psi.
+        Learning rate eta_3 of psi.
     psi : float
-        What psi begins with.
+        First value of psi.
     psi_floor : float
-        psi is kept from falling below.
+        Lower bound on psi.
     psi_weight : float
-        By which the divergence is multiplied where psi is moved; 1 is the gradient.
+        Factor of the divergence where psi is moved; 1 is the gradient.
+    psi_clip : float
+        Largest norm C_2 of a gradient of psi, with `privacy`.
     unsampled : bool
-        Whether clients that are not invited go on training theta_i with what they last heard,
-        which costs no privacy: nothing is sent.
+        Whether clients that are not invited go on training theta_i, with the mu and psi of the last
+        round that they took part in. This costs no privacy: nothing is sent.
+    privacy : ClientPrivacy, optional
+        Differential privacy of mu and psi. The gradients of mu are clipped to ``privacy.clip``
+        (C_1), and those of psi to `psi_clip`, in every local step; `clip_quantile` must be None.
     n_rounds, local_steps, batch_size, sample_rate, ...
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`; T / tau rounds of tau steps.
+        As for every learner: see `ebfed.learning.Learner`; T / tau rounds of tau steps.
+
+    Notes
+    -----
+    With `privacy`, what a client sends in a round is eta_2 times a sum of tau clipped gradients, of
+    a norm of at most :math:`\tau \eta_2 C_1`: the noise is scaled to that. Theorem 5 of the paper
+    takes the sum to have the squared norm :math:`\tau C_1^2`; it is :math:`\tau^2 C_1^2`.
+    Personal predictors are never sent, and need no noise.
 
     References
     ----------
     Ozkara, Girgis, Data and Diggavi (2023), A statistical framework for personalized federated
-    learning and estimation, eq. (11), Algorithms 2 and 7.
+    learning and estimation, eq. (11), Algorithms 2 and 7, and section 3.3 for its privacy.
 
     Examples
     --------
@@ -80,108 +99,119 @@ class AdaPeD(LocalTraining):
     psi: float = 3.5
     psi_floor: float = 0.5
     psi_weight: float = 1.0
+    psi_clip: float = 1.0
     unsampled: bool = False
 
-    def _settings(self) -> list[str]:
-        shared = [] if self.shared_learning_rate is None else ["shared_learning_rate"]
-        own = ["psi_learning_rate", "psi", "psi_floor", "psi_weight"]
-        return [*super()._settings(), *own, *shared]
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        for name in ("psi_learning_rate", "psi", "psi_floor", "psi_weight", "psi_clip"):
+            check_positive(name, getattr(self, name))
+        check_positive("shared_learning_rate", self._shared_rate)
         if self.shared_model is not None and not isinstance(self.shared_model, Model):
             raise TypeError(
                 f"shared_model must be an ebfed.models.Model; got {self.shared_model!r}."
             )
         if self.shared_model is not None and self.shared_model.classifies != (not self._numeric):
             raise ValueError("model and shared_model must both predict classes, or both numbers.")
+        if self.privacy is not None and self.privacy.clip_quantile is not None:
+            raise ValueError("clip_quantile must be None: gradients are clipped step by step.")
 
-    def _share(self, facts: dict, rng: np.random.Generator) -> Named:
-        mu = self._predictor(facts, self.shared_model).start(rng)
-        return {"mu": mu, "psi": np.array([self.psi])}
-
-    def _own(self, shared: Named, facts: dict) -> Named:
-        own = {"theta": shared["mu"]}
-        if self.shared_model is not None:
-            own["theta"] = self._predictor(facts).start(np.random.default_rng(len(shared["mu"])))
-        return own | ({"mu": shared["mu"], "psi": shared["psi"]} if self.unsampled else {})
-
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        theta, mu = own["theta"], shared["mu"]
-        psi = np.maximum(shared["psi"], self.psi_floor).repeat(len(theta), axis=0)
-        teacher = self._teacher(now.net)
-        for batch in rows:
-            theta = self._learn_from(theta, mu, psi, batch, rows, now)
-            h, _ = self._distil(theta, mu, batch, now, teacher)
-            mu = mu - now.rate * self._step_of_mu * self._bound(h / (2 * psi), "mu")
-            _, divergence = self._distil(theta, mu, batch, now, teacher)
-            k = 1 / (2 * psi) - self.psi_weight * divergence / (2 * psi**2)
-            psi = psi - now.rate * self.psi_learning_rate * self._bound(k, "psi")
-            psi = np.maximum(psi, self.psi_floor)
-        keep = {"mu": shared["mu"], "psi": shared["psi"]} if self.unsampled else {}
-        return {"mu": mu - shared["mu"], "psi": psi - shared["psi"]}, {"theta": theta} | keep
-
-    def _learn_from(
-        self, theta: NDArray, mu: NDArray, psi: NDArray, batch: Batch, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        """Make a step of the own parameters."""
-        reference = self._teacher(now.net).outputs(mu, batch.X)
-        outputs, back = now.net.pull(theta, batch.X)
-        loss, slope = now.net.loss.of(outputs, batch.y, batch.weight)
-        rows.note(loss, now.net.loss.score(outputs, batch.y, batch.weight))
-        distance = now.net.loss.divergence(outputs, reference, batch.weight)[1]
-        g = back(slope + distance / (2 * psi[:, :, None])) + self.weight_decay * theta
-        return theta - now.rate * self.learning_rate * g
-
-    def _distil(
-        self, theta: NDArray, mu: NDArray, batch: Batch, now: Now, teacher: Predictor
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Gradient of the divergence in mu (c, p), and the divergence (c, 1)."""
-        outputs = now.net.outputs(theta, batch.X)
-        reference, back = teacher.pull(mu, batch.X)
-        value, _, slope = now.net.loss.divergence(outputs, reference, batch.weight)
-        return back(slope), value[:, None]
+    @property
+    def _shared_rate(self) -> float:
+        rate = self.shared_learning_rate
+        return self.learning_rate if rate is None else rate
 
     def _teacher(self, net: Predictor) -> Predictor:
+        """Return the predictor that mu is of."""
         if self.shared_model is None:
             return net
         return self.shared_model.bind(net.n_features, net.n_outputs)
 
-    @property
-    def _step_of_mu(self) -> float:
-        shared = self.shared_learning_rate
-        return self.learning_rate if shared is None else shared
+    def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
+        """Return mu and psi."""
+        mu = self.predictor(facts, self.shared_model).start(rng)
+        return {"mu": mu, "psi": np.array([self.psi])}
 
-    def _bound(self, gradient: NDArray, name: str) -> NDArray[np.float64]:
-        """Bound the gradient of what is sent; here, by nothing."""
-        return gradient
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta, and the mu and psi that clients go on with if they are not invited."""
+        theta = shared["mu"]
+        if self.shared_model is not None:
+            theta = self.predictor(facts).start(np.random.default_rng(len(shared["mu"])))
+        return {"theta": theta} | (shared if self.unsampled else {})
 
-    def local(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> tuple[dict, dict]:
-        """Train the clients that are invited; the others on their own, if so wished."""
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make a step of theta, of a copy of mu, and of a copy of psi, for each batch."""
+        theta, mu, teacher = own["theta"], shared["mu"], self._teacher(task.net)
+        psi = np.maximum(shared["psi"], self.psi_floor).repeat(len(theta), axis=0)
+        for batch in task:  # [E] Algorithm 2
+            theta = self._learn_from(theta, mu, psi, batch, task)
+            h, _ = self._distil(theta, mu, batch, task, teacher)
+            mu = mu - task.rate * self._shared_rate * self._clipped(h / (2 * psi), "mu")
+            _, divergence = self._distil(theta, mu, batch, task, teacher)
+            k = 1 / (2 * psi) - self.psi_weight * divergence / (2 * psi**2)
+            psi = psi - task.rate * self.psi_learning_rate * self._clipped(k, "psi")
+            psi = np.maximum(psi, self.psi_floor)
+        keep = {"theta": theta} | (shared if self.unsampled else {})
+        return {"mu": mu - shared["mu"], "psi": psi - shared["psi"]}, keep
+
+    def _learn_from(
+        self, theta: NDArray, mu: NDArray, psi: NDArray, batch: Batch, task: Task
+    ) -> NDArray[np.float64]:
+        """Make a step of theta."""
+        net, (X, y, weight) = task.net, batch
+        reference = self._teacher(net).outputs(mu, X)
+        outputs, back = net.pull(theta, X)
+        loss, slope = net.loss.of(outputs, y, weight)
+        task.note(loss, net.loss.score(outputs, y, weight))
+        distance = net.loss.divergence(outputs, reference, weight)[1]
+        # [E] Equation 11
+        g = task.decayed(back(slope + distance / (2 * psi[:, :, None])), theta)
+        return theta - task.rate * self.learning_rate * g
+
+    def _distil(
+        self, theta: NDArray, mu: NDArray, batch: Batch, task: Task, teacher: Predictor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Gradient of the divergence in mu (c, p), and the divergence (c, 1)."""
+        outputs = task.net.outputs(theta, batch.X)
+        reference, back = teacher.pull(mu, batch.X)
+        value, _, slope = task.net.loss.divergence(outputs, reference, batch.weight)
+        return back(slope), value[:, None]
+
+    def _clipped(self, gradient: NDArray, name: str) -> NDArray[np.float64]:
+        """Clip a gradient of what is sent, with privacy."""
+        if self.privacy is None:
+            return gradient
+        return shorten(gradient, self.privacy.clip if name == "mu" else self.psi_clip)[0]
+
+    def message_bounds(self, sent: LearningSent) -> dict[str, float]:
+        """Return the largest norms of tau clipped steps."""
+        assert self.privacy is not None
+        tau = self.local_steps * self.schedule.rate(sent["round"])
+        # rounding may take a sum a little beyond
+        mu = tau * self._shared_rate * self.privacy.clip * (1 + 1e-9)
+        return {"mu": mu, "psi": tau * self.psi_learning_rate * self.psi_clip * (1 + 1e-9)}
+
+    def local(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients, rng: Any
+    ) -> tuple[LearningMessage, LearningMemory]:
+        """Train the clients that are invited; with `unsampled`, the others on their own."""
         message, memory = super().local(sent, memory, clients, rng)
-        if self.unsampled:
-            self._rest(sent, memory, clients, rng)
+        if self.unsampled:  # [E] Algorithm 7
+            members, own = np.flatnonzero(memory["turn"] != 0), memory["own"]
+            for places, task in self.local_training().tasks(sent, clients, members, rng):
+                who = members[places]
+                theta, mu, psi = (own[name][who] for name in ("theta", "mu", "psi"))
+                psi = np.maximum(psi, self.psi_floor)
+                for batch in task:
+                    theta = self._learn_from(theta, mu, psi, batch, task)
+                own["theta"][who] = theta
         return message, memory
 
-    def _rest(self, sent: dict, memory: dict, clients: Clients, rng: Any) -> None:
-        """Let clients that are not invited train with what they last heard."""
-        now = self._now(sent)
-        members = np.flatnonzero(memory["turn"] != 0)
-        done = self.local_steps * (sent["round"] - sent["began"])
-        for places, rows in self._deal(sent, clients, members, rng, self.local_steps, done):
-            who = members[places]
-            theta, mu, psi = (memory[name][who] for name in ("theta", "mu", "psi"))
-            psi = np.maximum(psi, self.psi_floor)
-            for batch in rows:
-                theta = self._learn_from(theta, mu, psi, batch, rows, now)
-            memory["theta"][who] = theta
+    def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
+        """Return the shared predictor, and mu."""
+        return self._teacher(self.predictor(sent)), sent["shared"]["mu"]
 
-    def _unseen(self, shared: Named) -> NDArray[np.float64]:
-        return shared["mu"]
-
-    def _take(self, sent: dict) -> None:
-        super()._take(sent)
-        self._shared_net = self._teacher(self._net)
-
-    def _note(self, state: dict) -> dict[str, float]:
-        return {"psi": float(state["shared"]["psi"][0])}
+    def note(self, shared: Named) -> dict[str, float]:
+        """Return psi."""
+        return {"psi": float(shared["psi"][0])}

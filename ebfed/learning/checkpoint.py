@@ -46,19 +46,17 @@ class Checkpoint:
 
     Notes
     -----
-    What is kept includes the key of the noise: whoever reads the folder can take the noise away.
+    What is kept includes the key of the noise: a reader of the folder can subtract the noise.
     """
 
-    def __init__(
-        self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: dict
-    ):
+    def __init__(self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: Any):
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
         self._identity = _digest([settings, memory], clients)
         self._entered, self._due = self._read_ledger(), 0.0
 
-    def load(self) -> tuple[dict, dict] | None:
+    def load(self) -> tuple[Any, Any] | None:
         """Return the last state and what clients kept; None if there is nothing.
 
         Raises
@@ -101,7 +99,7 @@ class Checkpoint:
         os.truncate(self._ledger, len(whole.encode()))
         return set(whole.splitlines(keepends=True))
 
-    def keep(self, state: dict, memory: Any) -> None:
+    def keep(self, state: Any, memory: Any) -> None:
         """Write what was reached, if it is time to.
 
         Parameters
@@ -125,7 +123,7 @@ class Checkpoint:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file that nobody else may read."""
+    """Open a file that only its owner may read."""
     return os.open(path, flags, 0o600)
 
 

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now, check_between
-from ebfed.learning.fed_avg import Averaging
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_between
+from ebfed.learning.training import Task
+from ebfed.privacy.calibration import check_positive
 from ebfed.tables.clients import LARGEST
 
 __all__ = ["Ditto"]
 
 
 @dataclass(eq=False, repr=False)
-class Ditto(Averaging):
+class Ditto(Learner):
     r"""Federated averaging, beside which each client trains a predictor of its own.
 
     .. math:: \theta_i \leftarrow \theta_i
@@ -27,14 +29,14 @@ class Ditto(Averaging):
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `FedAvg`, whose shared parameters w are these.
     regularization : float
-        lambda: 0 for predictors that learn from nobody else.
+        Strength lambda of the pull to w: 0 for predictors of own rows alone.
     own_learning_rate : float, optional
-        eta_p; `learning_rate` if None.
+        Learning rate eta_p of theta_i; `learning_rate` if None.
 
     Notes
     -----
-    What a client keeps does not change what it sends. It begins with the parameters that it first
-    hears of; one that never took part has the shared ones.
+    What a client keeps does not change what it sends. It begins with the shared parameters of the
+    first round that it takes part in; one that never took part has the final ones.
 
     References
     ----------
@@ -55,32 +57,29 @@ class Ditto(Averaging):
     regularization: float = 0.1
     own_learning_rate: float | None = None
 
-    def _own(self, shared: Named, facts: dict) -> Named:
-        return {"theta": shared["w"], "met": np.zeros(1)}
-
-    def _begin(self, shared: Named, own: Named) -> Named:
-        """Have a client begin with the shared parameters that it first hears of."""
-        return own | {"theta": np.where(own["met"] > 0, own["theta"], shared["w"])}
-
-    def _settings(self) -> list[str]:
-        own = [] if self.own_learning_rate is None else ["own_learning_rate"]
-        return [*super()._settings(), *own]
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        if self.own_learning_rate is not None:
+            check_positive("own_learning_rate", self.own_learning_rate)
         check_between("regularization", self.regularization, 0, LARGEST)
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        theta = self._approach(shared["w"], own["theta"], rows, now)  # it is its loss that is noted
-        change, _ = super()._train(shared, own, rows, now)
-        return change, {"theta": theta, "met": np.ones_like(own["met"])}
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta, and whether the client has taken part."""
+        return {"theta": shared["w"], "took_part": np.zeros(1)}
 
-    def _approach(
-        self, w: NDArray, theta: NDArray, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        """Make a step of the own parameters for each batch."""
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make steps of theta towards w, then steps of a copy of w."""
+        theta, w = self.personal_parameters(shared, own, task), shared["w"]
         eta = self.learning_rate if self.own_learning_rate is None else self.own_learning_rate
-        for batch in rows:
-            slope = self._slope(theta, batch, rows, now) + self.regularization * (theta - w)
-            theta = theta - now.rate * eta * slope
-        return theta
+        for batch in task:
+            slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
+            theta = theta - task.rate * eta * slope
+        for batch in task:
+            w = w - task.rate * self.learning_rate * task.gradient(w, batch)
+        own = {"theta": theta, "took_part": np.ones_like(own["took_part"])}
+        return {"w": w - shared["w"]}, own
+
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return theta, or the shared parameters of a client that has never taken part."""
+        return np.where(own["took_part"] > 0, own["theta"], shared["w"])

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import Named
+from ebfed.learning.base import Learner
+from ebfed.learning.training import Task
+from ebfed.models import Batch
 
-__all__ = ["Averaging", "FedAvg"]
-
-
-@dataclass(eq=False, repr=False)
-class Averaging(LocalTraining):
-    """Clients make a few steps from shared parameters, which move by the average of these."""
-
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        theta = self._descend(shared["w"], rows, now)
-        return {"w": theta - shared["w"]}, own
-
-    def _descend(self, theta: NDArray, rows: Minibatches, now: Now) -> NDArray[np.float64]:
-        """Make a step for each batch."""
-        for batch in rows:
-            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
-        return theta
+__all__ = ["FedAvg"]
 
 
 @dataclass(eq=False, repr=False)
-class FedAvg(Averaging):
+class FedAvg(Learner):
     r"""Federated averaging: clients make a few steps from the shared parameters.
 
     .. math:: w \leftarrow w + \frac{1}{|K|} \sum_{i \in K} (\theta_i - w), \qquad
@@ -39,11 +26,10 @@ class FedAvg(Averaging):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`.
+        As for every learner: see `ebfed.learning.Learner`.
     fine_tune : int
-        How many steps each client makes from the final parameters, for itself; 0: its predictor is
-        the shared one.
+        Number of steps that each client makes from the final parameters, for itself; 0: its
+        predictor is the shared one.
 
     References
     ----------
@@ -65,15 +51,21 @@ class FedAvg(Averaging):
 
     fine_tune: int = 0
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
         if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
             raise ValueError(f"fine_tune must be a number of steps; got {self.fine_tune!r}.")
 
-    def _last_steps(self) -> int:
-        return self.fine_tune
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make a step for each batch, from the shared parameters."""
+        return {"w": self._descend(shared["w"], task, task) - shared["w"]}, own
 
-    def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        return self._descend(shared["w"], rows, now)
+    def _descend(self, theta: NDArray, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:
+        for batch in batches:
+            theta = theta - task.rate * self.learning_rate * task.gradient(theta, batch)
+        return theta
+
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return the shared parameters after steps on the client's own rows."""
+        return self._descend(shared["w"], task.batches(self.fine_tune), task)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.learning.base import Named, Now, check_between
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_between
+from ebfed.learning.training import Task
 
 __all__ = ["FedMutual"]
 
 
 @dataclass(eq=False, repr=False)
-class FedMutual(LocalTraining):
+class FedMutual(Learner):
     r"""Federated mutual learning.
 
     Client i trains its own theta_i and its copy w_i of the shared parameters together, each on its
@@ -25,12 +26,11 @@ class FedMutual(LocalTraining):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`.
+        As for every learner: see `ebfed.learning.Learner`.
     own_weight : float
-        alpha, in [0, 1].
+        Weight alpha of the client's own loss in theta_i, in [0, 1].
     shared_weight : float
-        beta, in [0, 1].
+        Weight beta of the client's own loss in w_i, in [0, 1].
 
     References
     ----------
@@ -52,27 +52,29 @@ class FedMutual(LocalTraining):
     own_weight: float = 0.5
     shared_weight: float = 0.5
 
-    def _own(self, shared: Named, facts: dict) -> Named:
-        return {"theta": shared["w"]}
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
         for name in ("own_weight", "shared_weight"):
             check_between(name, getattr(self, name), 0, 1)
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        w, theta = shared["w"].repeat(len(own["theta"]), axis=0), own["theta"]
-        eta, alpha, beta = now.rate * self.learning_rate, self.own_weight, self.shared_weight
-        for X, y, weight in rows:
-            own_part, back_mine = now.net.pull(theta, X)
-            ours, back_ours = now.net.pull(w, X)
-            loss, slope_mine = now.net.loss.of(own_part, y, weight)
-            slope_ours = now.net.loss.of(ours, y, weight)[1]
-            rows.note(loss, now.net.loss.score(own_part, y, weight))
-            towards = now.net.loss.divergence(own_part, ours, weight)[1]
-            away = now.net.loss.divergence(ours, own_part, weight)[1]
-            theta = theta - eta * (
-                back_mine(alpha * slope_mine + (1 - alpha) * towards) + self.weight_decay * theta
-            )
-            w = w - eta * (back_ours(beta * slope_ours + (1 - beta) * away) + self.weight_decay * w)
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta."""
+        return {"theta": shared["w"]}
+
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Move theta and a copy of w at once, for each batch."""
+        w, theta, net = shared["w"].repeat(len(task), axis=0), own["theta"], task.net
+        eta, alpha, beta = task.rate * self.learning_rate, self.own_weight, self.shared_weight
+        for X, y, weight in task:
+            of_theta, back_theta = net.pull(theta, X)
+            of_w, back_w = net.pull(w, X)
+            loss, slope_theta = net.loss.of(of_theta, y, weight)
+            slope_w = net.loss.of(of_w, y, weight)[1]
+            task.note(loss, net.loss.score(of_theta, y, weight))
+            towards = net.loss.divergence(of_theta, of_w, weight)[1]
+            away = net.loss.divergence(of_w, of_theta, weight)[1]
+            g = back_theta(alpha * slope_theta + (1 - alpha) * towards)
+            h = back_w(beta * slope_w + (1 - beta) * away)
+            theta, w = theta - eta * task.decayed(g, theta), w - eta * task.decayed(h, w)
         return {"w": w - shared["w"]}, {"theta": theta}

@@ -1,24 +1,19 @@
-"""Every client on its own: what others must do better than."""
+"""Every client on its own: the baseline of all other learners."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ebfed.learning.base import Named, Now
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
-from ebfed.privacy import ledger
-from ebfed.tables.clients import Clients
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.exchange import Exchange, Silence
+from ebfed.learning.training import Task
 
 __all__ = ["LocalOnly"]
 
 
 @dataclass(eq=False, repr=False)
-class LocalOnly(LocalTraining):
+class LocalOnly(Learner):
     r"""Each client's own predictor, from nothing but its own rows.
 
     .. math:: \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i)
@@ -30,6 +25,7 @@ class LocalOnly(LocalTraining):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X, y = np.array([[0.0], [1.0], [0.0], [1.0]]), [0, 1, 1, 0]
     >>> est = LocalOnly(learning_rate=1.0).fit(X, y, groups=["a", "a", "b", "b"])
     >>> est.predict(X, groups=["a", "a", "b", "b"])
@@ -38,27 +34,26 @@ class LocalOnly(LocalTraining):
     [0.0]
     """
 
-    def _own(self, shared: Named, facts: dict) -> Named:
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        if self.privacy is not None:
+            raise ValueError(
+                "privacy must be None: LocalOnly sends nothing, so nothing needs protection; "
+                f"got {self.privacy!r}."
+            )
+
+    def exchange(self, n_clients: int) -> Exchange:
+        """Send nothing."""
+        return Silence(self.schedule, n_clients)
+
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta."""
         return {"theta": shared["w"]}
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make a step for each batch."""
         theta = own["theta"]
-        for batch in rows:
-            theta = theta - now.rate * self.learning_rate * self._slope(theta, batch, rows, now)
+        for batch in task:
+            theta = theta - task.rate * self.learning_rate * task.gradient(theta, batch)
         return {}, {"theta": theta}
-
-    def _protect(
-        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
-    ) -> dict[str, NDArray]:
-        return {}
-
-    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
-        return {}
-
-    def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
-        return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
-
-    def _released(
-        self, sent: dict, memory: dict, clients: Clients, rounds: int
-    ) -> list[dict[str, Any]]:
-        return [ledger.silence(len(clients))]

@@ -59,11 +59,15 @@ class Minibatches:
         return self._steps
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.take(self._steps)
+
+    def take(self, count: int) -> Iterator[Batch]:
+        """Yield the batches of that many steps."""
         if self._size is None:  # every step sees all rows
-            yield from [self._batch(self._order)] * self._steps
+            yield from [self._batch(self._order)] * count
             return
         n = np.maximum(self.n, 1)[:, None]
-        for step in range(self._steps):
+        for step in range(count):
             places = (step * self._size + np.arange(self._size)) % n
             yield self._batch(np.take_along_axis(self._order, places, axis=1))
 
@@ -86,12 +90,12 @@ class Minibatches:
         weight = real.astype(np.float64)
         if not self._total:
             weight /= np.maximum(real.sum(axis=1, keepdims=True), 1)
-        if len(self._clients.X) == 0:  # nobody has a row
+        if len(self._clients.X) == 0:  # there are no rows
             X = np.zeros((*rows.shape, self._clients.X.shape[1]))
             return Batch(X, np.zeros(rows.shape, np.int64), weight)
         y = self._encode(np.asarray(self._clients.y)[rows])
         X = self._clients.X[rows]
-        X[self.n == 0] = 0.0  # whoever has no row borrows none
+        X[self.n == 0] = 0.0  # of clients without rows
         return Batch(X, y, weight)
 
 
@@ -128,7 +132,7 @@ def deal(
     clients : Clients
     members : ndarray of positions of the clients that work in this round
     rng : Stream, "secure" or None
-        Of the order of rows; "secure" for one that nobody can repeat, None for one that is known
+        Of the order of rows; "secure" for one that cannot be repeated, None for one that is known
         beforehand.
     encode : callable
         Turns responses into what losses know.

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import Named
+from ebfed.learning.base import Learner
+from ebfed.learning.training import Task
 from ebfed.models import Batch
+from ebfed.privacy.calibration import check_positive
 
 __all__ = ["PerFedAvg"]
 
 
 @dataclass(eq=False, repr=False)
-class PerFedAvg(LocalTraining):
+class PerFedAvg(Learner):
     r"""Shared parameters whose loss is small after each client has made one step of its own.
 
     .. math:: w_i \leftarrow w_i - \eta\, (I - \alpha \nabla^2 f_i(w_i))\,
@@ -29,12 +30,11 @@ class PerFedAvg(LocalTraining):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`.
+        As for every learner: see `ebfed.learning.Learner`.
     own_learning_rate : float
-        alpha, of the step that personalises.
+        Learning rate alpha of the step that personalises.
     hessian : bool
-        Whether the Hessian is in the product.
+        Whether the product with the Hessian is computed.
 
     References
     ----------
@@ -55,35 +55,34 @@ class PerFedAvg(LocalTraining):
     own_learning_rate: float = 0.01
     hessian: bool = True
 
-    def _settings(self) -> list[str]:
-        return [*super()._settings(), "own_learning_rate"]
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        check_positive("own_learning_rate", self.own_learning_rate)
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make steps of the loss after one step, for each batch."""
         w, alpha = shared["w"], self.own_learning_rate
-        batches = list(rows)
+        batches = list(task)
         for batch, other in zip(batches, [*batches[1:], batches[0]], strict=True):
-            adapted = w - alpha * self._slope(w, batch, rows, now)
-            slope = self._slope(adapted, other, rows, now)
+            adapted = w - alpha * task.gradient(w, batch)
+            slope = task.gradient(adapted, other)
             if self.hessian:
-                slope = slope - alpha * self._curvature(w, slope, batch, rows, now)
-            w = w - now.rate * self.learning_rate * slope
+                slope = slope - alpha * self._curvature(w, slope, batch, task)
+            w = w - task.rate * self.learning_rate * slope
         return {"w": w - shared["w"]}, own
 
     def _curvature(
-        self, w: NDArray, direction: NDArray, batch: Batch, rows: Minibatches, now: Now
+        self, w: NDArray, direction: NDArray, batch: Batch, task: Task
     ) -> NDArray[np.float64]:
         """Product of the Hessian with a direction, by a central difference of gradients."""
         size = np.linalg.norm(direction, axis=1, keepdims=True)
         length = 1e-4 * (1 + np.linalg.norm(w, axis=1, keepdims=True))
         step = length * direction / np.maximum(size, 1e-300)
-        ahead, behind = (self._slope(w + sign * step, batch, rows, now) for sign in (1, -1))
+        ahead, behind = (task.gradient(w + sign * step, batch) for sign in (1, -1))
         return (ahead - behind) * size / (2 * length)
 
-    def _last_steps(self) -> int:
-        return 1
-
-    def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        (batch,) = rows
-        return shared["w"] - self.own_learning_rate * self._slope(shared["w"], batch, rows, now)
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return the shared parameters after one step."""
+        (batch,) = task.batches(1)
+        return shared["w"] - self.own_learning_rate * task.gradient(shared["w"], batch)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.training import Task
 from ebfed.models import Batch
-from ebfed.privacy.calibration import check_count
+from ebfed.privacy.calibration import check_count, check_positive
 
 __all__ = ["PFedMe"]
 
 
 @dataclass(eq=False, repr=False)
-class PFedMe(LocalTraining):
+class PFedMe(Learner):
     r"""Own parameters minimise the client's loss near its copy of the shared ones.
 
     .. math:: \tilde\theta_i(w_i) \approx \arg\min_\theta f_i(\theta)
@@ -30,16 +30,16 @@ class PFedMe(LocalTraining):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`; `learning_rate` is eta, of the :math:`w_i`.
+        As for every learner: see `ebfed.learning.Learner`; `learning_rate` is eta, of the
+        :math:`w_i`.
     regularization : float
-        lambda.
+        Strength lambda of the pull to w_i.
     own_learning_rate : float
-        Of the steps towards the minimum.
+        Learning rate of the steps towards the minimum.
     own_steps : int
-        K, how many of them.
+        Number K of these steps.
     mixing : float
-        beta.
+        Share beta of the average change that moves w.
 
     References
     ----------
@@ -62,30 +62,33 @@ class PFedMe(LocalTraining):
     own_steps: int = 3
     mixing: float = 1.0
 
-    def _own(self, shared: Named, facts: dict) -> Named:
-        return {"theta": shared["w"]}
-
-    def _settings(self) -> list[str]:
-        return [*super()._settings(), "regularization", "own_learning_rate", "mixing"]
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        for name in ("regularization", "own_learning_rate", "mixing"):
+            check_positive(name, getattr(self, name))
         check_count("own_steps", self.own_steps)
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta."""
+        return {"theta": shared["w"]}
+
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Find theta near w, and move w towards it, for each batch."""
         w, theta = shared["w"], own["theta"]
-        for batch in rows:
-            theta = self._nearby(w, batch, rows, now)
-            w = w - now.rate * self.learning_rate * self.regularization * (w - theta)
+        for batch in task:
+            theta = self._nearby(w, batch, task)
+            w = w - task.rate * self.learning_rate * self.regularization * (w - theta)
         return {"w": w - shared["w"]}, {"theta": theta}
 
-    def _nearby(self, w: NDArray, batch: Batch, rows: Minibatches, now: Now) -> NDArray[np.float64]:
+    def _nearby(self, w: NDArray, batch: Batch, task: Task) -> NDArray[np.float64]:
         """Make steps towards the minimum near w."""
         theta = w
         for _ in range(self.own_steps):
-            slope = self._slope(theta, batch, rows, now) + self.regularization * (theta - w)
-            theta = theta - now.rate * self.own_learning_rate * slope
+            slope = task.gradient(theta, batch) + self.regularization * (theta - w)
+            theta = theta - task.rate * self.own_learning_rate * slope
         return theta
 
-    def _move(self, shared: Named, average: Named, state: dict) -> Named:
+    def move(self, shared: Named, average: Named, round_: int) -> Named:
+        """Move w by a share of the average change."""
         return {"w": shared["w"] + self.mixing * average["w"]}

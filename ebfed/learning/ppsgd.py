@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.base import Named, Now, check_between
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
-from ebfed.learning.privacy import PrivateLearner
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_between
+from ebfed.learning.schedule import Schedule
+from ebfed.learning.training import LocalTraining, Task
 
 __all__ = ["PPSGD"]
 
@@ -19,7 +20,7 @@ Objective = Literal["clients", "rows"]
 
 
 @dataclass(eq=False, repr=False)
-class PPSGD(PrivateLearner, LocalTraining):
+class PPSGD(Learner):
     r"""Personalized private SGD on an additive model: client i predicts by w + theta_i.
 
     .. math:: \theta_i \leftarrow \theta_i - \frac{\eta}{Q}\, g_i, \qquad
@@ -27,24 +28,24 @@ class PPSGD(PrivateLearner, LocalTraining):
         g_i \min\Big(1, \frac{C}{\|g_i\|}\Big) + \mathcal N(0, z^2 C^2 I)\Big\}
 
     where g_i is the gradient of client i's batch at :math:`w + \theta_i`, and Q the number of
-    clients, or of rows, that a round is expected to have. Only w is ever published, and others
-    learn of a client nothing else.
+    clients, or of rows, that a round is expected to have. Only w is ever published.
 
     Parameters
     ----------
     model, n_rounds, batch_size, sample_rate, ...
         As for every learner; `local_steps` is 1, a round is a step.
     learning_rate : float
-        eta. With ``alpha=inf`` it is the step of w.
+        Learning rate eta. With ``alpha=inf`` it is that of w.
     alpha : float
-        Between 0, where every client learns alone, and infinity, where only w is learned.
+        Ratio of the steps of w and theta_i: 0, where every client learns alone, to infinity, where
+        only w is learned.
         ``alpha * Q = 1`` gives the steps of both equal variances.
     objective : {"clients", "rows"}
         Whether the mean over clients of their mean losses is minimised (Algorithms 1 and 3, where
         clients are equal, and g_i a mean), or the mean over all rows (Algorithm 2, where g_i is a
         sum, and clipped as such).
-    epsilon, delta, noise_multiplier, clip, clip_quantile, clip_step, bit_noise, trust
-        The promise: see `ebfed.learning.privacy.PrivateLearner`.
+    privacy : ClientPrivacy
+        Differential privacy of what clients send; it must be given.
 
     Attributes
     ----------
@@ -60,25 +61,26 @@ class PPSGD(PrivateLearner, LocalTraining):
 
     Examples
     --------
+    >>> from ebfed.learning import ClientPrivacy
     >>> from ebfed.models import Linear
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(200), 10)
     >>> X = rng.normal(size=(2000, 2))
     >>> y = X @ [3.0, -1.0] + rng.normal(size=200)[groups] + 0.1 * rng.normal(size=2000)
-    >>> est = PPSGD(Linear(), alpha=1.0, learning_rate=0.5, clip=5.0, noise_multiplier=1.0)
-    >>> est.set_params(random_state=0).fit(X, y, groups=groups).shared_["w"][:2].round(1)
+    >>> privacy = ClientPrivacy(noise_multiplier=1.0, clip=5.0)
+    >>> est = PPSGD(Linear(), privacy=privacy, learning_rate=0.5, random_state=0)
+    >>> est.fit(X, y, groups=groups).shared_["w"][:2].round(1)
     array([ 2.9, -1. ])
     """
+
+    requires_privacy: ClassVar[bool] = True
 
     alpha: float = 1.0
     objective: Objective = "clients"
 
-    @property
-    def _total(self) -> bool:  # type: ignore[override]
-        return self.objective == "rows"
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
         check_between("alpha", self.alpha, 0, np.inf)
         if self.local_steps != 1:
             raise ValueError(f"local_steps must be 1: a round is a step; got {self.local_steps}.")
@@ -87,32 +89,49 @@ class PPSGD(PrivateLearner, LocalTraining):
                 f"objective must be one of {get_args(Objective)}; got {self.objective!r}."
             )
 
-    def _own(self, shared: Named, facts: dict) -> Named:
+    @property
+    def schedule(self) -> Schedule:
+        """Rounds, whose sums are divided by numbers of clients or of rows."""
+        plain = super().schedule
+        if self.objective == "clients":
+            return plain  # [P] Algorithm 3
+        return OfRows(**asdict(plain), batch_size=self.batch_size)
+
+    def local_training(self) -> LocalTraining:
+        """Return batches, whose losses are means or sums over rows."""
+        return LocalTraining(self, total=self.objective == "rows")
+
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta, which is added to w."""
         return {"theta": np.zeros_like(shared["w"])}
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        (batch,) = rows
-        slope = self._slope(shared["w"] + own["theta"], batch, rows, now)
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Return the gradient at w + theta, and theta after a step."""
+        (batch,) = task
+        slope = task.gradient(shared["w"] + own["theta"], batch)  # [P] Algorithm 1
         if np.isinf(self.alpha):
             return {"w": slope}, own
-        step = now.rate * self.learning_rate / now.clients
+        step = task.rate * self.learning_rate / task.expected
         return {"w": slope}, {"theta": own["theta"] - step * slope}
 
-    def _personal(
-        self, shared: Named, own: Named, rows: Minibatches, now: Now
-    ) -> NDArray[np.float64]:
-        return shared["w"] + own["theta"]
-
-    # Server -----------------------------------------------------------------------------------
-
-    def _move(self, shared: Named, average: Named, state: dict) -> Named:
+    def move(self, shared: Named, average: Named, round_: int) -> Named:
+        """Make a step of w."""
         alpha = 1.0 if np.isinf(self.alpha) else self.alpha
-        step = alpha * self.decay ** state["round"] * self.learning_rate
+        step = alpha * self.schedule.rate(round_) * self.learning_rate
         return {"w": shared["w"] - step * average["w"]}
 
-    def _denominator(self, n: NDArray[np.int64]) -> float:
-        clients = super()._denominator(n)
-        if self.objective == "clients":
-            return clients
-        batch = n if self.batch_size is None else np.minimum(n, self.batch_size)
-        return clients * float(batch.mean())
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return w + theta."""
+        return shared["w"] + own["theta"]
+
+
+@dataclass(frozen=True)
+class OfRows(Schedule):
+    """Rounds whose sums are divided by their expected number of rows."""
+
+    batch_size: int | None = None
+
+    def expected(self, n: NDArray[np.int64]) -> float:
+        """Return the expected number of rows of a round."""
+        rows = n if self.batch_size is None else np.minimum(n, self.batch_size)
+        return super().expected(n) * float(rows.mean())  # [P] Algorithm 2

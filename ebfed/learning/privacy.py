@@ -1,8 +1,8 @@
-"""Learning by gradients under client-level differential privacy: clip, sum, add noise, account.
+"""Client-level differential privacy of a learner: clip, sum, add noise, account.
 
-Each client's message is scaled down to a norm of at most C, and what is released is a sum with
-Gaussian noise of standard deviation z C, divided by the *expected* number of clients. If C follows
-a quantile of the norms, one bit of each client, whether it was below, is released in the same way.
+Each client's message is scaled down to a norm of at most C. The server releases a sum with Gaussian
+noise of standard deviation z C, divided by the *expected* number of clients. If C follows a
+quantile of the norms, one bit of each client, whether it was below, is released in the same way.
 Both together are one Gaussian release, of multiplier z.
 
 *Who is trusted.* With ``trust="server"`` the server sees messages as they are and adds the noise;
@@ -15,9 +15,9 @@ together would know whether the last one was invited.
 
 *What is public.* Numbers of clients and of rows, columns and classes.
 
-*What may be published.* The shared parameters, the norm C and the copy of `conclude`. What a fit in
-this process has besides, losses and counts of its history, numbers clipped, and own parameters, is
-for who holds the rows.
+*What may be published.* The shared parameters, the norm C and the copy of `conclude`. A fit in this
+process also has losses and counts of its history, numbers clipped, and own parameters: these are
+for the holder of the rows.
 
 *Randomness.* A server's noise comes from NumPy's generator, seeded by the operating system where
 ``random_state=None``. A seed that is known, or used for a second fit, protects nobody, and the last
@@ -29,183 +29,59 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from ebfed import kernels
-from ebfed.learning.base import NOISE, Learner, Named, check_between
-from ebfed.privacy import accountant, events
-from ebfed.privacy.calibration import (
-    check_delta,
-    check_epsilon,
-    check_positive,
-    gaussian_epsilon,
-    gaussian_sigma,
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+    Named,
 )
-from ebfed.privacy.ledger import LOCAL
+from ebfed.learning.accounts import Round, Trust
+from ebfed.learning.checks import check_between
+from ebfed.learning.clipping import shorten
+from ebfed.learning.exchange import Exchange, size_of
+from ebfed.learning.memory import writable
+from ebfed.privacy import events
+from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
 from ebfed.streams import Stream
-from ebfed.tables.clients import Clients
 
-__all__ = ["PrivateLearner", "Round", "Trust"]
+__all__ = ["ClientPrivacy", "PrivateExchange"]
 
-Trust = Literal["server", "none"]
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a private learner, as far as an account needs to know it.
-
-    Attributes
-    ----------
-    rate : float
-        Share of the clients that is invited.
-    clients : int
-        How many there are, where samples have a fixed size.
-    sampling : {"poisson", "fixed"}
-    trust : {"server", "none"}
-    """
-
-    rate: float
-    clients: int
-    sampling: str
-    trust: Trust
-
-    @property
-    def relation(self) -> accountant.Relation:
-        """Which inputs are neighbours."""
-        exchange = self.trust == "none" or (self.rate < 1 and self.sampling == "fixed")
-        return "replace_one" if exchange else "add_or_remove"
-
-    @property
-    def promise(self) -> str:
-        """Which inputs are neighbours, in words."""
-        if self.trust == "none":
-            return LOCAL
-        if self.relation == "replace_one":
-            return "one client exchanged for another"
-        return "the rows of one client, or none"
-
-    @property
-    def unsampled(self) -> bool:
-        """Whether nothing is amplified, so that there is a closed form."""
-        return self.trust == "none" or self.rate == 1
-
-    @property
-    def sensitivity(self) -> float:
-        """By how much, in units of C, a sum changes between neighbours."""
-        return 2.0 if self.relation == "replace_one" else 1.0
-
-    @property
-    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
-        """Return bounds of what it costs, of which the least holds.
-
-        The one account of samples of a fixed size is loose, and may be above that of no sampling.
-        """
-        if self.sampling == "fixed" and self.rate < 1 and self.trust == "server":
-            return [("rdp", self.event), ("pld", events.gaussian)]
-        return [("pld", self.event)]
-
-    def event(self, multiplier: float) -> events.Event:
-        """Describe the release."""
-        release = events.gaussian(multiplier)
-        if self.trust == "none" or self.rate == 1:
-            return release
-        if self.sampling == "poisson":
-            return events.poisson(self.rate, release)
-        return events.fixed_size(self.clients, self.expected, release)
-
-    @property
-    def expected(self) -> int:
-        """How many clients a round of a fixed size has."""
-        return max(1, round(self.rate * self.clients))
-
-    def spent(self, multiplier: float, rounds: int, delta: float) -> NDArray[np.float64]:
-        """Epsilon after one round, two, ..., that many: upper bounds."""
-        return np.array(_spent(self, multiplier, rounds, delta))
-
-    def epsilon(self, multiplier: float, rounds: int, delta: float) -> float:
-        """Epsilon of so many rounds."""
-        return _epsilon(self, multiplier, rounds, delta)
-
-    def multiplier(self, epsilon: float, rounds: int, delta: float) -> float:
-        """Noise multiplier with which so many rounds are worth epsilon."""
-        return _multiplier(self, epsilon, rounds, delta)
+Bounds = Callable[[LearningSent], dict[str, float] | None]
 
 
-@lru_cache(maxsize=256)
-def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
-    if multiplier == 0:
-        return math.inf
-    if round_.unsampled:  # T releases of multiplier z are one of z / root T
-        sigma = multiplier / math.sqrt(rounds)
-        return gaussian_epsilon(sigma, delta, round_.sensitivity)
-    whole = events.repeated(round_.event(multiplier), rounds)
-    rough = accountant.epsilon(whole, delta, relation=round_.relation, method="rdp")
-    return min(
-        accountant.epsilon(
-            events.repeated(event(multiplier), rounds),
-            delta,
-            relation=round_.relation,
-            method=method,
-            interval=_interval(rounds, rough),
-        )
-        for method, event in round_.accounts
-    )
+class ClientPrivacy(BaseEstimator):
+    """Differential privacy of what each client sends, over the whole training.
 
-
-def _interval(rounds: int, epsilon: float) -> float:
-    """How finely losses are discretised: any is valid, a large epsilon needs no small ones."""
-    return (1e-3 if rounds < 1000 else 1e-4) * max(1.0, epsilon / 10)
-
-
-@lru_cache(maxsize=64)
-def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple[float, ...]:
-    event = round_.event(multiplier)
-    bounds = accountant.epsilons(event, rounds, delta, relation=round_.relation)
-    return tuple(np.minimum(bounds, _epsilon(round_, multiplier, rounds, delta)).tolist())
-
-
-@lru_cache(maxsize=256)
-def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
-    if round_.unsampled:
-        return math.sqrt(rounds) * gaussian_sigma(epsilon, delta, round_.sensitivity)
-
-    def enough(method: accountant.Method, event: Callable[[float], events.Event]) -> float:
-        return accountant.noise_multiplier(
-            lambda z: events.repeated(event(z), rounds),
-            epsilon,
-            delta,
-            relation=round_.relation,
-            method=method,
-            interval=_interval(rounds, epsilon),
-        )
-
-    return min(enough(*account) for account in round_.accounts)
-
-
-@dataclass(eq=False, repr=False)
-class PrivateLearner(Learner):
-    """A learner whose clients' messages are protected.
+    An argument of every learner that sends anything, such as
+    ``FedAvg(privacy=ClientPrivacy(epsilon=8))``. Either `epsilon` or `noise_multiplier` must be
+    given.
 
     Parameters
     ----------
     epsilon : float, optional
         Budget of the whole fit: the noise is chosen to keep it.
     delta : float
+        Probability with which the promise may fail.
     noise_multiplier : float, optional
-        z, in place of a budget: the ledger says what it is worth. 0 for no noise and no promise.
+        Noise z, in place of a budget: the ledger says what it is worth. 0: no noise, no promise.
     clip : float
-        C, the largest norm of a message; what it begins with, if it follows a quantile.
+        Largest norm C of a message; its first value, if it follows a quantile.
     clip_quantile : float, optional
-        kappa, the share of messages that should be below C.
+        Share kappa of messages that should be below C.
     clip_step : float
-        eta_b, how fast C follows, in logarithms.
+        Learning rate of the logarithm of C.
     bit_noise : float, optional
-        Standard deviation of the noise in the sum of bits that say who is below C; if None, a
-        twentieth of the expected number of clients, and not below z.
+        Standard deviation of the noise in the sum of bits that say which messages are below C.
+        None: a twentieth of the expected number of clients, and not below z.
     trust : {"server", "none"}
         Whether the server adds the noise, or each client does.
 
@@ -214,25 +90,40 @@ class PrivateLearner(Learner):
     McMahan, Ramage, Talwar and Zhang (2018), Learning differentially private recurrent language
     models. Andrew, Thakkar, McMahan and Ramaswamy (2021), Differentially private learning with
     adaptive clipping, Algorithm 1.
+
+    Examples
+    --------
+    >>> from ebfed.learning import FedAvg
+    >>> est = FedAvg(privacy=ClientPrivacy(epsilon=8))
+    >>> est.set_params(privacy__epsilon=4).privacy
+    ClientPrivacy(epsilon=4)
     """
 
-    sampling: Literal["poisson", "fixed"] = "poisson"
-    epsilon: float | None = None
-    delta: float = 1e-5
-    noise_multiplier: float | None = None
-    clip: float = 1.0
-    clip_quantile: float | None = None
-    clip_step: float = 0.2
-    bit_noise: float | None = None
-    trust: Trust = "server"
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        *,
+        noise_multiplier: float | None = None,
+        clip: float = 1.0,
+        clip_quantile: float | None = None,
+        clip_step: float = 0.2,
+        bit_noise: float | None = None,
+        trust: Trust = "server",
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.clip = clip
+        self.clip_quantile = clip_quantile
+        self.clip_step = clip_step
+        self.bit_noise = bit_noise
+        self.trust = trust
 
-    # What is promised -------------------------------------------------------------------------
-
-    def _settings(self) -> list[str]:
-        return [*super()._settings(), "clip", "clip_step"]
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        check_positive("clip", self.clip)
+        check_positive("clip_step", self.clip_step)
         check_delta(self.delta)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError(
@@ -252,67 +143,153 @@ class PrivateLearner(Learner):
         if self.trust not in get_args(Trust):
             raise ValueError(f"trust must be one of {get_args(Trust)}; got {self.trust!r}.")
 
-    def _round(self, m: int) -> Round:
-        counted = self.sampling == "fixed" and self.sample_rate < 1
-        return Round(float(self.sample_rate), m if counted else 0, self.sampling, self.trust)
+    def silenced(self) -> ClientPrivacy:
+        """Return the same clipping without noise, and without a promise."""
+        silent = {"epsilon": None, "noise_multiplier": 0.0}
+        return type(self)(**self.get_params(deep=False) | silent)
 
-    def _multiplier(self, m: int) -> float:
+
+@dataclass(frozen=True)
+class PrivateExchange(Exchange):
+    """Clipped messages with noise.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    n_clients : int
+    privacy : ClientPrivacy
+    bounds : callable
+        `Learner.message_bounds`.
+    """
+
+    privacy: ClientPrivacy
+    bounds: Bounds
+
+    # The promise ------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> Round:
+        """What the account must know of a round."""
+        schedule = self.schedule
+        counted = schedule.sampling == "fixed" and schedule.sample_rate < 1
+        m = self.n_clients if counted else 0
+        return Round(float(schedule.sample_rate), m, schedule.sampling, self.privacy.trust)
+
+    @property
+    def terms(self) -> tuple:
+        """Arguments of the learner on which the account rests, besides its schedule."""
+        return ()
+
+    @property
+    def relation(self) -> str:
+        """Which inputs are neighbours, in words."""
+        return self.round.promise
+
+    @property
+    def multiplier(self) -> float:
         """Noise multiplier of all that a client sends in a round."""
-        if self.noise_multiplier is not None:
-            return float(self.noise_multiplier)
-        assert self.epsilon is not None
-        return self._round(m).multiplier(self.epsilon, self.n_rounds, self.delta)
+        privacy = self.privacy
+        if privacy.noise_multiplier is not None:
+            return float(privacy.noise_multiplier)
+        assert privacy.epsilon is not None
+        return self.round.multiplier(privacy.epsilon, self.schedule.n_rounds, privacy.delta)
 
-    def _split(self, m: int) -> tuple[float, float]:
-        """Noise multiplier of the changes, and standard deviation of the noise of bits."""
-        z = self._multiplier(m)
-        if self.clip_quantile is None or z == 0:
-            return z, 0.0
-        local = self.trust == "none"
+    def split(self, parts: int = 1) -> tuple[float, float]:
+        """Return the noise multiplier of each part, and the standard deviation of bits' noise.
+
+        Parameters
+        ----------
+        parts : int
+            How many parts of the changes have bounds of their own; together they are one release.
+        """
+        z, privacy = self.multiplier, self.privacy
+        if z == 0:
+            return 0.0, 0.0
+        if privacy.clip_quantile is None:
+            return z / events.joint_multiplier([1.0] * parts), 0.0
+        local = privacy.trust == "none"
         # the changes have at most 1.16 z
-        default = 2 * z if local else max(self.sample_rate * m / 20, z)
-        noise = default if self.bit_noise is None else self.bit_noise
+        default = 2 * z if local else max(self.schedule.sample_rate * self.n_clients / 20, z)
+        noise = default if privacy.bit_noise is None else privacy.bit_noise
         if noise <= z / 2:
             raise ValueError(
                 f"bit_noise must be above half the noise multiplier, {z / 2:.4g}; got {noise:g}."
             )
         return events.split_multiplier(z, [2 * noise]), noise
 
-    # Clients ----------------------------------------------------------------------------------
-
-    def _limits(self, sent: dict) -> dict[str, float]:
-        """Largest norm of each part of a message."""
+    def limits(self, sent: LearningSent) -> dict[str, float]:
+        """Return the largest norm of each part of the changes, on which its noise is scaled."""
+        bounds = self.bounds(sent)
+        if bounds is not None:
+            return bounds
         return dict.fromkeys(sent["shared"], check_positive("clip", sent["clip"]))
 
-    def _remember(self, sent: dict, memory: dict, m: int) -> dict:
-        memory = super()._remember(sent, memory, m)
-        for name, kind in (("clipped", bool), ("answered", np.int64)):
-            value = memory.get(name, np.zeros(m, kind))
-            memory = memory | {name: value if value.flags.writeable else value.copy()}
-        return memory
+    def scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
+        """Return the standard deviation of the noise in each part of a sum, and in bits."""
+        limits = self.limits(sent)
+        z, bits = self.split(1 if self.bounds(sent) is None else len(limits))
+        return {name: z * limit for name, limit in limits.items()}, bits
 
-    def _protect(
-        self, changes: Named, sent: dict, memory: dict, members: NDArray, rng: Any
-    ) -> dict[str, NDArray]:
-        """Clip, say whether that was needed, and add noise where nobody is trusted."""
-        message: dict[str, NDArray] = {}
-        limits = self._limits(sent)
-        for name, change in changes.items():
-            message[name], norm = shorten(change, limits[name])
-            memory["clipped"][members] |= norm > limits[name]
-            if self.clip_quantile is not None:  # whoever changes nothing says nothing
-                bit = np.where(norm <= limits[name], 0.5, -0.5) * (norm > 0)
-                message["bit"] = bit[:, None]
+    # Clients ----------------------------------------------------------------------------------
+
+    def remember(self, memory: LearningMemory, m: int) -> LearningMemory:
+        """Return what m clients keep, with a place for what this exchange writes."""
+        return memory | {
+            "clipped": writable(memory.get("clipped", np.zeros(m, bool))),
+            "answered": writable(memory.get("answered", np.zeros(m, np.int64))),
+        }
+
+    def send(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> LearningMessage:
+        """Clip, and add noise where the server is not trusted."""
+        message, norm = self._clip(changes, sent, memory, members)
+        if self.privacy.clip_quantile is not None:  # 0 for a client that changes nothing
+            bit = np.where(norm <= sent["clip"], 0.5, -0.5) * (norm > 0)
+            message["bit"] = bit[:, None]
         memory["answered"][members] += 1
-        if self.trust == "none":
-            z, noise = self._split(sent["m"])
-            scales = {name: z * limit for name, limit in limits.items()} | {"bit": noise}
-            for name, values in message.items():
-                message[name] = self._disturb(values, scales[name], memory, members, rng)
+        if self.privacy.trust == "none":
+            scales, noise = self.scales(sent)
+            message["changes"] = {
+                name: self.disturb(values, scales[name], memory, members, rng)
+                for name, values in message["changes"].items()
+            }
+            if "bit" in message:
+                message["bit"] = self.disturb(message["bit"], noise, memory, members, rng)
         return message
 
-    def _disturb(
-        self, values: NDArray, scale: float, memory: dict, members: NDArray, rng: Any
+    def _clip(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+    ) -> tuple[LearningMessage, NDArray[np.float64]]:
+        """Shorten changes to their limits; return them, and the norm of all parts."""
+        limits, short, norm = self.bounds(sent), {}, np.zeros(len(members))
+        if limits is not None:
+            for name, change in changes.items():
+                short[name], norm = shorten(change, limits[name])
+                memory["clipped"][members] |= norm > limits[name]
+            return {"changes": short}, norm
+        whole, norm = shorten(np.hstack(list(changes.values())), sent["clip"])
+        memory["clipped"][members] |= norm > sent["clip"]
+        edges = np.cumsum([change.shape[1] for change in changes.values()])[:-1]
+        parts = np.split(whole, edges, axis=1)
+        return {"changes": dict(zip(changes, parts, strict=True))}, norm
+
+    def disturb(
+        self,
+        values: NDArray,
+        scale: float,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
     ) -> NDArray[np.float64]:
         """Add the noise that each client draws for itself."""
         if scale == 0:
@@ -329,112 +306,125 @@ class PrivateLearner(Learner):
         noisy = [gaussian(value, scale) for value in values.ravel().tolist()]
         return np.array(noisy).reshape(values.shape)
 
-    def _message_shapes(self, sent: dict, c: int) -> dict[str, tuple[int, ...]]:
-        bit = {} if self.clip_quantile is None else {"bit": (c, 1)}
-        return super()._message_shapes(sent, c) | bit
-
     # Server -----------------------------------------------------------------------------------
 
-    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
+    def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each part of the message of c clients."""
+        bit = {} if self.privacy.clip_quantile is None else {"bit": (c, 1)}
+        return super().shapes(sent, c) | bit
+
+    def check(
+        self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
+    ) -> None:
         """Raise a ValueError if that is no answer of the clients that stated these facts."""
-        super().check_message(message, facts, sent, turn)
-        if self.trust == "none":  # noise may make a message as long as it likes
+        super().check(message, facts, sent, turn)
+        if self.privacy.trust == "none":  # with its noise, a message may have any length
             return
-        for name, limit in self._longest(sent, facts, turn).items():
+        changes = message["changes"]
+        if self.bounds(sent) is None:
+            changes = {", ".join(changes): np.hstack(list(changes.values()))}
+        for (name, change), limit in zip(
+            changes.items(), self.longest(sent, facts, turn), strict=True
+        ):
             with np.errstate(over="ignore"):
-                norm = np.linalg.norm(message[name], axis=1)
+                norm = np.linalg.norm(change, axis=1)
             if np.any(norm > np.multiply(limit, 1 + 1e-9)):
-                raise ValueError(f"{name} must have norms of at most {np.max(limit):g}.")
+                raise ValueError(f"changes of {name} must have norms of at most {np.max(limit):g}.")
         if "bit" in message and not np.isin(message["bit"], (-0.5, 0.0, 0.5)).all():
             raise ValueError("bit must be a half, minus a half, or 0.")
 
-    def _longest(self, sent: dict, facts: dict, turn: NDArray) -> dict[str, Any]:
-        """Largest norm that a part of each message may have."""
-        return self._limits(sent)
+    def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
+        """Return the largest norm that each bounded part of each message may have."""
+        return [sent["clip"]] if self.bounds(sent) is None else list(self.limits(sent).values())
 
-    def start(self, facts: dict, key: NDArray) -> dict:
-        """Return the state before the first round."""
-        state = super().start(facts, key) | {"clip": float(self.clip)}
-        self._split(len(facts["n"]))  # solves for the noise, or says why not
-        return state | {"promise": self._terms()}
+    def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
+        """Return the first state; solves for the noise, or says why there is none."""
+        self.split()
+        return state | {"clip": float(self.privacy.clip), "promise": self._promise()}
 
-    def broadcast(self, state: dict) -> dict:
-        """Return the shared parameters, which round it is, and the norm to clip to."""
-        return super().broadcast(state) | {"clip": state["clip"], "m": len(state["n"])}
+    def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
+        """Return what is broadcast, with the norm to clip to."""
+        return sent | {"clip": state["clip"]}
 
-    def keep(self, state: dict) -> dict:
-        """Return what is to be kept of the last state; not who came to its last round."""
-        return {name: x for name, x in super().keep(state).items() if name != "turn"}
-
-    def _count(self, state: dict) -> dict[str, float]:
-        """Return nothing: that nobody knows who joined is what a sample protects by."""
-        return {}
-
-    def _average(self, state: dict, messages: dict) -> tuple[Named, dict]:
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: np.random.Generator,
+    ) -> tuple[Named, LearningState]:
         """Average with noise; divided by how many clients were expected, which is public."""
-        m, rng = len(state["n"]), self._draw(state, NOISE)
-        z, noise = self._split(m) if self.trust == "server" else (0.0, 0.0)
-        expected = self._denominator(state["n"])
-        limits = self._limits(self.broadcast(state))
+        scales, noise = self.server_scales(sent)
+        expected, changes = sent["expected"], message["changes"]
         average = {
-            name: self._noisy_sum(messages[name], z * limits[name], rng) / expected
-            for name in state["shared"]
+            name: noisy_sum(changes[name], scales[name], rng) / expected for name in sent["shared"]
         }
-        if self.clip_quantile is None:
+        if self.privacy.clip_quantile is None:
             return average, state
-        bits = float(self._noisy_sum(messages["bit"], noise, rng)[0]) / expected
-        return average, state | {"clip": self._follow(state["clip"], bits)}
+        bits = float(noisy_sum(message["bit"], noise, rng)[0]) / expected
+        return average, self.follow(state, bits)
 
-    @staticmethod
-    def _noisy_sum(values: NDArray, scale: float, rng: np.random.Generator) -> NDArray:
-        return values.sum(axis=0) + scale * rng.standard_normal(values.shape[1])
+    def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
+        """Return the standard deviations of the noise that the server adds."""
+        if self.privacy.trust == "server":
+            return self.scales(sent)
+        return dict.fromkeys(sent["shared"], 0.0), 0.0
 
-    def _follow(self, clip: float, bits: float) -> float:
+    def follow(self, state: LearningState, bits: float) -> LearningState:
         """Move C towards the quantile: `bits` is the share below it, less a half."""
-        assert self.clip_quantile is not None
-        return clip * math.exp(-self.clip_step * (bits + 0.5 - self.clip_quantile))
+        kappa = self.privacy.clip_quantile
+        assert kappa is not None
+        clip = state["clip"] * math.exp(-self.privacy.clip_step * (bits + 0.5 - kappa))
+        return state | {"clip": clip}
 
-    def _note(self, state: dict) -> dict[str, float]:
-        return super()._note(state) | {"clip": state["clip"]}
+    def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
+        """Add C to a round's row of the history; how many took part stays secret."""
+        return row | {"clip": state["clip"]}
 
-    def _go_on(self, clients: Clients, memory: dict, state: dict) -> tuple[dict, dict]:
-        state, memory = super()._go_on(clients, memory, state)
-        if self.epsilon is not None and not state["done"]:
+    def check_resume(
+        self, state: LearningState, memory: LearningMemory, kept: LearningMemory
+    ) -> None:
+        """Raise a ValueError if a warm start would break the promise."""
+        if self.privacy.epsilon is not None and not state["done"]:
             raise ValueError(
                 "epsilon was given, and the noise chosen for fewer rounds: give noise_multiplier "
                 "to go on with warm_start."
             )
-        if state["promise"] != self._terms():
+        if state.get("promise") != self._promise():
             raise ValueError("with warm_start, arguments that promise privacy must not change.")
-        return state, memory
 
-    def _terms(self) -> str:
+    def _promise(self) -> str:
         """Name all arguments on which the account rests."""
-        names = ("epsilon", "delta", "noise_multiplier", "sample_rate", "sampling", "trust")
-        more = ("clip_quantile", "bit_noise")
-        return repr([getattr(self, name) for name in (*names, *more)])
+        privacy, schedule = self.privacy, self.schedule
+        own = (privacy.epsilon, privacy.delta, privacy.noise_multiplier, privacy.trust)
+        more = (privacy.clip_quantile, privacy.bit_noise)
+        return repr((*own, *more, schedule.sample_rate, schedule.sampling, *self.terms))
 
     # Accounts ---------------------------------------------------------------------------------
 
-    def _released(
-        self, sent: dict, memory: dict, clients: Clients, rounds: int
+    def released(
+        self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
     ) -> list[dict[str, Any]]:
-        return [self._row("all clients", sent, memory, np.arange(len(clients)), rounds)]
+        """Return the ledger of what so many rounds take from m clients."""
+        return [self.row("all clients", sent, memory, np.arange(m), rounds)]
 
-    def _row(
-        self, who: str, sent: dict, memory: dict, members: NDArray, rounds: int
+    def row(
+        self,
+        who: str,
+        sent: LearningSent,
+        memory: LearningMemory | None,
+        members: NDArray[np.int64],
+        rounds: int,
     ) -> dict[str, Any]:
         """Describe what these clients released in so many rounds."""
-        round_ = self._round(sent["m"])
-        z = self._multiplier(sent["m"])
-        times = rounds
-        if round_.trust == "none" and sent["done"] and "answered" in memory:
-            times = int(memory["answered"][members].max(initial=0))
-        epsilon = round_.epsilon(z, times, self.delta) if times else 0.0
-        if self.epsilon is not None:  # which the noise was chosen to keep, for all rounds
-            epsilon = min(epsilon, self.epsilon)
-        size = sum(len(value) for value in sent["shared"].values())
-        size += self.clip_quantile is not None
+        round_, privacy, z, times = self.round, self.privacy, self.multiplier, rounds
+        kept: Any = {} if memory is None else memory
+        if round_.trust == "none" and sent["done"] and "answered" in kept:
+            times = int(kept["answered"][members].max(initial=0))
+        epsilon = round_.epsilon(z, times, privacy.delta) if times else 0.0
+        if privacy.epsilon is not None:  # which the noise was chosen to keep, for all rounds
+            epsilon = min(epsilon, privacy.epsilon)
+        size = size_of(sent) + (privacy.clip_quantile is not None)
         private = math.isfinite(epsilon)
         by = "the server" if round_.trust == "server" else "each client"
         sample = "everyone" if round_.rate == 1 else f"{round_.sampling} samples, q={round_.rate:g}"
@@ -448,50 +438,22 @@ class PrivateLearner(Learner):
             "clients": len(members),
             "times": times,
             "epsilon": epsilon,
-            "delta": self.delta if private and times else 0.0,
-            "relation": self._promise(sent["m"]) if private else "none",
+            "delta": privacy.delta if private and times else 0.0,
+            "relation": self.relation if private else "none",
             "assumptions": f"{trust if private else 'the server is trusted'}; {public}",
             "bits": 64.0 * size * round_.rate * len(members) * rounds,
-            "clipped": int(memory["clipped"][members].sum()) if "clipped" in memory else math.nan,
+            "clipped": int(kept["clipped"][members].sum()) if "clipped" in kept else math.nan,
         }
 
-    def _promise(self, m: int) -> str:
-        return self._round(m).promise
-
-    def _history_rows(self) -> list[dict]:
-        """Rows of the history, with the epsilon that was spent until then."""
-        rows = super()._history_rows()
-        z, round_ = self._multiplier(self._n_clients), self._round(self._n_clients)
-        most = max((row["epsilon"] for row in self._ledger if row["epsilon"] < math.inf), default=0)
-        if not rows or z == 0:
-            return rows
-        spent = np.minimum(round_.spent(z, len(rows), self.delta), most).tolist()
-        return [row | {"epsilon": epsilon} for row, epsilon in zip(rows, spent, strict=True)]
+    def spent(self, n_rounds: int, rows: list[dict[str, Any]]) -> list[float] | None:
+        """Return epsilon after one round, two, ..., given the ledger; None if there is no noise."""
+        z = self.multiplier
+        most = max((row["epsilon"] for row in rows if row["epsilon"] < math.inf), default=0)
+        if not n_rounds or z == 0:
+            return None
+        return np.minimum(self.round.spent(z, n_rounds, self.privacy.delta), most).tolist()
 
 
-def shorten(change: NDArray, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Scale vectors down to a norm; what is not finite becomes zero.
-
-    Parameters
-    ----------
-    change : ndarray of shape (c, size)
-    limit : float
-
-    Returns
-    -------
-    shortened : ndarray of shape (c, size)
-    norm : ndarray of shape (c,)
-        Before; infinite where it was not finite.
-
-    Examples
-    --------
-    >>> shorten(np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]]), 1.0)
-    (array([[0.6, 0.8],
-           [0.3, 0.4],
-           [0. , 0. ]]), array([5. , 0.5, inf]))
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = np.sqrt(np.einsum("ij,ij->i", change, change))
-        norm = np.where(np.isfinite(norm), norm, np.inf)
-        short = change * np.minimum(1.0, limit / np.maximum(norm, max(limit, 1e-300)))[:, None]
-    return np.where(np.isfinite(norm)[:, None], short, 0.0), norm
+def noisy_sum(values: NDArray, scale: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Add up the rows of an array, and noise."""
+    return values.sum(axis=0) + scale * rng.standard_normal(values.shape[1])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebfed.learning.base import Named, Now, check_between
-from ebfed.learning.local_training import LocalTraining
-from ebfed.learning.minibatches import Minibatches
+from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_between
+from ebfed.learning.training import Task
+from ebfed.privacy.calibration import check_positive
 
 __all__ = ["QuPeD"]
 
 
 @dataclass(eq=False, repr=False)
-class QuPeD(LocalTraining):
+class QuPeD(Learner):
     r"""Personalisation via distillation, of a fixed strength and without quantisation.
 
     .. math:: F_i(\theta_i, w) = (1 - \lambda) f_i(\theta_i)
@@ -23,12 +25,11 @@ class QuPeD(LocalTraining):
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.local_training.LocalTraining` and
-        `ebfed.learning.base.Learner`; `learning_rate` is that of theta_i.
+        As for every learner: see `ebfed.learning.Learner`; `learning_rate` is that of theta_i.
     distillation : float
-        lambda, in [0, 1].
+        Strength lambda of the distillation, in [0, 1].
     shared_learning_rate : float, optional
-        Of w; `learning_rate` if None.
+        Learning rate of w; `learning_rate` if None.
 
     References
     ----------
@@ -51,29 +52,30 @@ class QuPeD(LocalTraining):
     distillation: float = 0.25
     shared_learning_rate: float | None = None
 
-    def _own(self, shared: Named, facts: dict) -> Named:
-        return {"theta": shared["w"]}
-
-    def _settings(self) -> list[str]:
-        shared = [] if self.shared_learning_rate is None else ["shared_learning_rate"]
-        return [*super()._settings(), *shared]
-
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        if self.shared_learning_rate is not None:
+            check_positive("shared_learning_rate", self.shared_learning_rate)
         check_between("distillation", self.distillation, 0, 1)
 
-    def _train(self, shared: Named, own: Named, rows: Minibatches, now: Now) -> tuple[Named, Named]:
-        w, theta, share = shared["w"], own["theta"], self.distillation
+    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+        """Return theta."""
+        return {"theta": shared["w"]}
+
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make a step of theta, and then one of a copy of w, for each batch."""
+        w, theta, share, net = shared["w"], own["theta"], self.distillation, task.net
         eta_w = self.shared_learning_rate
         eta_w = self.learning_rate if eta_w is None else eta_w
-        for X, y, weight in rows:
-            own_part, back = now.net.pull(theta, X)
-            loss, slope = now.net.loss.of(own_part, y, weight)
-            rows.note(loss, now.net.loss.score(own_part, y, weight))
-            distance = now.net.loss.divergence(own_part, now.net.outputs(w, X), weight)[1]
-            g = back((1 - share) * slope + share * distance) + self.weight_decay * theta
-            theta = theta - now.rate * self.learning_rate * g
-            ours, back = now.net.pull(w, X)
-            distance = now.net.loss.divergence(now.net.outputs(theta, X), ours, weight)[2]
-            w = w - now.rate * eta_w * share * back(distance)
+        for X, y, weight in task:
+            outputs, back = net.pull(theta, X)
+            loss, slope = net.loss.of(outputs, y, weight)
+            task.note(loss, net.loss.score(outputs, y, weight))
+            distance = net.loss.divergence(outputs, net.outputs(w, X), weight)[1]
+            g = task.decayed(back((1 - share) * slope + share * distance), theta)
+            theta = theta - task.rate * self.learning_rate * g
+            outputs, back = net.pull(w, X)
+            distance = net.loss.divergence(net.outputs(theta, X), outputs, weight)[2]
+            w = w - task.rate * eta_w * share * back(distance)
         return {"w": w - shared["w"]}, {"theta": theta}

@@ -1,8 +1,8 @@
-"""The users of owners: whose rows are whose, who is drawn, and sums over them."""
+"""The users of owners: which rows are of which user, who is drawn, and sums over them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.learning.minibatches import CELLS, Uniforms, width_of
-from ebfed.learning.privacy import shorten
 from ebfed.models import Batch, Predictor, Slope
 from ebfed.tables.clients import Clients
 
-__all__ = ["Sums", "Users", "project"]
+__all__ = ["Split", "Sums", "Users"]
 
 
 class Sums:
@@ -96,13 +95,47 @@ class Users:
         return Batch(clients.X[rows][..., :-1], encode(np.asarray(clients.y)[rows]), weight)
 
 
-def project(vectors: NDArray, radius: float | None) -> NDArray[np.float64]:
-    """Project vectors, shape (m, size), to a ball.
+@dataclass(frozen=True)
+class Split:
+    """Where shared and own parameters lie in those of a predictor.
 
-    Examples
-    --------
-    >>> project(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
-    array([[0.6, 0.8],
-           [0.3, 0.4]])
+    Attributes
+    ----------
+    shared, own : ndarrays of int
     """
-    return vectors if radius is None else shorten(vectors, radius)[0]
+
+    shared: NDArray[np.int64]
+    own: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, personal: Sequence[str], net: Predictor, columns: Sequence[str]) -> Self:
+        """Find own parameters by name.
+
+        Parameters
+        ----------
+        personal : sequence of str
+            Blocks of the predictor's parameters, or columns of a linear one.
+        net : Predictor
+        columns : sequence of str
+        """
+        own = np.zeros(net.size, bool)
+        for name in personal:
+            if name in net.blocks:
+                own[net.blocks[name]] = True
+            elif name in columns and "coefficients" in net.blocks:
+                start = net.blocks["coefficients"].start + columns.index(name) * net.n_outputs
+                own[start : start + net.n_outputs] = True
+            else:
+                raise ValueError(
+                    f"personal must name blocks of the model ({', '.join(net.blocks)}) or columns "
+                    f"of a linear one; got {name!r}."
+                )
+        if own.all():
+            raise ValueError("personal names all parameters, and nothing is shared: use LocalOnly.")
+        return cls(np.flatnonzero(~own), np.flatnonzero(own))
+
+    def assemble(self, u: NDArray, x: NDArray) -> NDArray[np.float64]:
+        """Put shared parameters u and own ones x, shape (m, k), together: shape (m, p)."""
+        theta = np.empty((len(x), len(self.shared) + len(self.own)))
+        theta[:, self.shared], theta[:, self.own] = u, x
+        return theta

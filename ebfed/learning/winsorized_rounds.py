@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.learning.privacy import Round
+from ebfed.learning.accounts import Round
 from ebfed.privacy import accountant, events
 from ebfed.privacy.winsorized_mean import WinsorizedMean
 from ebfed.streams import Stream
@@ -22,7 +22,7 @@ __all__ = ["WinsorizedRound", "generators", "release", "warn_of_few"]
 class WinsorizedRound(Round):
     """A round in which an owner's users are one private mean, seen by everyone.
 
-    Its cost is told as a noise multiplier z, like that of other rounds: that of Gaussian noise of
+    Its cost is stated as a noise multiplier z, like that of other rounds: that of Gaussian noise of
     standard deviation z C in a sum of vectors of norms up to C, of which one is exchanged.
     """
 
@@ -56,7 +56,7 @@ def generators(rng: Any, owners: NDArray[np.int64]) -> list[np.random.Generator]
 
     Parameters
     ----------
-    rng : Stream, or "secure" for numbers that nobody can repeat
+    rng : Stream, or "secure" for numbers that cannot be repeated
     owners : int ndarray
         Positions in the block.
     """
@@ -69,7 +69,7 @@ def generators(rng: Any, owners: NDArray[np.int64]) -> list[np.random.Generator]
 def release(mean: WinsorizedMean | None, vectors: NDArray, rng: Any, secure: bool) -> NDArray:
     """Return the mean of an owner's vectors, shape (r, d): private, or as it is if `mean` is None.
 
-    An owner without users has the mean zero, which says no more than their public number.
+    An owner without users has the mean zero; that it has none is public.
     """
     if 0 in vectors.shape:
         return np.zeros(vectors.shape[1])

@@ -39,6 +39,7 @@ from ebfed.datasets import (
     partition_classes,
 )
 from ebfed.learning.ppsgd import PPSGD
+from ebfed.learning.privacy import ClientPrivacy
 from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.report import new_axes, plot_curves
@@ -307,9 +308,7 @@ def _risks(seed: tuple[int, int], m: int, last: int) -> list[dict[str, Any]]:
             alpha=level / m,
             # theta_i makes steps of learning_rate / m, and a global w those of learning_rate
             learning_rate=step if np.isinf(level) else step * m,
-            noise_multiplier=sigma,
-            clip=CLIP,
-            delta=DELTA,
+            privacy=ClientPrivacy(noise_multiplier=sigma, clip=CLIP, delta=DELTA),
             batch_size=ROWS,
             shuffle=False,
             warm_start=True,
@@ -357,9 +356,7 @@ def _accuracies(
             Softmax(),
             alpha=level / drawn,
             learning_rate=step if np.isinf(level) else step * drawn,
-            noise_multiplier=noise,
-            clip=IMAGE_CLIP,
-            delta=DELTA,
+            privacy=ClientPrivacy(noise_multiplier=noise, clip=IMAGE_CLIP, delta=DELTA),
             batch_size=BATCH,
             sample_rate=drawn / users,
             sampling="poisson",

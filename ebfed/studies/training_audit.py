@@ -45,8 +45,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ebfed.learning import PPSGD, DPAdaPeD, DPFedAvg, FeO2
-from ebfed.learning.privacy import PrivateLearner
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+)
+from ebfed.learning import PPSGD, ClientPrivacy, DPAdaPeD, DPFedAvg, FeO2, Learner
+from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
 from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
 from ebfed.privacy.calibration import check_count
@@ -62,7 +69,7 @@ WITHIN = 0.9  # of the norm to clip to
 
 
 def audit_training(
-    learner: PrivateLearner,
+    learner: Learner,
     *,
     claim: tuple[float, float] | None = None,
     others: int = 9,
@@ -75,8 +82,8 @@ def audit_training(
 
     Parameters
     ----------
-    learner : PrivateLearner
-        Its model is replaced by a linear one of two parameters.
+    learner : Learner
+        Learner with `privacy`. Its model is replaced by a linear one of two parameters.
     claim : (float, float), optional
         Epsilon and delta to put to the test; what the learner's ledger holds if not given.
     others : int
@@ -97,7 +104,7 @@ def audit_training(
     Raises
     ------
     TypeError
-        If `learner` is none.
+        If `learner` is no learner with `privacy`.
     ValueError
         If the learner promises nothing, or what no audit of this size could refute, or an argument
         is out of range.
@@ -109,19 +116,24 @@ def audit_training(
 
     Examples
     --------
-    >>> found = audit_training(DPFedAvg(n_rounds=2, epsilon=3.0, delta=0.1), simulations=1000)
+    >>> privacy = ClientPrivacy(epsilon=3.0, delta=0.1)
+    >>> found = audit_training(DPFedAvg(n_rounds=2, privacy=privacy), simulations=1000)
     >>> found.passed, found.lower > 1
     (True, True)
     """
-    if not isinstance(learner, PrivateLearner):
-        raise TypeError(f"learner must be a PrivateLearner, such as DPFedAvg(); got {learner!r}.")
+    if not (isinstance(learner, Learner) and learner.privacy is not None):
+        raise TypeError(
+            "learner must be a learner with privacy, such as "
+            f"FedAvg(privacy=ClientPrivacy(epsilon=1.0)); got {learner!r}."
+        )
     if canary not in get_args(Canary):
         raise ValueError(f"canary must be one of {get_args(Canary)}; got {canary!r}.")
     if check_count("simulations", simulations) < FEWEST:
         raise ValueError(f"simulations must be at least {FEWEST:,}; got {simulations}.")
     learner = clone(learner).set_params(model=Linear(fit_intercept=False), random_state=None)
     draw = np.random.default_rng(rng)
-    attack = _on_messages if learner.trust == "none" else _on_parameters
+    assert learner.privacy is not None
+    attack = _on_messages if learner.privacy.trust == "none" else _on_parameters
     trained, relation, views = attack(
         learner, _response(learner, canary), check_count("others", others), simulations, draw
     )
@@ -150,7 +162,7 @@ def audit_training(
     )
 
 
-def trials() -> Iterator[tuple[str, PrivateLearner, Canary]]:
+def trials() -> Iterator[tuple[str, Learner, Canary]]:
     """Yield name, learner and canary of all audits: every private learner, and who is trusted.
 
     Examples
@@ -158,23 +170,26 @@ def trials() -> Iterator[tuple[str, PrivateLearner, Canary]]:
     >>> [name for name, _, _ in trials()][:3]
     ['DPFedAvg', 'DPFedAvg q=.2', 'DPFedAvg 5 of 10']
     """
-    common: dict[str, Any] = {"n_rounds": 5, "learning_rate": 0.01, "epsilon": 3.0, "delta": 0.1}
-    moved: dict[str, Any] = {"clip_quantile": 0.5, "clip_step": 0.02}
-    local: dict[str, Any] = {"trust": "none"}
-    yield "DPFedAvg", DPFedAvg(**common), "beyond"
-    yield "DPFedAvg q=.2", DPFedAvg(**common, sample_rate=0.2), "beyond"
-    fixed = {"sampling": "fixed", "epsilon": 5.0, "delta": 0.02}
-    yield "DPFedAvg 5 of 10", DPFedAvg(**common | fixed, sample_rate=0.5), "beyond"
+    common: dict[str, Any] = {"n_rounds": 5, "learning_rate": 0.01}
+    budget = ClientPrivacy(epsilon=3.0, delta=0.1)
+    moved: dict[str, Any] = {"epsilon": 3.0, "delta": 0.1, "clip_quantile": 0.5, "clip_step": 0.02}
+    local = ClientPrivacy(epsilon=3.0, delta=0.1, trust="none")
+    yield "DPFedAvg", DPFedAvg(privacy=budget, **common), "beyond"
+    yield "DPFedAvg q=.2", DPFedAvg(privacy=budget, **common, sample_rate=0.2), "beyond"
+    less = ClientPrivacy(epsilon=5.0, delta=0.02)
+    half = DPFedAvg(privacy=less, **common, sampling="fixed", sample_rate=0.5)
+    yield "DPFedAvg 5 of 10", half, "beyond"
     # little more noise on bits than they need, so that they tell as much as they may
-    bits = DPFedAvg(**common, **moved, sample_rate=0.5, bit_noise=0.5)
-    yield "DPFedAvg bits", bits, "beyond"
-    yield "DPFedAvg no trust", DPFedAvg(**common, **local), "beyond"
-    yield "FeO2", FeO2(**common, sample_rate=0.5, ratio=0.5), "beyond"
-    yield "FeO2 bits", FeO2(**common, **moved, ratio=0.5, bit_noise=0.75), "within"
-    yield "FeO2 no trust", FeO2(**common, **local), "beyond"
-    yield "DPAdaPeD", DPAdaPeD(**common, local_steps=5, psi_clip=0.01), "beyond"
-    yield "PPSGD q=.2", PPSGD(**common, sample_rate=0.2), "beyond"
-    yield "PPSGD no trust", PPSGD(**common, **local, objective="rows"), "beyond"
+    bits = ClientPrivacy(**moved, bit_noise=0.5)
+    yield "DPFedAvg bits", DPFedAvg(privacy=bits, **common, sample_rate=0.5), "beyond"
+    yield "DPFedAvg no trust", DPFedAvg(privacy=local, **common), "beyond"
+    yield "FeO2", FeO2(privacy=budget, **common, sample_rate=0.5, ratio=0.5), "beyond"
+    more = ClientPrivacy(**moved, bit_noise=0.75)
+    yield "FeO2 bits", FeO2(privacy=more, **common, ratio=0.5), "within"
+    yield "FeO2 no trust", FeO2(privacy=local, **common), "beyond"
+    yield "DPAdaPeD", DPAdaPeD(privacy=budget, **common, local_steps=5, psi_clip=0.01), "beyond"
+    yield "PPSGD q=.2", PPSGD(privacy=budget, **common, sample_rate=0.2), "beyond"
+    yield "PPSGD no trust", PPSGD(privacy=local, **common, objective="rows"), "beyond"
 
 
 # The federation -----------------------------------------------------------------------------
@@ -184,13 +199,13 @@ def trials() -> Iterator[tuple[str, PrivateLearner, Canary]]:
 class _Federation:
     """Clients of one row each: canaries first, then others whose features are zero."""
 
-    learner: PrivateLearner
+    learner: Learner
     clients: Clients
-    memory: dict[str, NDArray]
-    facts: dict[str, NDArray]
+    memory: LearningMemory
+    facts: LearningFacts
 
     @classmethod
-    def of(cls, learner: PrivateLearner, responses: list[float], others: int) -> _Federation:
+    def of(cls, learner: Learner, responses: list[float], others: int) -> _Federation:
         """Give canaries these responses; of the others, every second is open if any can be."""
         y = np.array([*responses, *[0.0] * others])
         X = np.zeros((len(y), 2))
@@ -208,30 +223,58 @@ class _Federation:
         left, ends = self.clients, np.maximum(self.clients.indptr - 1, 0)
         return replace(self, clients=Clients(left.ids, ends, left.X[1:], np.asarray(left.y)[1:]))
 
-    def answer(self, sent: dict, memory: dict, rng: Any) -> tuple[dict, dict]:
+    def answer(
+        self, sent: LearningSent, memory: LearningMemory, rng: Any
+    ) -> tuple[LearningMessage, LearningMemory]:
         """Return the messages of all, and what they keep."""
         everyone = np.zeros(len(self.clients), np.int8)
         return self.learner.local(sent, memory | {"turn": everyone}, self.clients, rng)
 
 
-def _response(learner: PrivateLearner, canary: Canary) -> float:
+def _response(learner: Learner, canary: Canary) -> float:
     """Return the canary's response; the changes of a linear predictor at zero are linear in it."""
     if canary == "beyond":
         return FAR
-    small = 1e-9 * learner.clip
+    small = 1e-9 * _privacy(learner).clip
     alone = _Federation.of(_silenced(learner), [small], 0)
     sent = alone.learner.broadcast(alone.learner.start(alone.facts, make_key(0)))
     messages, _ = alone.answer(sent, alone.memory, Stream(make_key(0), 0))
     (name,) = sent["shared"]  # a learner whose norm is moved sends one part, and a bit
-    return WITHIN * learner.clip * small / float(np.linalg.norm(messages[name]))
+    size = float(np.linalg.norm(messages["changes"][name]))
+    return WITHIN * _privacy(learner).clip * small / size
 
 
-def _silenced(learner: PrivateLearner) -> PrivateLearner:
+def _privacy(learner: Learner) -> ClientPrivacy:
+    assert learner.privacy is not None
+    return learner.privacy
+
+
+def _exchange(learner: Learner, n_clients: int) -> PrivateExchange:
+    exchange = learner.exchange(n_clients)
+    assert isinstance(exchange, PrivateExchange)
+    return exchange
+
+
+def _silenced(learner: Learner) -> Learner:
     """Return the same learner without noise."""
-    return clone(learner).set_params(epsilon=None, noise_multiplier=0.0)
+    silent: Any = {"privacy__epsilon": None, "privacy__noise_multiplier": 0.0}
+    return clone(learner).set_params(**silent)
 
 
-def _promise(trained: PrivateLearner) -> tuple[float, float]:
+def _parts(message: LearningMessage) -> dict[str, NDArray]:
+    """Return all parts of a message side by side."""
+    others: Any = {name: values for name, values in message.items() if name != "changes"}
+    return message["changes"] | others
+
+
+def _of(message: LearningMessage, parts: dict[str, NDArray]) -> LearningMessage:
+    """Return a message like that one, of these parts."""
+    changes = {name: parts[name] for name in message["changes"]}
+    others = {name: parts[name] for name in message if name != "changes"}
+    return LearningMessage(changes=changes, **others)  # type: ignore[typeddict-item]
+
+
+def _promise(trained: Learner) -> tuple[float, float]:
     """Return what the ledger holds of the canary."""
     rows = [row for row in trained._ledger if 0 < row["epsilon"] < math.inf]
     if not rows:
@@ -248,7 +291,7 @@ class _Moves:
 
     Attributes
     ----------
-    messages : dict of arrays
+    messages : dict
         Of every client.
     none : dict of arrays of shape (size,)
         The move if nobody answers.
@@ -256,17 +299,17 @@ class _Moves:
         By which each client's message changes it.
     """
 
-    messages: dict[str, NDArray]
+    messages: LearningMessage
     none: dict[str, NDArray]
     each: dict[str, NDArray]
 
 
 def _on_parameters(
-    learner: PrivateLearner, response: float, others: int, simulations: int, rng: Any
-) -> tuple[PrivateLearner, str, tuple[NDArray, NDArray]]:
+    learner: Learner, response: float, others: int, simulations: int, rng: Any
+) -> tuple[Learner, str, tuple[NDArray, NDArray]]:
     """Train with two inputs, see what is published, and return scores of both, (2, n) each."""
     present = _Federation.of(learner, [response], others)
-    m, relation = others + 1, learner._round(others + 1).relation
+    m, relation = others + 1, _exchange(learner, others + 1).round.relation
     if relation == "replace_one":
         federations = [present, _Federation.of(learner, [-response], others)]
     else:
@@ -281,7 +324,7 @@ def _on_parameters(
     signals = [_signal(above, units), _signal(below, units)]
     spread = views[1].spread(signals[1], simulations // 4)
     rate = learner.sample_rate
-    if learner.sampling == "fixed":
+    if learner.schedule.sampling == "fixed":
         rate = max(1, round(rate * m)) / m
     rates: list[Any] = [[float(rate)] * 2]
     if all(np.isin(view.count, (0, 1)).all() for view in views):  # it is known who was invited
@@ -293,7 +336,7 @@ def _on_parameters(
     return trained, relation, (first, second)
 
 
-def _rehearse(federation: _Federation) -> tuple[list[_Moves], PrivateLearner]:
+def _rehearse(federation: _Federation) -> tuple[list[_Moves], Learner]:
     """Train once with everybody; return what each client does in each round, and the ledger."""
     learner, silent = federation.learner, _silenced(federation.learner)
     key, memory, everyone = make_key(0), federation.memory, np.zeros(len(federation.clients), "i1")
@@ -311,13 +354,15 @@ def _rehearse(federation: _Federation) -> tuple[list[_Moves], PrivateLearner]:
     return moves, learner.finish(learner.broadcast(state), memory, federation.clients)
 
 
-def _advance(learner: PrivateLearner, state: dict, messages: dict, turn: NDArray) -> dict:
+def _advance(
+    learner: Learner, state: LearningState, messages: LearningMessage, turn: NDArray
+) -> LearningState:
     """Update the server with the messages of those whose turn it is."""
-    received = {name: values[turn == 0] for name, values in messages.items()}
-    return learner.update(state | {"turn": turn}, received)
+    received = {name: values[turn == 0] for name, values in _parts(messages).items()}
+    return learner.update(state | {"turn": turn}, _of(messages, received))
 
 
-def _moved(before: dict, after: dict) -> dict[str, NDArray]:
+def _moved(before: LearningState, after: LearningState) -> dict[str, NDArray]:
     """Return by how much each published part moved."""
     moved = {name: value - before["shared"][name] for name, value in after["shared"].items()}
     return moved | {"clip": np.array([math.log(after["clip"] / before["clip"])])}
@@ -333,7 +378,7 @@ def _published(
     for k, move in enumerate(moves):
         turn, messages = state["turn"], move.messages
         # a norm that is moved changes the message of who has a row
-        if turn[0] == 0 and learner.clip_quantile is not None and federation.clients.n[0]:
+        if turn[0] == 0 and _privacy(learner).clip_quantile is not None and federation.clients.n[0]:
             only = np.where(np.arange(len(turn)) == 0, turn, -1).astype(np.int8)
             fresh, memory = learner.local(
                 learner.broadcast(state),
@@ -341,7 +386,9 @@ def _published(
                 federation.clients,
                 Stream(key, state["round"]),
             )
-            messages = {name: np.vstack([fresh[name], x[1:]]) for name, x in messages.items()}
+            new = _parts(fresh)
+            mixed = {name: np.vstack([new[name], x[1:]]) for name, x in _parts(messages).items()}
+            messages = _of(messages, mixed)
         after = _advance(learner, state, messages, turn)
         seen.append(_moved(state, after))
         turns[k], state = turn, after
@@ -368,12 +415,12 @@ class _View:
 
     @classmethod
     def of(
-        cls, learner: PrivateLearner, runs: list, moves: list[_Moves], units: dict[str, NDArray]
+        cls, learner: Learner, runs: list, moves: list[_Moves], units: dict[str, NDArray]
     ) -> _View:
         """Take off the moves of the others, or where samples are of a fixed size their mean."""
         turns = np.array([turns for _, turns, _ in runs]) == 0
         known = turns[:, :, 1:].astype(np.float64)
-        if learner.sampling == "fixed" and learner.sample_rate < 1:
+        if learner.schedule.sampling == "fixed" and learner.sample_rate < 1:
             known[:] = learner.sample_rate
         x = np.empty((*turns.shape[:2], len(units)))
         for t, move in enumerate(moves):
@@ -433,8 +480,8 @@ def _signal(moves: list[_Moves], units: dict[str, NDArray]) -> NDArray[np.float6
 
 
 def _on_messages(
-    learner: PrivateLearner, response: float, others: int, simulations: int, rng: Any
-) -> tuple[PrivateLearner, str, tuple[NDArray, NDArray]]:
+    learner: Learner, response: float, others: int, simulations: int, rng: Any
+) -> tuple[Learner, str, tuple[NDArray, NDArray]]:
     """Train canaries of both kinds together, and score the messages of each, (n,) each."""
     canaries = _Federation.of(learner, np.repeat([response, -response], simulations).tolist(), 0)
     silent = _Federation.of(_silenced(learner), [response, -response], 0)
@@ -446,9 +493,9 @@ def _on_messages(
     while not state["done"]:
         sent, stream, turn = learner.broadcast(state), Stream(key, state["round"]), state["turn"]
         messages, memory = learner.local(sent, memory | {"turn": turn}, canaries.clients, stream)
-        pure, exact = silent.answer(sent, exact, stream)
-        there = turn == 0
-        for name, values in messages.items():
+        answers, exact = silent.answer(sent, exact, stream)
+        there, pure = turn == 0, _parts(answers)
+        for name, values in _parts(messages).items():
             if np.array_equal(*pure[name]):  # it is the same for both
                 continue
             rest = (values - pure[name][kind[there]])[known[there]]

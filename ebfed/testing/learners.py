@@ -190,7 +190,7 @@ def _check_prefix(
     estimator: Learner, X: NDArray, y: NDArray, groups: NDArray, options: dict, history: Any
 ) -> None:
     """Check that fewer rounds are the first of more, where noise ignores their number."""
-    if estimator.get_params().get("epsilon") is not None or estimator.n_rounds < 2:
+    if estimator.get_params().get("privacy__epsilon") is not None or estimator.n_rounds < 2:
         return
     few = estimator.n_rounds // 2
     short = clone(estimator).set_params(n_rounds=few).fit(X, y, groups=groups, **options)

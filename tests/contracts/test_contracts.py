@@ -182,7 +182,15 @@ SOME = {
     "random_state": 0,
 }
 STEP = SOME | {"local_steps": 1}
-LOUD = {"noise_multiplier": 4.0}
+LOUD = {"privacy": learning.ClientPrivacy(noise_multiplier=4.0)}
+
+
+def privacy(noise_multiplier=4.0, **others):
+    """Privacy by so much noise, or by a budget."""
+    noise = None if "epsilon" in others else noise_multiplier
+    return learning.ClientPrivacy(noise_multiplier=noise, **others)
+
+
 JOINT = {"n_rounds": 4, "sample_rate": 0.5, "learning_rate": 0.5, "random_state": 0} | LOUD
 LEARNERS = {
     "AdaPeD": [
@@ -190,41 +198,52 @@ LEARNERS = {
         learning.AdaPeD(**SOME, unsampled=True),
         learning.AdaPeD(shared_model=models.MLP(3), **SOME),
         learning.AdaPeD(models.Linear(), **SOME),
+        learning.AdaPeD(models.Linear(), **SOME, **LOUD),
     ],
     "DPAdaPeD": [
         learning.DPAdaPeD(**SOME, **LOUD, unsampled=True),
-        learning.DPAdaPeD(**SOME, **LOUD, trust="none"),
+        learning.DPAdaPeD(**SOME, privacy=privacy(trust="none")),
     ],
     "DPFedAvg": [
-        learning.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5),
-        learning.DPFedAvg(**(SOME | {"sample_rate": 1.0}), epsilon=4.0, fine_tune=3),
-        learning.DPFedAvg(**SOME, **LOUD, clip_quantile=0.5, trust="none"),
+        learning.DPFedAvg(**SOME, privacy=privacy(clip_quantile=0.5)),
+        learning.DPFedAvg(
+            **(SOME | {"sample_rate": 1.0}), privacy=privacy(epsilon=4.0), fine_tune=3
+        ),
+        learning.DPFedAvg(**SOME, privacy=privacy(clip_quantile=0.5, trust="none")),
     ],
-    "Ditto": [learning.Ditto(**SOME), learning.Ditto(**SOME, own_learning_rate=0.2)],
+    "Ditto": [
+        learning.Ditto(**SOME),
+        learning.Ditto(**SOME, own_learning_rate=0.2),
+        learning.Ditto(**SOME, **LOUD),
+    ],
     "FeO2": [
-        learning.FeO2(**SOME, **LOUD, ratio=0.5, clip_quantile=0.5),
-        learning.FeO2(**SOME, **LOUD, ratio=0.5, trust="none"),
-        learning.FeO2(**SOME, noise_multiplier=0.0, ratio=0.0),
+        learning.FeO2(**SOME, privacy=privacy(clip_quantile=0.5), ratio=0.5),
+        learning.FeO2(**SOME, privacy=privacy(trust="none"), ratio=0.5),
+        learning.FeO2(**SOME, privacy=privacy(0.0), ratio=0.0),
     ],
     "FedAvg": [
         learning.FedAvg(**SOME),
         learning.FedAvg(**SOME, shuffle=False, fine_tune=3, decay=0.9),
         learning.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
         learning.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
+        learning.FedAvg(**SOME, **LOUD),
     ],
-    "FedMutual": [learning.FedMutual(**SOME)],
+    "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
         learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
     ],
     "LocalOnly": [learning.LocalOnly(**SOME)],
-    "PFedMe": [learning.PFedMe(**SOME)],
+    "PFedMe": [learning.PFedMe(**SOME), learning.PFedMe(**SOME, **LOUD)],
     "PPSGD": [
         learning.PPSGD(models.Linear(), **STEP, **LOUD),
-        learning.PPSGD(**STEP, **LOUD, trust="none", objective="rows"),
+        learning.PPSGD(**STEP, privacy=privacy(trust="none"), objective="rows"),
     ],
-    "PerFedAvg": [learning.PerFedAvg(**SOME)],
-    "QuPeD": [learning.QuPeD(**SOME)],
+    "PerFedAvg": [
+        learning.PerFedAvg(**SOME),
+        learning.PerFedAvg(**SOME, privacy=privacy(clip_quantile=0.5)),
+    ],
+    "QuPeD": [learning.QuPeD(**SOME), learning.QuPeD(**SOME, privacy=privacy(trust="none"))],
 }
 
 
@@ -562,7 +581,7 @@ ALONE = "without groups every row is a client, from which others learn nothing"
 # all arguments called alpha are set to 0.01
 NEARLY_ALONE = {"check_regressors_train": f"alpha is set to 0.01, and {ALONE}"}
 FEW = {"n_rounds": 5, "random_state": 0}
-SILENT = {"noise_multiplier": 0.0}
+SILENT = {"privacy": privacy(0.0)}
 
 
 @pytest.mark.parametrize(
@@ -580,8 +599,8 @@ SILENT = {"noise_multiplier": 0.0}
         (learning.FedMutual(**FEW), {}),
         (learning.AdaPeD(**FEW), {}),
         (learning.DPAdaPeD(**FEW, **SILENT), {}),
-        (learning.DPFedAvg(**FEW, noise_multiplier=1.0, trust="none", learning_rate=2.0), {}),
-        (learning.DPFedAvg(**FEW, noise_multiplier=1.0), {}),
+        (learning.DPFedAvg(**FEW, privacy=privacy(1.0, trust="none"), learning_rate=2.0), {}),
+        (learning.DPFedAvg(**FEW, privacy=privacy(1.0)), {}),
         (learning.FeO2(**FEW, **SILENT), {}),
         (learning.JointDPSGD(**FEW, **SILENT), {}),
         (learning.PPSGD(**FEW, **SILENT), {}),

@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
+from ebfed import wire
 from ebfed.engines import Dask, join
 from ebfed.engines.flower import Node
 from ebfed.models import MLP, Linear
@@ -18,16 +19,22 @@ X = RNG.normal(size=(len(GROUPS), 3))
 Y = (X[:, 0] + RNG.normal(size=30)[GROUPS] > 0).astype(int)
 PLACES = {"north": GROUPS < 11, "south": GROUPS >= 11}
 
+
+def privacy(**settings):
+    return eb.ClientPrivacy(noise_multiplier=1.0, **settings)
+
+
+BUDGET = eb.ClientPrivacy(epsilon=1.0)
 COMMON = {"n_rounds": 4, "random_state": 1}
 BATCHES = COMMON | {"batch_size": 2, "local_steps": 2, "sample_rate": 0.5}
 FITS = {
     "FedAvg": eb.FedAvg(fine_tune=3, **BATCHES),
     "AdaPeD": eb.AdaPeD(MLP(4), unsampled=True, **BATCHES),
-    "PPSGD": eb.PPSGD(Linear(), noise_multiplier=1.0, sample_rate=0.5, batch_size=2, **COMMON),
-    "DPFedAvg": eb.DPFedAvg(epsilon=1.0, clip_quantile=0.5, **BATCHES),
-    "DPFedAvg, nobody trusted": eb.DPFedAvg(noise_multiplier=1.0, trust="none", **BATCHES),
-    "FeO2": eb.FeO2(noise_multiplier=1.0, ratio=0.5, trust="none", **BATCHES),
-    "JointDPSGD": eb.JointDPSGD(personal=["intercept"], epsilon=1.0, sample_rate=0.3, **COMMON),
+    "PPSGD": eb.PPSGD(Linear(), privacy=privacy(), sample_rate=0.5, batch_size=2, **COMMON),
+    "DPFedAvg": eb.DPFedAvg(privacy=eb.ClientPrivacy(epsilon=1.0, clip_quantile=0.5), **BATCHES),
+    "DPFedAvg, nobody trusted": eb.DPFedAvg(privacy=privacy(trust="none"), **BATCHES),
+    "FeO2": eb.FeO2(privacy=privacy(trust="none"), ratio=0.5, **BATCHES),
+    "JointDPSGD": eb.JointDPSGD(personal=["intercept"], privacy=BUDGET, sample_rate=0.3, **COMMON),
 }
 
 
@@ -88,7 +95,7 @@ class Federation:
             sent = self.server.broadcast(state)
             message = self.ask(sent, state["turn"])
             again = self.ask(sent, state["turn"])  # as after a reply that was lost
-            assert all(np.array_equal(message[name], again[name]) for name in message)
+            assert wire.pack(message) == wire.pack(again)
             state = self.server.update(state, message)
         sent = self.server.broadcast(state)
         for node in self.nodes.values():

@@ -77,9 +77,19 @@ class Logits:
 both = pytest.mark.parametrize("loss", [Squares, Logits], ids=["squares", "logits"])
 
 
+NAMES = eb.ClientPrivacy().get_params().keys()
+
+
+def make(learner, *models, **settings):
+    """A learner, and those of the settings that are of its privacy."""
+    privacy = eb.ClientPrivacy(**{name: settings.pop(name) for name in NAMES & settings.keys()})
+    return learner(*models, privacy=privacy, **settings)
+
+
 def fit(learner, loss, **more):
+    private = learner in (eb.DPFedAvg, eb.DPAdaPeD, eb.FeO2, eb.PPSGD)
     settings = SOME | more
-    est = learner(loss.model, **settings)
+    est = make(learner, loss.model, **settings) if private else learner(loss.model, **settings)
     return est.fit(FEATURES, loss.response, groups=GROUPS)
 
 
@@ -357,7 +367,9 @@ def test_ppsgd_of_equal_clients_minimises_the_same_by_clients_and_by_rows():
     X, y = FEATURES[:24], NUMBERS[:24]
     groups = np.repeat(np.arange(4), 6)
     fits = [
-        eb.PPSGD(Linear(), objective=objective, clip=1e9, **(SOME | STEPS)).fit(X, y, groups=groups)
+        make(eb.PPSGD, Linear(), objective=objective, clip=1e9, **(SOME | STEPS)).fit(
+            X, y, groups=groups
+        )
         for objective in ("clients", "rows")
     ]
     np.testing.assert_allclose(fits[0].parameters_, fits[1].parameters_, **CLOSE)
@@ -390,7 +402,7 @@ def test_private_averaging_without_noise(loss):
 
 def test_private_averages_are_divided_by_expected_numbers():
     """Poisson samples of 4 at rate 1/2: a sum over however many came, divided by 2."""
-    est = eb.DPFedAvg(Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
+    est = make(eb.DPFedAvg, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
     est.set_params(sample_rate=0.5)
     clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS)
     counts = set()
@@ -428,7 +440,7 @@ def test_feo2(ratio):
                 for _ in range(TAU):
                     own[i] = own[i] - RATE * (Squares.gradient(own[i], i) + lam * (own[i] - w))
         w = w + weight @ np.array(changes) / weight.sum()
-    est = eb.FeO2(Linear(), **SOME, noise_multiplier=0.0, ratio=ratio, clip=clip)
+    est = make(eb.FeO2, Linear(), **SOME, noise_multiplier=0.0, ratio=ratio, clip=clip)
     est.set_params(regularization=lam)
     consent = dict(enumerate(["open", "private", "private", "open"]))
     est.fit(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
@@ -439,7 +451,9 @@ def test_feo2(ratio):
 
 def test_feo2_divides_by_expected_numbers_of_both_classes():
     """q (N_np + r N_p), whoever came."""
-    est = eb.FeO2(Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9, ratio=0.2)
+    est = make(
+        eb.FeO2, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9, ratio=0.2
+    )
     est.set_params(sample_rate=0.5)
     consent = dict(enumerate(["open", "private", "private", "private"]))
     clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS, consent=consent)
@@ -448,8 +462,9 @@ def test_feo2_divides_by_expected_numbers_of_both_classes():
         state = est.start(est.describe(clients, memory), np.array([seed, 1], np.uint64))
         came = np.flatnonzero(state["turn"] == 0)
         kinds.add((0 in came, len(came) > 1))
-        message = {"w": RNG.normal(size=(len(came), 3)), "open": (came == 0)[:, None] * 1.0}
-        expected = weight[came] @ message["w"] / (0.5 * (1 + 0.2 * 3))
+        changes = {"w": RNG.normal(size=(len(came), 3))}
+        message = {"changes": changes, "open": (came == 0)[:, None] * 1.0}
+        expected = weight[came] @ changes["w"] / (0.5 * (1 + 0.2 * 3))
         np.testing.assert_allclose(est.update(state, message)["shared"]["w"], expected, **CLOSE)
     assert len(kinds) >= 3, "rounds with and without the open client, and nearly empty ones"
 

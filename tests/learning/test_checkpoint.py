@@ -10,6 +10,7 @@ import pytest
 
 import ebfed as eb
 from ebfed import wire
+from ebfed.learning.opting_out import OptOutExchange
 from ebfed.models import MLP, Softmax
 
 RNG = np.random.default_rng(5)
@@ -21,8 +22,8 @@ CONSENT = {g: "open" if g % 4 == 0 else "private" for g in range(40)}
 
 def learner(**others):
     settings = {"n_rounds": 60, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3}
-    private = {"noise_multiplier": 1.0, "clip_quantile": 0.5, "ratio": 0.3}
-    return eb.FeO2(MLP(8), **settings, **private, random_state=3, **others)
+    privacy = eb.ClientPrivacy(noise_multiplier=1.0, clip_quantile=0.5)
+    return eb.FeO2(MLP(8), privacy=privacy, ratio=0.3, **settings, random_state=3, **others)
 
 
 def assert_same(one, other):
@@ -38,15 +39,15 @@ class Interrupted(Exception):
 
 def interrupt(monkeypatch, after):
     """Stop a fit when so many rounds were averaged."""
-    inner, seen = eb.FeO2._average, []
+    inner, seen = OptOutExchange.average, []
 
-    def average(self, state, messages):
+    def average(self, state, *others):
         seen.append(state["round"])
         if len(seen) == after:
             raise Interrupted
-        return inner(self, state, messages)
+        return inner(self, state, *others)
 
-    monkeypatch.setattr(eb.FeO2, "_average", average)
+    monkeypatch.setattr(OptOutExchange, "average", average)
 
 
 def entered(folder):
@@ -157,17 +158,19 @@ def test_warm_start_goes_on(cls):
 
 
 def test_warm_start_keeps_its_promise():
-    est = eb.DPFedAvg(Softmax(), n_rounds=3, noise_multiplier=1.0, warm_start=True, random_state=0)
+    privacy = eb.ClientPrivacy(noise_multiplier=1.0)
+    est = eb.DPFedAvg(Softmax(), n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
     est.fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="must not change"):
-        est.set_params(n_rounds=5, noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
-    est.set_params(noise_multiplier=1.0).fit(X, Y, groups=GROUPS)
+        est.set_params(n_rounds=5, privacy__noise_multiplier=2.0).fit(X, Y, groups=GROUPS)
+    est.set_params(privacy__noise_multiplier=1.0).fit(X, Y, groups=GROUPS)
     assert est.privacy_["times"].tolist() == [5]
     opened = learner(warm_start=True).set_params(n_rounds=2)
     opened.fit(X, Y, groups=GROUPS, consent=CONSENT)
     with pytest.raises(ValueError, match="must not change"):
         opened.set_params(n_rounds=3, ratio=0.0).fit(X, Y, groups=GROUPS, consent=CONSENT)
-    budget = eb.DPFedAvg(n_rounds=3, epsilon=1.0, warm_start=True, random_state=0)
+    privacy = eb.ClientPrivacy(epsilon=1.0)
+    budget = eb.DPFedAvg(n_rounds=3, privacy=privacy, warm_start=True, random_state=0)
     budget.fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="chosen for fewer rounds"):
         budget.set_params(n_rounds=5).fit(X, Y, groups=GROUPS)

@@ -8,6 +8,8 @@ import pytest
 import ebfed as eb
 from ebfed.engines import Local, join
 from ebfed.learning.joint_dp import JointDPSGD
+from ebfed.learning.owner_exchange import OwnerExchange
+from ebfed.learning.owner_training import OwnerTraining
 from ebfed.models import MLP, Linear
 from ebfed.privacy import accountant, events
 from ebfed.privacy.audit import bound_from_scores
@@ -21,9 +23,15 @@ X = RNG.normal(size=(len(GROUPS), 3))
 Y = X @ [2.0, -1.0, 0.5] + RNG.normal(size=12)[GROUPS] + 0.1 * RNG.normal(size=len(GROUPS))
 
 
-def learner(**others):
+NAMES = eb.ClientPrivacy().get_params().keys()
+
+
+def learner(kind=JointDPSGD, **others):
+    """A learner, and those of the settings that are of its privacy."""
     settings = {"n_rounds": 7, "personal": ["intercept", "x1"], "noise_multiplier": 0.0}
-    return JointDPSGD(Linear(), **settings | {"random_state": 2} | others)
+    settings |= {"random_state": 2} | others
+    privacy = eb.ClientPrivacy(**{name: settings.pop(name) for name in NAMES & settings.keys()})
+    return kind(Linear(), privacy=privacy, **settings)
 
 
 def winsorized(**others):
@@ -166,15 +174,15 @@ def test_blocks_change_nothing(mean, protect, engine):
 def test_an_interrupted_fit_goes_on(mean, tmp_path, monkeypatch):
     settings = {"sample_rate": 0.5, "noise_multiplier": 1.0, "average": True}
     whole = fitted(mean(**settings))
-    inner = JointDPSGD._average
+    inner = OwnerExchange.average
 
-    def average(self, state, messages):
+    def average(self, state, *others):
         if state["round"] == 4:
             raise KeyboardInterrupt
-        return inner(self, state, messages)
+        return inner(self, state, *others)
 
     with monkeypatch.context() as context:
-        context.setattr(JointDPSGD, "_average", average)
+        context.setattr(OwnerExchange, "average", average)
         with pytest.raises(KeyboardInterrupt):
             fitted(mean(checkpoint=tmp_path, **settings))
     again = fitted(mean(checkpoint=tmp_path, **settings))
@@ -197,7 +205,7 @@ def messages(est, owners, rounds, shared=None):
         sent = est.broadcast(state | {"round": round_})
         memory = memory | {"turn": np.zeros(len(clients), np.int8)}
         message, memory = est.local(sent, memory, clients, Stream(make_key(1), round_))
-        told.append(message["u"])
+        told.append(message["changes"]["u"])
     return np.array(told)
 
 
@@ -214,11 +222,16 @@ def test_nobody_contributes_more_than_clip():
     assert 0.1 < moved.max() <= 0.5 * (1 + 1e-12)
 
 
+class RawTraining(OwnerTraining):
+    def noisy(self, values, *others):
+        return values
+
+
 class Raw(JointDPSGD):
     """As published: gradients of shared parameters at own ones that no noise protects."""
 
-    def _noisy(self, values, *others):
-        return values
+    def local_training(self):
+        return RawTraining(self)
 
 
 @pytest.mark.parametrize(("kind", "sound"), [(JointDPSGD, True), (Raw, False)])
@@ -229,8 +242,8 @@ def test_a_user_does_not_show_through_what_others_tell(kind, sound):
     and the first. A false alarm has a probability of 1e-6.
     """
     draws, delta = 8_000, 1e-2
-    est = kind(
-        Linear(),
+    est = learner(
+        kind,
         personal=["intercept"],
         n_rounds=2,
         clip=1.0,
@@ -244,7 +257,7 @@ def test_a_user_does_not_show_through_what_others_tell(kind, sound):
     present = messages(est, (rows, response, users), 2)[:, :, 0]
     absent = messages(est, (rows[:, :20], response[:, :20], users[:, :20]), 2)[:, :, 0]
     scores = [np.array([told[1], -told[0], told[1] - told[0]]) for told in (present, absent)]
-    claim = est._round(draws).epsilon(2.0, 2, delta)
+    claim = est.exchange(draws).round.epsilon(2.0, 2, delta)
     lower = bound_from_scores(*scores, delta=delta, error=1e-6).lower
     assert (lower < claim) == sound
     assert sound or lower > 3 * claim
@@ -261,7 +274,7 @@ def test_the_ledger_says_what_the_accountant_does(trust):
     assert row["relation"] == "one user more or less, seen by all but its owner"
     assert ("the server is trusted" in row["assumptions"]) == (trust == "server")
     assert f"added by {'the server' if trust == 'server' else 'each owner'}" in row["what"]
-    z = est._multiplier(12)
+    z = est.exchange(12).multiplier
     training = events.repeated(events.poisson(0.2, events.gaussian(z)), 7)
     spent = accountant.epsilon(training, 1e-5, relation="add_or_remove", interval=1e-3)
     assert row["epsilon"] == pytest.approx(spent, rel=1e-3)
@@ -298,7 +311,7 @@ def test_winsorized_means_learn_where_owners_have_many_users():
     own = np.array([-2.0, 2.0, 0.0, 1.0])
     response = rows @ [1.0, -1.0, 0.5] + own[groups] + 0.1 * rng.normal(size=len(rows))
     est = winsorized(personal=["intercept"], clip=5.0, concentration=3.0, n_rounds=40)
-    est.set_params(noise_multiplier=None, epsilon=4.0, learning_rate=0.3)
+    est.set_params(privacy__noise_multiplier=None, privacy__epsilon=4.0, learning_rate=0.3)
     est.fit(rows, response, groups=groups)
     assert est.score(rows, response, groups=groups) > 0.98
     np.testing.assert_allclose(est.shared_["u"], [1.0, -1.0, 0.5], atol=0.1)
@@ -362,9 +375,12 @@ def test_wrong_arguments(change, words):
         fitted(learner(**change))
 
 
+SILENT = eb.ClientPrivacy(noise_multiplier=0.0)
+
+
 def test_columns_of_a_network_cannot_be_own_but_its_blocks_can():
     labels = (Y > 0).astype(int)
-    est = JointDPSGD(MLP(3), personal=["x0"], noise_multiplier=0.0, n_rounds=2)
+    est = JointDPSGD(MLP(3), personal=["x0"], privacy=SILENT, n_rounds=2)
     with pytest.raises(ValueError, match="personal must name blocks of the model"):
         est.fit(X, labels, groups=GROUPS)
     blocks = list(MLP(3).bind(3, 2).blocks)

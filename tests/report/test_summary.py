@@ -69,7 +69,7 @@ def test_numbers_of_parameters():
 # --- every estimator -----------------------------------------------------------------------------
 
 SOME = {"n_rounds": 2, "learning_rate": 0.2, "random_state": 0}
-LOUD = {"noise_multiplier": 4.0}
+LOUD = {"privacy": eb.ClientPrivacy(noise_multiplier=4.0)}
 STEP = SOME | {"sample_rate": 0.5}
 ESTIMATORS = {
     "GaussianEB": eb.GaussianEB(),
@@ -126,7 +126,7 @@ def test_every_estimator_is_tried():
     wings = (eb.location, eb.regression, eb.learning)
     names = [(wing, name) for wing in wings for name in wing.__all__]
     found = {name for wing, name in names if inspect.isclass(getattr(wing, name))}
-    assert found - {"Learner"} == set(ESTIMATORS)
+    assert found - {"ClientPrivacy", "Learner"} == set(ESTIMATORS)
 
 
 def test_the_text_fits_a_terminal(fitted):

@@ -76,19 +76,26 @@ def test_learners_differ_in_nothing_but_the_method():
         <= {
             **joint.get_params(False),
             "model": full.model,
+            "privacy": full.privacy,
         }.items()
     )
-    assert (joint.epsilon, joint.delta, joint.own_learning_rate) == (1.0, 1e-5, 0.05 / 16)
+    assert full.privacy.get_params() == joint.privacy.get_params()
+    assert (joint.privacy.epsilon, joint.privacy.delta, joint.own_learning_rate) == (
+        1.0,
+        1e-5,
+        0.05 / 16,
+    )
     open_ = simulation._record_learner("no DP", 16, 6.4, 2000)
-    assert (open_.noise_multiplier, open_.epsilon) == (0.0, None)
+    assert (open_.privacy.noise_multiplier, open_.privacy.epsilon) == (0.0, None)
     full, joint = (
         simulation._image_learner(method, 16, personal, 100, 625)
         for method, personal in (("full DP", "nothing"), ("joint DP", "intercept"))
     )
     assert isinstance(full, JointDPSGD)
     assert (full.personal, joint.personal) == ((), ("output_2_intercept",))
-    for name in ("epsilon", "delta", "clip", "learning_rate", "n_rounds", "sample_rate"):
+    for name in ("learning_rate", "n_rounds", "sample_rate"):
         assert getattr(full, name) == getattr(joint, name)
+    assert full.privacy.get_params() == joint.privacy.get_params()
     assert isinstance(simulation._image_learner("per owner", 16, "all", 100, 625), LocalOnly)
     assert isinstance(simulation._image_learner("no DP", 16, "nothing", 100, 625), FedAvg)
 

@@ -84,8 +84,8 @@ def test_clients_count_alike():
 def test_learners():
     private = ol.learner_of(DIGITS, st.DP_FEDAVG, np.nan, 0.05)
     assert isinstance(private, FeO2)
-    assert (private.ratio, private.epsilon, private.delta) == (1.0, 3.6, 1e-4)
-    assert (private.sampling, private.clip_quantile) == ("poisson", 0.5)
+    assert (private.ratio, private.privacy.epsilon, private.privacy.delta) == (1.0, 3.6, 1e-4)
+    assert (private.sampling, private.privacy.clip_quantile) == ("poisson", 0.5)
     assert ol.learner_of(DIGITS, st.FEO2, 0.25, 0.05).ratio == 0.25
     assert type(ol.learner_of(DIGITS, st.NON_PRIVATE, np.nan, 0.05)) is Ditto
 

@@ -99,8 +99,7 @@ def test_one_round_is_the_algorithm():
         ppsgd.Linear(fit_intercept=False),
         alpha=level / m,
         learning_rate=step * m,
-        noise_multiplier=0.0,
-        clip=ppsgd.CLIP,
+        privacy=ppsgd.ClientPrivacy(noise_multiplier=0.0, clip=ppsgd.CLIP),
         n_rounds=1,
     ).fit(X, y, groups=groups)
     np.testing.assert_allclose(learner.parameters_, expected, rtol=1e-10)

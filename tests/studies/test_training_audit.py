@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from ebfed.learning import DPAdaPeD, DPFedAvg, FedAvg, FeO2
+from ebfed.learning import ClientPrivacy, DPAdaPeD, DPFedAvg, FedAvg, FeO2
+from ebfed.learning.opting_out import OptOutExchange
+from ebfed.learning.privacy import PrivateExchange
 from ebfed.privacy import events
 from ebfed.privacy.audit import bound_from_scores
 from ebfed.studies.audit import run
@@ -16,6 +18,13 @@ from ebfed.theory.private_learning import adaped_claimed_epsilon
 ERROR = 1e-5
 COMMON = {"n_rounds": 2, "learning_rate": 0.01, "epsilon": 2.5, "delta": 0.1}
 BITS = COMMON | {"clip_quantile": 0.5, "clip_step": 0.02}
+NAMES = ClientPrivacy().get_params().keys()
+
+
+def make(learner, **settings):
+    """A learner, and those of the settings that are of its privacy."""
+    privacy = ClientPrivacy(**{name: settings.pop(name) for name in NAMES & settings.keys()})
+    return learner(privacy=privacy, **settings)
 
 
 def found(learner, simulations=1000, **kwargs):
@@ -37,7 +46,8 @@ def test_no_promise_is_refuted_and_the_audit_is_sharp(name):
     audit = found(learner, 4000, canary=canary)
     assert audit.passed
     assert audit.lower > SHARE.get(name, 0.4) * audit.epsilon
-    assert (audit.epsilon, audit.delta) == pytest.approx((learner.epsilon, learner.delta), rel=1e-3)
+    promise = (learner.privacy.epsilon, learner.privacy.delta)
+    assert (audit.epsilon, audit.delta) == pytest.approx(promise, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["DPFedAvg no trust", "FeO2 no trust", "PPSGD no trust"])
@@ -48,98 +58,117 @@ def test_messages_of_clients_that_trust_nobody(name):
 
 
 def test_a_sound_learner_passes():
-    audit = found(DPFedAvg(**COMMON))
+    audit = found(make(DPFedAvg, **COMMON))
     assert 0.25 * audit.epsilon < audit.lower < audit.epsilon
     assert {audit.first, audit.second} == {"present", "absent"}
-    assert audit == found(DPFedAvg(**COMMON), rng=np.random.default_rng(0))
+    assert audit == found(make(DPFedAvg, **COMMON), rng=np.random.default_rng(0))
 
 
 def test_who_has_no_rows_sends_no_bit():
-    audit = found(DPFedAvg(**BITS, bit_noise=0.5))
+    audit = found(make(DPFedAvg, **BITS, bit_noise=0.5))
     assert 0.25 * audit.epsilon < audit.lower < audit.epsilon
 
 
 # Planted errors -----------------------------------------------------------------------------
 
 
-class HalfTheNoise(DPFedAvg):
-    @staticmethod
-    def _noisy_sum(values, scale, rng):
-        return DPFedAvg._noisy_sum(values, scale / 2, rng)
+class Planted(DPFedAvg):
+    kind = PrivateExchange
 
-    def _disturb(self, values, scale, memory, members, rng):
-        return super()._disturb(values, scale / 2, memory, members, rng)
+    def exchange(self, n_clients):
+        return self.kind(self.schedule, n_clients, self.privacy, self.message_bounds)
 
 
-class NoClip(DPFedAvg):
-    def _protect(self, changes, sent, memory, members, rng):
-        return super()._protect(changes, sent, memory, members, rng) | changes
+class HalfTheNoise(Planted):
+    class kind(PrivateExchange):
+        def scales(self, sent):
+            scales, bits = super().scales(sent)
+            return {name: scale / 2 for name, scale in scales.items()}, bits / 2
 
 
-class EachCoordinateClipped(DPFedAvg):
-    def _protect(self, changes, sent, memory, members, rng):
-        message = super()._protect(changes, sent, memory, members, rng)
-        return message | {"w": np.clip(changes["w"], -sent["clip"], sent["clip"])}
+class NoClip(Planted):
+    class kind(PrivateExchange):
+        def send(self, changes, *others):
+            return super().send(changes, *others) | {"changes": changes}
 
 
-class AlwaysInvited(DPFedAvg):
-    def _invite(self, state):
-        turn = super()._invite(state)
-        turn[0] = 0
-        return turn
+class EachCoordinateClipped(Planted):
+    class kind(PrivateExchange):
+        def send(self, changes, sent, *others):
+            clipped = np.clip(changes["w"], -sent["clip"], sent["clip"])
+            return super().send(changes, sent, *others) | {"changes": {"w": clipped}}
 
 
-class Counted(DPFedAvg):
+class AlwaysInvited(Planted):
+    class kind(PrivateExchange):
+        def invite(self, state, rng):
+            turn = super().invite(state, rng)
+            turn[0] = 0
+            return turn
+
+
+class Counted(Planted):
     """Says how many took part: whoever knows of the others knows of the last one, too."""
 
-    def _count(self, state):
-        return {"clients": float((state["turn"] == 0).sum())}
+    class kind(PrivateExchange):
+        def note(self, state, row):
+            clients = float((state["turn"] == 0).sum())
+            return super().note(state, row | {"clients": clients})
 
 
-class NoAccountOfBits(DPFedAvg):
-    def _split(self, m):
-        z = self._multiplier(m)
-        return z, self.bit_noise if z else 0.0
+class NoAccountOfBits(Planted):
+    class kind(PrivateExchange):
+        def split(self, parts=1):
+            z = self.multiplier
+            return z, self.privacy.bit_noise if z else 0.0
 
 
-class BitsNotCentred(DPFedAvg):
-    def _protect(self, changes, sent, memory, members, rng):
-        message = super()._protect(changes, sent, memory, members, rng)
-        moved = changes["w"].any(axis=1)[:, None]
-        return message | {"bit": np.where(moved, message["bit"] + 0.5, 0.0)}
+class BitsNotCentred(Planted):
+    class kind(PrivateExchange):
+        def send(self, changes, *others):
+            message = super().send(changes, *others)
+            moved = changes["w"].any(axis=1)[:, None]
+            return message | {"bit": np.where(moved, message["bit"] + 0.5, 0.0)}
 
-    def _follow(self, clip, bits):
-        return super()._follow(clip, bits - 0.5)
+        def follow(self, state, bits):
+            return super().follow(state, bits - 0.5)
 
 
 class OpenToAll(FeO2):
     """Noise for open clients, none for private ones."""
 
-    def _average(self, state, messages):
-        return super()._average(state, messages | {"open": 1 - messages["open"]})
+    class kind(OptOutExchange):
+        def average(self, state, sent, message, rng):
+            return super().average(state, sent, message | {"open": 1 - message["open"]}, rng)
+
+    def exchange(self, n_clients):
+        common = self.schedule, n_clients, self.privacy, self.message_bounds
+        return self.kind(*common, self.ratio)
 
 
 def test_half_the_noise_is_caught():
-    assert not found(HalfTheNoise(**COMMON)).passed
-    assert not found(HalfTheNoise(**COMMON, trust="none"), 4000).passed
+    assert not found(make(HalfTheNoise, **COMMON)).passed
+    assert not found(make(HalfTheNoise, **COMMON, trust="none"), 4000).passed
 
 
 def test_a_missing_clip_is_caught():
-    audit = found(NoClip(**COMMON))
+    audit = found(make(NoClip, **COMMON))
     assert not audit.passed
     assert audit.p > 0.98
     assert audit.q == 0
-    assert not found(NoClip(**COMMON, trust="none"), 4000).passed
+    assert not found(make(NoClip, **COMMON, trust="none"), 4000).passed
 
 
 def test_swapped_consent_is_caught():
-    assert not found(OpenToAll(**COMMON, ratio=0.5)).passed
+    assert not found(make(OpenToAll, **COMMON, ratio=0.5)).passed
 
 
 def test_what_theorem_5_of_adaped_claims_is_refuted():
     """A sum of tau clipped gradients is taken to be sqrt(tau) long."""
     tau, m = 100, 10
-    learner = DPAdaPeD(n_rounds=2, noise_multiplier=1.0, delta=0.1, local_steps=tau, psi_clip=0.01)
+    learner = make(
+        DPAdaPeD, n_rounds=2, noise_multiplier=1.0, delta=0.1, local_steps=tau, psi_clip=0.01
+    )
     # one joint release: both parts have the noise of sqrt(2), and each step of one client this
     step = math.sqrt(2) * math.sqrt(tau / m)
     claim = adaped_claimed_epsilon([step] * 2, 0.1, rounds=2, participants=m, n_clients=m)
@@ -156,12 +185,12 @@ SLOW = COMMON | {"n_rounds": 5}
 @pytest.mark.parametrize(
     ("learner", "canary"),
     [
-        (HalfTheNoise(**SLOW, sample_rate=0.2), "beyond"),
-        (EachCoordinateClipped(**SLOW), "beyond"),
-        (AlwaysInvited(**SLOW, sample_rate=0.2), "beyond"),
-        (Counted(**SLOW | {"n_rounds": 20, "epsilon": 1.3}, sample_rate=0.2), "beyond"),
-        (NoAccountOfBits(**BITS, bit_noise=0.3), "within"),
-        (BitsNotCentred(**BITS, bit_noise=0.5), "within"),
+        (make(HalfTheNoise, **SLOW, sample_rate=0.2), "beyond"),
+        (make(EachCoordinateClipped, **SLOW), "beyond"),
+        (make(AlwaysInvited, **SLOW, sample_rate=0.2), "beyond"),
+        (make(Counted, **SLOW | {"n_rounds": 20, "epsilon": 1.3}, sample_rate=0.2), "beyond"),
+        (make(NoAccountOfBits, **BITS, bit_noise=0.3), "within"),
+        (make(BitsNotCentred, **BITS, bit_noise=0.5), "within"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -199,8 +228,8 @@ def test_bad_scores():
 
 
 def test_bad_arguments():
-    learner = DPFedAvg(**COMMON)
-    with pytest.raises(TypeError, match="learner must be a PrivateLearner"):
+    learner = make(DPFedAvg, **COMMON)
+    with pytest.raises(TypeError, match="learner must be a learner with privacy"):
         audit_training(FedAvg())
     with pytest.raises(ValueError, match="canary must be one of"):
         audit_training(learner, canary="near")
@@ -209,7 +238,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="others must be"):
         audit_training(learner, others=0)
     with pytest.raises(ValueError, match="promises nothing"):
-        audit_training(DPFedAvg(n_rounds=1, noise_multiplier=0.0), simulations=1000)
+        audit_training(make(DPFedAvg, n_rounds=1, noise_multiplier=0.0), simulations=1000)
     with pytest.raises(ValueError, match="cannot be refuted by 1,000 simulations"):
         audit_training(learner, claim=(8.0, 0.1), simulations=1000)
 

@@ -36,7 +36,6 @@ PRIVATE: dict[str, Any] = {
     "n_rounds": 100,
     "sample_rate": 0.05,
     "learning_rate": 4.0,
-    "clip": 1.0,
 }
 # What is personal, and the learning rate of that. Guides stay where they begin: they would learn
 # little but noise.

@@ -14,6 +14,7 @@ from ebfed.learning.base import Learner
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.joint_dp import JointDPSGD
 from ebfed.learning.local_only import LocalOnly
+from ebfed.learning.privacy import ClientPrivacy
 from ebfed.models import MLP, Linear
 from ebfed.studies.joint_dp.settings import (
     ALONE,
@@ -192,7 +193,9 @@ def _losses(seed: tuple[int, int], n: int, method: str, steps: int) -> list[dict
 def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
     """Make the estimator for records."""
     private = method in (FULL, JOINT)
-    noise: dict[str, Any] = {"epsilon": EPSILON} if private else {"noise_multiplier": 0.0}
+    privacy = ClientPrivacy(noise_multiplier=0.0, clip=1e6, delta=DELTA)
+    if private:
+        privacy = ClientPrivacy(epsilon=EPSILON, clip=CLIP, delta=DELTA)
     return JointDPSGD(
         Linear(fit_intercept=False),
         personal=[f"x{j}" for j in range(SHARED, SHARED + OWN)],
@@ -201,12 +204,10 @@ def _record_learner(method: str, n: int, step: float, steps: int) -> JointDPSGD:
         sample_rate=1.0 if method == ALONE else RATE,
         learning_rate=step,
         own_learning_rate=step / n,  # one step for all, as in the paper
-        clip=CLIP if private else 1e6,
         radius=U,
         own_radius=X_OWN,
         average=True,
-        delta=DELTA,
-        **noise,
+        privacy=privacy,
     )
 
 
@@ -226,8 +227,7 @@ def _image_learner(method: str, n: int, personal: str, steps: int, rows: int) ->
         personal=BLOCKS[personal][0],
         own_learning_rate=BLOCKS[personal][1],
         guide_learning_rate=0.0,
-        epsilon=EPSILON,
-        delta=IMAGE_DELTA,
+        privacy=ClientPrivacy(epsilon=EPSILON, delta=IMAGE_DELTA, clip=1.0),
         **PRIVATE | {"n_rounds": steps},
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.datasets import choose_opted_out, partition_classes, partition_single_class
-from ebfed.learning import Ditto, FeO2
+from ebfed.learning import ClientPrivacy, Ditto, FeO2
 from ebfed.models import MLP
 from ebfed.studies.opt_out_learning.settings import (
     CLIP,
@@ -70,7 +70,7 @@ def learner_of(
     Examples
     --------
     >>> learner = learner_of(FEDERATIONS["MNIST"], "FeO2", 0.01, 0.005)
-    >>> learner.ratio, learner.regularization, learner.epsilon, learner.n_rounds
+    >>> learner.ratio, learner.regularization, learner.privacy.epsilon, learner.n_rounds
     (0.01, 0.005, 3.6, 500)
     """
     settings: dict[str, Any] = {
@@ -84,7 +84,8 @@ def learner_of(
     if method == NON_PRIVATE:
         return Ditto(MLP(UNITS), **settings)
     weight = 1.0 if np.isnan(ratio) else ratio
-    return FeO2(MLP(UNITS), ratio=weight, epsilon=EPSILON, delta=DELTA, **CLIP, **settings)
+    privacy = ClientPrivacy(epsilon=EPSILON, delta=DELTA, **CLIP)
+    return FeO2(MLP(UNITS), privacy=privacy, ratio=weight, **settings)
 
 
 def one_run(

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import pandas as pd
 
 from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.base import Learner
 from ebfed.learning.ditto import Ditto
 from ebfed.learning.dp_adaped import DPAdaPeD
 from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fed_mutual import FedMutual
 from ebfed.learning.local_only import LocalOnly
-from ebfed.learning.local_training import LocalTraining
 from ebfed.learning.per_fed_avg import PerFedAvg
 from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.quped import QuPeD
@@ -47,7 +47,7 @@ ALWAYS = (ALWAYS_ALONE, ALWAYS_ADAPED)
 # step of .1, untried, failed in the study itself (one run 10 %, one not finite), so that it has the
 # paper's. Private methods: one hidden layer, 60 rounds, claimed 3.35; `clip` of .03, .1, .3 and 1
 # for DP-FedAvg, of .01 and .1 for DP-AdaPeD. All else is the paper's, or the default.
-METHODS: dict[str, tuple[type[LocalTraining], dict[str, Any]]] = {
+METHODS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     ALONE: (LocalOnly, {"learning_rate": 0.2}),
     TUNED: (FedAvg, {"learning_rate": 0.2, "fine_tune": EPOCH}),
     "pFedMe": (PFedMe, {"learning_rate": 2.0, "own_learning_rate": 0.2}),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits, partition_classes
 from ebfed.learning.adaped import AdaPeD
+from ebfed.learning.privacy import ClientPrivacy
 from ebfed.models import MLP, Model, Torch
 from ebfed.models.torch import lenet
 from ebfed.studies.personalization.pricing import price
@@ -125,7 +126,11 @@ def _learner(method: str, model: str, rounds: int, seed: Sequence[int], **more: 
         "sample_rate": RATE,
         "random_state": int(np.random.SeedSequence(seed).generate_state(1)[0]),
     }
-    return of_method(_model(model), **common | settings | more)
+    settings = common | settings | more
+    names = ClientPrivacy().get_params().keys() & settings.keys()
+    if names:
+        settings["privacy"] = ClientPrivacy(**{name: settings.pop(name) for name in names})
+    return of_method(_model(model), **settings)
 
 
 def _accuracy(learner: Any, images: DealtImages, *, shared: bool = False) -> float:

@@ -1,0 +1,152 @@
+"""What a round of private learning costs, and the noise that keeps a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.privacy import accountant, events
+from ebfed.privacy.calibration import gaussian_epsilon, gaussian_sigma
+from ebfed.privacy.ledger import LOCAL
+
+__all__ = ["Round", "Trust"]
+
+Trust = Literal["server", "none"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a private learner, as far as an account needs to know it.
+
+    Attributes
+    ----------
+    rate : float
+        Share of the clients that is invited.
+    clients : int
+        How many there are, where samples have a fixed size.
+    sampling : {"poisson", "fixed"}
+    trust : {"server", "none"}
+    """
+
+    rate: float
+    clients: int
+    sampling: str
+    trust: Trust
+
+    @property
+    def relation(self) -> accountant.Relation:
+        """Which inputs are neighbours."""
+        exchange = self.trust == "none" or (self.rate < 1 and self.sampling == "fixed")
+        return "replace_one" if exchange else "add_or_remove"
+
+    @property
+    def promise(self) -> str:
+        """Which inputs are neighbours, in words."""
+        if self.trust == "none":
+            return LOCAL
+        if self.relation == "replace_one":
+            return "one client exchanged for another"
+        return "the rows of one client, or none"
+
+    @property
+    def unsampled(self) -> bool:
+        """Whether nothing is amplified, so that there is a closed form."""
+        return self.trust == "none" or self.rate == 1
+
+    @property
+    def sensitivity(self) -> float:
+        """By how much, in units of C, a sum changes between neighbours."""
+        return 2.0 if self.relation == "replace_one" else 1.0
+
+    @property
+    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
+        """Return bounds of what it costs, of which the least holds.
+
+        The one account of samples of a fixed size is loose, and may be above that of no sampling.
+        """
+        if self.sampling == "fixed" and self.rate < 1 and self.trust == "server":
+            return [("rdp", self.event), ("pld", events.gaussian)]
+        return [("pld", self.event)]
+
+    def event(self, multiplier: float) -> events.Event:
+        """Describe the release."""
+        release = events.gaussian(multiplier)
+        if self.trust == "none" or self.rate == 1:
+            return release
+        if self.sampling == "poisson":
+            return events.poisson(self.rate, release)
+        return events.fixed_size(self.clients, self.expected, release)
+
+    @property
+    def expected(self) -> int:
+        """How many clients a round of a fixed size has."""
+        return max(1, round(self.rate * self.clients))
+
+    def spent(self, multiplier: float, rounds: int, delta: float) -> NDArray[np.float64]:
+        """Epsilon after one round, two, ..., that many: upper bounds."""
+        return np.array(_spent(self, multiplier, rounds, delta))
+
+    def epsilon(self, multiplier: float, rounds: int, delta: float) -> float:
+        """Epsilon of so many rounds."""
+        return _epsilon(self, multiplier, rounds, delta)
+
+    def multiplier(self, epsilon: float, rounds: int, delta: float) -> float:
+        """Noise multiplier with which so many rounds are worth epsilon."""
+        return _multiplier(self, epsilon, rounds, delta)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> float:
+    if multiplier == 0:
+        return math.inf
+    if round_.unsampled:  # T releases of multiplier z are one of z / root T
+        sigma = multiplier / math.sqrt(rounds)
+        return gaussian_epsilon(sigma, delta, round_.sensitivity)
+    whole = events.repeated(round_.event(multiplier), rounds)
+    rough = accountant.epsilon(whole, delta, relation=round_.relation, method="rdp")
+    return min(
+        accountant.epsilon(
+            events.repeated(event(multiplier), rounds),
+            delta,
+            relation=round_.relation,
+            method=method,
+            interval=_interval(rounds, rough),
+        )
+        for method, event in round_.accounts
+    )
+
+
+def _interval(rounds: int, epsilon: float) -> float:
+    """How finely losses are discretised: any is valid, a large epsilon needs no small ones."""
+    return (1e-3 if rounds < 1000 else 1e-4) * max(1.0, epsilon / 10)
+
+
+@lru_cache(maxsize=64)
+def _spent(round_: Round, multiplier: float, rounds: int, delta: float) -> tuple[float, ...]:
+    event = round_.event(multiplier)
+    bounds = accountant.epsilons(event, rounds, delta, relation=round_.relation)
+    return tuple(np.minimum(bounds, _epsilon(round_, multiplier, rounds, delta)).tolist())
+
+
+@lru_cache(maxsize=256)
+def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> float:
+    if round_.unsampled:
+        return math.sqrt(rounds) * gaussian_sigma(epsilon, delta, round_.sensitivity)
+
+    def enough(method: accountant.Method, event: Callable[[float], events.Event]) -> float:
+        return accountant.noise_multiplier(
+            lambda z: events.repeated(event(z), rounds),
+            epsilon,
+            delta,
+            relation=round_.relation,
+            method=method,
+            interval=_interval(rounds, epsilon),
+        )
+
+    return min(enough(*account) for account in round_.accounts)

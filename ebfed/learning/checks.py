@@ -1,0 +1,48 @@
+"""Checks of arguments that learners have."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import TYPE_CHECKING, Any, get_args
+
+from ebfed.learning.schedule import Sampling
+from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.tables.clients import LARGEST
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["check_arguments", "check_between"]
+
+
+def check_between(name: str, value: Any, low: float, high: float) -> None:
+    """Raise a ValueError if an argument is not a number of an interval."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and low <= value <= high):
+        raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
+
+
+def check_arguments(learner: Learner) -> None:
+    """Raise a ValueError if an argument that every learner has is wrong."""
+    from ebfed.learning.privacy import ClientPrivacy
+
+    check_count("n_rounds", learner.n_rounds)
+    check_count("local_steps", learner.local_steps)
+    check_positive("learning_rate", learner.learning_rate)
+    check_positive("decay", learner.decay)
+    if learner.batch_size is not None:
+        check_count("batch_size", learner.batch_size)
+    check_between("weight_decay", learner.weight_decay, 0, LARGEST)
+    if check_positive("sample_rate", learner.sample_rate) > 1:
+        raise ValueError(f"sample_rate must be at most 1; got {learner.sample_rate!r}.")
+    if learner.sampling not in (None, *get_args(Sampling)):
+        raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
+    if learner.privacy is None and learner.requires_privacy:
+        raise ValueError(
+            f"privacy must be given to {type(learner).__name__}, such as "
+            "privacy=ClientPrivacy(epsilon=1.0); got None."
+        )
+    if learner.privacy is not None:
+        if not isinstance(learner.privacy, ClientPrivacy):
+            raise TypeError(f"privacy must be a ClientPrivacy; got {learner.privacy!r}.")
+        learner.privacy.check()

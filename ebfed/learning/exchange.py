@@ -1,0 +1,224 @@
+"""What passes between clients and server in a round of learning, where nothing is protected.
+
+An exchange defines who is invited, what clients send, how the server averages it, and the rows of
+the ledger. `PrivateExchange` in `ebfed.learning.privacy` is the exchange of a learner with privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+    Named,
+)
+from ebfed.learning.schedule import Schedule
+from ebfed.privacy import ledger
+
+__all__ = ["Exchange", "Silence", "size_of"]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Messages as they are.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    n_clients : int
+    """
+
+    schedule: Schedule
+    n_clients: int
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def remember(self, memory: LearningMemory, m: int) -> LearningMemory:
+        """Return what m clients keep, with a place for what this exchange writes."""
+        return memory
+
+    def send(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> LearningMessage:
+        """Return what members of a block send.
+
+        Parameters
+        ----------
+        changes : dict of ndarrays of shape (len(members), size)
+            By which each would move the shared parameters.
+        sent, memory, rng
+            As in `Learner.local`.
+        members : ndarray of positions in the block
+        """
+        return {"changes": changes}
+
+    def released(
+        self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
+    ) -> list[dict[str, Any]]:
+        """Return the ledger of what so many rounds take from m clients.
+
+        Parameters
+        ----------
+        memory : dict, optional
+            What the clients keep; a server has None.
+        """
+        bits = 64.0 * size_of(sent) * self.schedule.sample_rate * m * rounds
+        what = "changes of the shared parameters, as they are"
+        return [ledger.disclosure(what, m, bits) | {"times": rounds}]
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
+        """Return the first state, with what this exchange keeps in it."""
+        return state
+
+    def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Draw who is invited to a round: 0, or -1 for who is not."""
+        return self.schedule.invite(self.n_clients, rng)
+
+    def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
+        """Return what is broadcast, with what this exchange adds."""
+        return sent
+
+    def check(
+        self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
+    ) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        shapes = self.shapes(sent, int((turn == 0).sum()))
+        got = dict(_leaves(message))
+        if got.keys() != shapes.keys():
+            raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
+        for name, shape in shapes.items():
+            x = got[name]
+            if not (isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shape):
+                raise ValueError(f"{name} must be float64 numbers of shape {shape}.")
+            if not np.isfinite(x).all():
+                raise ValueError(f"{name} must be finite.")
+
+    def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each part of the message of c clients."""
+        return {f"changes of {name}": (c, len(value)) for name, value in sent["shared"].items()}
+
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: np.random.Generator,
+    ) -> tuple[Named, LearningState]:
+        """Average the changes of all clients; there is none if no client takes part.
+
+        Parameters
+        ----------
+        state : dict
+        sent : dict
+            What the server had broadcast in this round.
+        message : dict
+        rng : Generator
+            Of the server's noise.
+
+        Returns
+        -------
+        average : dict of ndarrays of shape (size,)
+        state : dict
+        """
+        changes = message["changes"]
+        return {
+            name: changes[name].mean(axis=0) if len(changes[name]) else np.zeros(len(value))
+            for name, value in state["shared"].items()
+        }, state
+
+    def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
+        """Add columns to a round's row of the history.
+
+        Parameters
+        ----------
+        state : dict
+            After `average`.
+        row : dict
+        """
+        return {"clients": float((state["turn"] == 0).sum())} | row
+
+    def check_resume(
+        self, state: LearningState, memory: LearningMemory, kept: LearningMemory
+    ) -> None:
+        """Raise a ValueError if a warm start may not go on.
+
+        Parameters
+        ----------
+        state : dict
+        memory : dict
+            What clients bring to the new fit.
+        kept : dict
+            What clients kept of the last one.
+        """
+        if "promise" in state:
+            raise ValueError("with warm_start, privacy must not be taken away.")
+
+    def spent(self, n_rounds: int, rows: list[dict[str, Any]]) -> list[float] | None:
+        """Return epsilon after one round, two, ..., given the ledger; None without privacy."""
+        return None
+
+
+@dataclass(frozen=True)
+class Silence(Exchange):
+    """Nothing is sent."""
+
+    def send(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> LearningMessage:
+        """Return an empty message."""
+        return {"changes": {}}
+
+    def released(
+        self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
+    ) -> list[dict[str, Any]]:
+        """Return the ledger of nothing."""
+        return [ledger.silence(m)]
+
+    def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
+        """Return no shape."""
+        return {}
+
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: np.random.Generator,
+    ) -> tuple[Named, LearningState]:
+        """Return no change."""
+        return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state
+
+
+def size_of(sent: LearningSent) -> int:
+    """How many numbers are shared."""
+    return sum(len(value) for value in sent["shared"].values())
+
+
+def _leaves(message: Any) -> Iterator[tuple[str, Any]]:
+    """Yield names and arrays of a message, which may be anything."""
+    for name, part in message.items():
+        if isinstance(part, dict):
+            yield from ((f"{name} of {inner}", x) for inner, x in part.items())
+        else:
+            yield name, part

@@ -1,0 +1,126 @@
+"""A learner's fit in this process: reading rows, holding rounds, setting learned attributes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines import Blocks, Cohort
+from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
+from ebfed.engines.rounds import converse_here
+from ebfed.engines.supervised import check_size
+from ebfed.learning.checkpoint import Checkpoint
+from ebfed.learning.schedule import INVITE, draw
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["hold_rounds", "read_clients", "settle"]
+
+
+def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
+    """Read rows, as in `fit`; return clients, and the label of each row."""
+    learner._declared = None if learner.classes is None else np.unique(learner.classes)
+    clients, labels = learner._read(X, y, groups, reset=True)
+    if learner._numeric:
+        check_size(np.asarray(clients.y), "y")
+    elif learner._declared is not None and len(learner.classes_) > len(learner._declared):
+        unknown = np.setdiff1d(learner.classes_, learner._declared).tolist()
+        raise ValueError(f"y has labels that are not among classes: {unknown}.")
+    return clients, labels
+
+
+def hold_rounds(
+    learner: Learner, clients: Clients, memory: LearningMemory
+) -> tuple[LearningState, LearningMemory]:
+    """Hold all rounds of a fit; return the last state and what clients keep.
+
+    Parameters
+    ----------
+    learner : Learner
+        With its `checkpoint` or `warm_start`.
+    clients : Clients
+    memory : dict
+        What the clients keep before the first round.
+    """
+    state: LearningState | None = None
+    hooks: dict[str, Any] = {}
+    if learner.checkpoint is not None:
+        kept = Checkpoint(learner.checkpoint, _arguments(learner), clients, memory)
+        state, memory = kept.load() or (None, memory)
+
+        def before(state: LearningState) -> None:
+            kept.enter(state["round"], state["key"])
+
+        def after(state: LearningState, cohort: Cohort) -> None:
+            assert isinstance(cohort, Blocks)
+            kept.keep(state, lambda: cohort.memory)
+
+        hooks = {"before": before, "after": after}
+    elif learner.warm_start and learner._state is not None:
+        state, memory = _resumed(learner, clients, memory, learner._state)
+    return converse_here(learner, clients, memory, state, **hooks)
+
+
+def _arguments(learner: Learner) -> dict[str, str]:
+    """Return what a fit that goes on must have in common with the one that began."""
+    indifferent = ["engine", "verbose", "checkpoint", "warm_start"]
+    if not isinstance(learner.random_state, int | np.integer):
+        indifferent.append("random_state")
+    return {
+        name: repr(value)
+        for name, value in learner.get_params(deep=False).items()
+        if name not in indifferent
+    }
+
+
+def _resumed(
+    learner: Learner, clients: Clients, memory: LearningMemory, state: LearningState
+) -> tuple[LearningState, LearningMemory]:
+    """Return the state that the last fit ended with, and what its clients kept."""
+    if not np.array_equal(clients.ids, learner.clients_.ids):
+        raise ValueError("groups must be those of the last fit, as warm_start is True.")
+    facts, then = dict[str, Any](learner.describe(clients, memory)), dict[str, Any](state)
+    for name in ("n_features", "columns", *(("classes",) if "classes" in facts else ())):
+        if not np.array_equal(np.ravel(facts[name]), np.ravel(then[name])):
+            raise ValueError(f"{name} must be those of the last fit, as warm_start is True.")
+    if repr(learner.predictor(state).model) != state["model"]:
+        raise ValueError("model must be that of the last fit, as warm_start is True.")
+    exchange, round_ = learner.exchange(len(state["n"])), state["round"]
+    state = state | {"done": round_ >= learner.n_rounds, "began": round_}
+    exchange.check_resume(state, memory, learner._memory)
+    turn = exchange.invite(state, draw(state["key"], INVITE, round_))
+    return state | {"turn": turn}, learner._memory
+
+
+def settle(
+    learner: Learner,
+    sent: LearningSent,
+    memory: LearningMemory | None,
+    clients: Clients,
+    parameters: NDArray[np.float64],
+) -> Learner:
+    """Set the learned attributes, of clients or of a server, whose memory is None."""
+    learner.clients_, learner.parameters_ = clients, parameters
+    learner.n_iter_, learner.shared_ = sent["round"], sent["shared"]
+    learner._history, learner._every = sent["history"], sent["every"]
+    learner._n_clients, learner._memory = sent["n_clients"], memory
+    if not learner._numeric:
+        learner.classes_ = sent["classes"]
+    learner._net = learner.predictor(sent)
+    learner.model_ = learner._net.model
+    learner._unseen = learner.unseen_predictor(sent)
+    lost = int((~np.isfinite(parameters).all(axis=1)).sum())
+    if lost and memory is not None:
+        warnings.warn(
+            f"the predictors of {lost} of {len(clients)} groups are not finite: choose smaller "
+            "learning rates, or rescale the features.",
+            stacklevel=3,
+        )
+    exchange = learner.exchange(sent["n_clients"])
+    learner._ledger = exchange.released(sent, memory, len(clients), sent["round"])
+    return learner

@@ -1,0 +1,170 @@
+"""What passes in a round of learning if some clients opted out of privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+    Named,
+)
+from ebfed.learning.exchange import size_of
+from ebfed.learning.privacy import PrivateExchange, noisy_sum
+from ebfed.privacy import ledger
+
+__all__ = ["CLASSES", "OptOutExchange"]
+
+CLASSES = ("private", "open")
+
+
+@dataclass(frozen=True)
+class OptOutExchange(PrivateExchange):
+    """Clipped messages, with noise and less weight where clients did not opt out.
+
+    Parameters
+    ----------
+    schedule, n_clients, privacy, bounds
+        As in `PrivateExchange`.
+    ratio : float
+        Weight of a private client beside 1 of an open one.
+    """
+
+    ratio: float
+
+    @property
+    def terms(self) -> tuple:
+        """Arguments on which the account rests: with a ratio of 0, it is of nothing."""
+        return (self.ratio,)
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> LearningMessage:
+        """Return what clients send, and which of them opted out: that is public."""
+        message = super().send(changes, sent, memory, members, rng)
+        return message | {"open": memory["consent"][members].astype(np.float64)[:, None]}
+
+    def disturb(
+        self,
+        values: NDArray,
+        scale: float,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> NDArray[np.float64]:
+        """Add the noise that each private client draws for itself."""
+        noisy = super().disturb(values, scale, memory, members, rng)
+        return np.where((memory["consent"][members] == 0)[:, None], noisy, values)
+
+    def released(
+        self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
+    ) -> list[dict[str, Any]]:
+        """Return the ledger, a row for each choice."""
+        if memory is None:  # a server's copy knows how many, and no more
+            consent = np.repeat([0, 1], [sent["n_clients"] - sent["opened"], sent["opened"]])
+        else:
+            consent = memory["consent"]
+        rows = []
+        for index, who in enumerate(CLASSES):
+            members = np.flatnonzero(consent == index)
+            if len(members) and index:
+                rows.append(self._disclosure(who, sent, members, rounds))
+            elif len(members) and self.ratio == 0:
+                rows.append(ledger.silence(len(members)) | {"who": who})
+            elif len(members):
+                rows.append(self.row(who, sent, memory, members, rounds))
+        return [row | {"assumptions": f"{row['assumptions']}; choices are public"} for row in rows]
+
+    def _disclosure(
+        self, who: str, sent: LearningSent, members: NDArray[np.int64], rounds: int
+    ) -> dict[str, Any]:
+        bits = 64.0 * size_of(sent) * self.schedule.sample_rate * len(members) * rounds
+        row = ledger.disclosure("clipped changes, as they are", len(members), bits)
+        return row | {"who": who, "times": rounds, "epsilon": math.inf}
+
+    # Server -----------------------------------------------------------------------------------
+
+    def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each part of the message of c clients."""
+        return super().shapes(sent, c) | {"open": (c, 1)}
+
+    def check(
+        self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
+    ) -> None:
+        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        super().check(message, facts, sent, turn)
+        if not np.array_equal(message["open"][:, 0], facts["consent"][turn == 0]):
+            raise ValueError("open must be what the clients stated.")
+
+    def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
+        """Return the first state, with the choices of clients."""
+        if self.ratio == 0 and not facts["consent"].any():
+            raise ValueError("ratio is 0, and no client opted out: none would be invited.")
+        return super().start(state, facts) | {"consent": facts["consent"]}
+
+    def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Draw who is invited to a round: no client whose answer would have no weight."""
+        turn = super().invite(state, rng)
+        if self.ratio == 0:
+            turn = np.where(state["consent"] == 1, turn, -1).astype(np.int8)
+        return turn
+
+    def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
+        """Return what is broadcast, with the number of clients that opted out."""
+        return super().broadcast(state, sent) | {"opened": int(state["consent"].sum())}
+
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: np.random.Generator,
+    ) -> tuple[Named, LearningState]:
+        """Average the two classes with their weights, noise in the sum of the private one."""
+        scales, noise = self.server_scales(sent)
+        opened = message["open"][:, 0] == 1
+        counts = sent["expected"] / self.n_clients * np.bincount(state["consent"], minlength=2)
+        if self.ratio == 0:
+            counts[0] = 0.0
+
+        def total(values: NDArray, scale: float, weight: float) -> NDArray[np.float64]:
+            return weight * noisy_sum(values[~opened], scale, rng) + values[opened].sum(axis=0)
+
+        weight = counts[1] + self.ratio * counts[0]  # [O] Algorithm 1
+        average = {
+            name: total(message["changes"][name], scales[name], self.ratio) / weight
+            for name in sent["shared"]
+        }
+        if self.privacy.clip_quantile is None:
+            return average, state
+        bits = float(total(message["bit"], noise, 1.0)[0]) / counts.sum()
+        return average, self.follow(state, bits)
+
+    def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
+        """Return the standard deviations of the noise that the server adds."""
+        if self.ratio == 0:  # nothing needs noise
+            return dict.fromkeys(sent["shared"], 0.0), 0.0
+        return super().server_scales(sent)
+
+    def check_resume(
+        self, state: LearningState, memory: LearningMemory, kept: LearningMemory
+    ) -> None:
+        """Raise a ValueError if a warm start would break the promise."""
+        if not np.array_equal(memory["consent"], kept["consent"]):
+            raise ValueError("consent must be that of the last fit, as warm_start is True.")
+        super().check_resume(state, memory, kept)

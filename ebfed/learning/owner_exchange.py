@@ -1,0 +1,149 @@
+"""What passes in a round between owners, each user of whom is protected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMemory,
+    LearningMessage,
+    LearningSent,
+    LearningState,
+    Named,
+)
+from ebfed.learning.accounts import Round
+from ebfed.learning.exchange import size_of
+from ebfed.learning.privacy import PrivateExchange, noisy_sum
+from ebfed.learning.winsorized_rounds import WinsorizedRound
+from ebfed.privacy.winsorized_mean import WinsorizedMean
+
+__all__ = ["OwnerExchange", "PrivateMean"]
+
+PrivateMean = Literal["gaussian", "winsorized"]
+
+
+@dataclass(frozen=True)
+class OwnerExchange(PrivateExchange):
+    """Sums of clipped gradients of users, with noise.
+
+    Parameters
+    ----------
+    schedule, n_clients, privacy, bounds
+        As in `PrivateExchange`.
+    personal, protect, private_mean, concentration
+        As in `JointDPSGD`.
+    """
+
+    personal: tuple[str, ...]
+    protect: str
+    private_mean: PrivateMean
+    concentration: float | None
+
+    @property
+    def terms(self) -> tuple:
+        """Arguments of the learner on which the account rests, besides its schedule."""
+        return self.personal, self.protect, self.private_mean, self.concentration
+
+    @property
+    def round(self) -> Round:
+        """What the account must know of a round."""
+        rate = float(self.schedule.sample_rate)
+        if self.private_mean == "winsorized":
+            return WinsorizedRound(rate, self.n_clients, "poisson", "none")
+        # inclusion is drawn by owners, so that it amplifies with either trust
+        return Round(rate, self.n_clients, "poisson", "server")
+
+    @property
+    def relation(self) -> str:
+        """Which inputs are neighbours, in words."""
+        exchanged = self.private_mean == "winsorized"
+        change = "one user exchanged for another" if exchanged else "one user more or less"
+        if not self.personal or self.protect == "all":
+            return change
+        return f"{change}, seen by all but its owner"
+
+    @property
+    def winsorized_mean(self) -> WinsorizedMean | None:
+        """What averages the users of an owner; None for Gaussian noise, or none."""
+        z = self.multiplier
+        if self.private_mean == "gaussian" or z == 0:
+            return None
+        assert self.concentration is not None
+        return WinsorizedMean(self.privacy.clip, self.concentration, WinsorizedRound.rho(z))
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        changes: Named,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> LearningMessage:
+        """Add noise where the server is not trusted; gradients are clipped already."""
+        memory["answered"][members] += 1
+        if self.privacy.trust == "server" or self.private_mean == "winsorized":
+            return {"changes": changes}  # the server adds noise, or the means have it
+        scale = self.multiplier * self.privacy.clip
+        return {"changes": {"u": self.disturb(changes["u"], scale, memory, members, rng)}}
+
+    # Server -----------------------------------------------------------------------------------
+
+    def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
+        """Return the largest norm of each owner's sum."""
+        return [self.privacy.clip * facts["users"][turn == 0]]
+
+    def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Invite every owner, unless it is owners that are drawn, rather than users."""
+        if self.private_mean == "winsorized":
+            return super().invite(state, rng)
+        return np.zeros(self.n_clients, np.int8)
+
+    def average(
+        self,
+        state: LearningState,
+        sent: LearningSent,
+        message: LearningMessage,
+        rng: np.random.Generator,
+    ) -> tuple[Named, LearningState]:
+        """Sum over users with noise, divided by how many were expected, or are known to be in."""
+        scales, _ = self.server_scales(sent)
+        total = noisy_sum(message["changes"]["u"], scales["u"], rng)
+        if self.private_mean == "winsorized":
+            expected = float(state["users"][state["turn"] == 0].sum())
+        else:
+            expected = self.schedule.sample_rate * float(state["users"].sum())
+        return {"u": total / max(expected, 1e-300)}, state
+
+    # Accounts ---------------------------------------------------------------------------------
+
+    def row(
+        self,
+        who: str,
+        sent: LearningSent,
+        memory: LearningMemory | None,
+        members: NDArray[np.int64],
+        rounds: int,
+    ) -> dict[str, Any]:
+        """Describe what these owners released in so many rounds."""
+        row = super().row(who, sent, memory, members, rounds)
+        z, q = self.multiplier, self.schedule.sample_rate
+        if self.private_mean == "gaussian":
+            by = "the server" if self.privacy.trust == "server" else "each owner"
+            users = "all users" if q == 1 else f"users drawn by their owners, q={q:g}"
+            row["what"] = f"clipped gradients, Gaussian noise z={z:.4g} added by {by}, {users}"
+            row["bits"] = 64.0 * size_of(sent) * len(members) * rounds
+        else:
+            cost = f"rho={WinsorizedRound.rho(z):.4g}" if z else "no noise"
+            row["what"] = f"winsorized means over users, {cost} in each round, by each owner"
+        trust = "the server is trusted"
+        if self.privacy.trust == "none" and np.isfinite(row["epsilon"]):
+            trust = "nobody but the owner need be trusted"
+        public = "numbers of owners, of their users and rows, columns and classes are public"
+        return row | {"assumptions": f"{trust}; {public}"}

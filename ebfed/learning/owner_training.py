@@ -1,0 +1,164 @@
+"""A round's work of owners: sums of clipped gradients over their users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.learning.clipping import project, shorten
+from ebfed.learning.training import LocalTraining, encoder
+from ebfed.learning.users import Sums, Users
+from ebfed.learning.winsorized_rounds import generators, release
+from ebfed.models import Slope
+from ebfed.streams import Stream
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.joint_dp import JointDPSGD
+
+__all__ = ["OwnerTraining"]
+
+
+class OwnerTraining(LocalTraining):
+    """Rounds in which owners add up gradients of their users.
+
+    Parameters
+    ----------
+    learner : JointDPSGD
+    """
+
+    _learner: JointDPSGD
+
+    def __init__(self, learner: JointDPSGD):
+        super().__init__(learner)
+        assert learner.privacy is not None
+        self._clip = learner.privacy.clip
+
+    def work(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> Named:
+        """Sum gradients over the users of each owner, and move its own parameters."""
+        learner, users, kept = self._learner, Users.of(clients), memory["own"]
+        places = learner.split(sent)
+        guided = learner.guided(places.own)
+        at = kept["guide" if guided else "x"]
+        if learner.private_mean == "gaussian":  # [J] Algorithm 1
+            chosen, share = users.draw(learner.sample_rate, rng), learner.sample_rate
+            sums = self._sum(sent, memory, clients, users, chosen, at)
+            slope = self.noisy(sums.total[:, places.own], sent, memory, members, rng)
+        else:
+            chosen, share = np.flatnonzero(np.isin(users.owner, members)), 1.0
+            sums = self._sum_means(sent, memory, clients, users, members, at, rng)
+            slope = sums.total[:, places.own]
+        message = sums.total[:, places.shared]
+        expected = np.maximum(share * users.count, 1e-300)[:, None]
+        own_rate = learner.own_learning_rate
+        eta = learner.learning_rate if own_rate is None else own_rate
+        rate = learner.schedule.rate(sent["round"]) * eta
+        if guided:
+            # before the guide moves, so that without noise both are the same
+            sums = self._sum(sent, memory, clients, users, chosen, kept["x"])
+            own_step = rate * sums.total[:, places.own] / expected
+            kept["x"][:] = project(kept["x"] - own_step, learner.own_radius)
+            if learner.guide_learning_rate is not None:
+                rate = learner.schedule.rate(sent["round"]) * learner.guide_learning_rate
+        at[:] = project(at - rate * slope / expected, learner.own_radius)
+        if learner.average:
+            done = sent["round"] - sent["began"] + 1
+            kept["x_average"] += (kept["x"] - kept["x_average"]) / done
+        if sent["record"] >= 0:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                memory["loss"][:, sent["record"]] = sums.loss / sums.count
+                memory["score"][:, sent["record"]] = sums.score / sums.count
+        return {"u": message[members]}
+
+    def predictors(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients
+    ) -> NDArray[np.float64]:
+        """Return the parameters of each owner's predictor in the end, shape (m, p)."""
+        x = memory["own"]["x_average" if self._learner.average else "x"]
+        return self._learner.split(sent).assemble(sent["shared"]["u"], x)
+
+    def _gradients(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        users: Users,
+        chosen: NDArray[np.int64],
+        x: NDArray,
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], Slope]]:
+        """Compute clipped gradients of users at own parameters x, shape (m, k), part by part."""
+        net, places = self._learner.predictor(sent), self._learner.split(sent)
+        y = encoder(self._learner, sent)
+        for part in users.batches(chosen, net):
+            owner = users.owner[part]
+            theta = places.assemble(sent["shared"]["u"], x[owner])
+            step = net.gradient(theta, users.gather(clients, part, y))
+            gradient = step.gradient + self._learner.weight_decay * theta
+            short, norm = shorten(gradient, self._clip)
+            memory["clipped"][owner[norm > self._clip]] = True
+            yield part, short, step
+
+    def _sum(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        users: Users,
+        chosen: NDArray[np.int64],
+        x: NDArray,
+    ) -> Sums:
+        """Sum clipped gradients over users of each owner."""
+        sums = Sums(len(clients), self._learner.predictor(sent).size)
+        for part, short, step in self._gradients(sent, memory, clients, users, chosen, x):
+            sums.add(users.owner[part], short, step)
+        return sums
+
+    def _sum_means(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        users: Users,
+        members: NDArray[np.int64],
+        x: NDArray,
+        rng: Any,
+    ) -> Sums:
+        """Take private means over the users of each owner, times their number."""
+        sums = Sums(len(clients), self._learner.predictor(sent).size)
+        mean = self._learner.exchange(sent["n_clients"]).winsorized_mean
+        ends, secure = np.cumsum(users.count), not isinstance(rng, Stream)
+        # [J] Algorithm 2
+        for owner, own_rng in zip(members.tolist(), generators(rng, members), strict=True):
+            first, count = ends[owner] - users.count[owner], users.count[owner]
+            vectors = np.empty((count, sums.total.shape[1]))
+            chosen = np.arange(first, ends[owner])
+            for part, short, step in self._gradients(sent, memory, clients, users, chosen, x):
+                vectors[part - first] = short
+                sums.add(users.owner[part], short, step)
+            sums.total[owner] = count * release(mean, vectors, own_rng, secure)
+        return sums
+
+    def noisy(
+        self,
+        values: NDArray,
+        sent: LearningSent,
+        memory: LearningMemory,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> NDArray[np.float64]:
+        """Add the noise of sums that stay with the owners: the guides depend on them."""
+        if not values.size:
+            return values
+        exchange = self._learner.exchange(sent["n_clients"])
+        return exchange.disturb(values, exchange.multiplier * self._clip, memory, members, rng)

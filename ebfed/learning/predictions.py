@@ -1,0 +1,117 @@
+"""Predictions for rows of many groups, each by the predictor of its group."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.learning.minibatches import CELLS, deal
+from ebfed.models import Linear, Predictor, Softmax
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["Predictions", "expected_of", "one_thread", "term_names"]
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_thread() -> Any:
+    """Keep a library of linear algebra from starting threads for small matrices."""
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictors of a fit.
+
+    Attributes
+    ----------
+    net : Predictor
+    parameters : ndarray of shape (m, p)
+        Of each group.
+    unseen_net : Predictor
+        Predicts for groups that were not in the fit.
+    unseen : ndarray of shape (p,)
+        Its parameters.
+    """
+
+    net: Predictor
+    parameters: NDArray[np.float64]
+    unseen_net: Predictor
+    unseen: NDArray[np.float64]
+
+    def of_rows(self, rows: NDArray, place: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return probabilities or numbers for each row, shape (n_rows, k).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, d)
+        place : ndarray of shape (n_rows,)
+            Position of each row's group, -1 for one that was not in the fit.
+        """
+        out = np.empty((len(rows), self.net.n_outputs))
+        unknown = np.flatnonzero(place < 0)
+        size = max(1, CELLS // self.net.n_features)
+        with one_thread():
+            for start in range(0, len(unknown), size):
+                part = unknown[start : start + size]
+                out[part] = self.unseen_net.predict(self.unseen[None], rows[None, part])[0]
+            known = np.flatnonzero(place >= 0)
+            block = Clients.from_rows(rows[known], place[known], known)
+            everyone = np.arange(len(block))
+            for who, each in deal(block, everyone, None, n_parameters=self.net.size):
+                batch = each.all()
+                real = batch.weight > 0
+                guess = self.net.predict(self.parameters[block.ids[who]], batch.X)
+                out[batch.y[real].astype(np.int64)] = guess[real]
+        return out
+
+
+def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
+    """Return probabilities or numbers that a fitted learner expects of each row, shape (n, k)."""
+    rows, labels = learner._read_design(X, groups)
+    if learner._is_server:  # it does not know which group is which
+        labels = None
+    place = _places(learner.clients_.ids, labels, len(rows))
+    return Predictions(learner._net, learner.parameters_, *learner._unseen).of_rows(rows, place)
+
+
+def _places(ids: NDArray, labels: NDArray | None, n_rows: int) -> NDArray[np.int64]:
+    """Return the position of each row's group among ids; -1 for those that are not there."""
+    import pandas as pd
+
+    if labels is None:
+        return np.full(n_rows, -1)
+    place = pd.Index(ids).get_indexer(pd.Index(labels))
+    if n_rows and np.all(place < 0) and (ids.dtype.kind in "OU") != (labels.dtype.kind in "OU"):
+        warnings.warn(
+            f"groups are of type {labels.dtype}, and were of type {ids.dtype} in the fit: no "
+            "group is known.",
+            stacklevel=4,
+        )
+    return place
+
+
+def term_names(net: Predictor, columns: list[str], classes: list | None) -> list[str]:
+    """Name the parameters of a predictor; `classes` is None where numbers are predicted."""
+    names: list[str] = []
+    kinds = [""] if classes is None else [f":{each}" for each in classes]
+    for block, place in net.blocks.items():
+        if isinstance(net.model, Linear | Softmax):
+            rows = columns if block == "coefficients" else [block]
+            names += [f"{row}{kind}" for row in rows for kind in kinds]
+        else:
+            names += [f"{block}_{k}" for k in range(place.stop - place.start)]
+    return names

@@ -1,0 +1,90 @@
+"""Which clients a round invites, how learning rates fall, and which rounds are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["INVITE", "NOISE", "START", "Sampling", "Schedule", "draw"]
+
+Sampling = Literal["poisson", "fixed"]
+
+# Purposes for which a server draws.
+START, INVITE, NOISE = range(3)
+# Largest number of recorded losses, over all clients; with more rounds, not every one is recorded.
+RECORDS = 10**7
+
+
+def draw(key: NDArray[np.uint64], purpose: int, *more: int) -> np.random.Generator:
+    """Return the random numbers of a server for a purpose, in a round."""
+    return np.random.default_rng([*key, purpose, *more])
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rounds of a fit.
+
+    Parameters
+    ----------
+    n_rounds : int
+    sample_rate : float
+        Share of the clients that a round invites.
+    sampling : {"poisson", "fixed"}
+    decay : float
+        Learning-rate decay per round.
+    """
+
+    n_rounds: int
+    sample_rate: float
+    sampling: Sampling
+    decay: float
+
+    def size(self, n_clients: int) -> int:
+        """Return how many clients a round of a fixed size has."""
+        return max(1, round(self.sample_rate * n_clients))
+
+    def clients(self, n_clients: int) -> float:
+        """Return how many clients a round has, or is expected to have."""
+        if self.sampling == "poisson":
+            return float(self.sample_rate * n_clients)
+        return float(self.size(n_clients))
+
+    def expected(self, n: NDArray[np.int64]) -> float:
+        """Return what sums over the clients of a round are divided by: their expected number.
+
+        Parameters
+        ----------
+        n : ndarray of shape (n_clients,)
+            Numbers of rows.
+        """
+        return self.clients(len(n))
+
+    def invite(self, n_clients: int, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Draw who takes part in a round: 0, or -1 for who does not.
+
+        Examples
+        --------
+        >>> Schedule(10, 0.5, "fixed", 1.0).invite(4, np.random.default_rng(0))
+        array([-1,  0,  0, -1], dtype=int8)
+        """
+        if self.sampling == "poisson":
+            invited = rng.random(n_clients) < self.sample_rate
+        else:
+            invited = rng.permutation(n_clients) < self.size(n_clients)
+        return np.where(invited, 0, -1).astype(np.int8)
+
+    def rate(self, round_: int) -> float:
+        """Return what learning rates are multiplied by in a round."""
+        return self.decay**round_
+
+    def every(self, n_clients: int) -> int:
+        """Return k: every k-th round is recorded."""
+        return 1 + n_clients * self.n_rounds // RECORDS
+
+    def record(self, round_: int, every: int) -> tuple[int, int]:
+        """Return the place of a round in the records, or -1, and how many places there are."""
+        place = round_ // every if round_ % every == 0 else -1
+        return place, -(-max(self.n_rounds, round_) // every)

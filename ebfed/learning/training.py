@@ -1,0 +1,181 @@
+"""A round's work of clients: a few steps on batches of their own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.learning.minibatches import Minibatches, deal
+from ebfed.models import Batch, Predictor
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["LocalTraining", "Task", "encoder"]
+
+
+class Task:
+    """What c clients are to do in a round: batches of their rows, and how to step.
+
+    Attributes
+    ----------
+    net : Predictor
+    rate : float
+        Factor of learning rates in this round.
+    expected : float
+        Number of clients, or of rows, that the round is expected to have.
+    """
+
+    def __init__(
+        self, rows: Minibatches, net: Predictor, rate: float, expected: float, weight_decay: float
+    ):
+        self.net, self.rate, self.expected = net, rate, expected
+        self._rows, self._weight_decay = rows, weight_decay
+
+    def __len__(self) -> int:
+        """How many clients there are."""
+        return len(self._rows.n)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batch of each local step."""
+        return iter(self._rows)
+
+    def batches(self, count: int) -> Iterator[Batch]:
+        """Yield that many batches, whatever the number of local steps."""
+        return self._rows.take(count)
+
+    def note(self, loss: NDArray, score: NDArray) -> None:
+        """Note how well the first batch was predicted; later calls change nothing.
+
+        Parameters
+        ----------
+        loss, score : ndarrays of shape (c,)
+        """
+        self._rows.note(loss, score)
+
+    def gradient(self, theta: NDArray, batch: Batch) -> NDArray[np.float64]:
+        """Return the gradient of the loss of a batch, with weight decay; its loss is noted.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (c, p), or (1, p) for the same parameters of all clients
+        batch : Batch
+
+        Returns
+        -------
+        ndarray of shape (c, p)
+        """
+        slope = self.net.gradient(theta, batch)
+        self.note(slope.loss, slope.score)
+        return self.decayed(slope.gradient, theta)
+
+    def decayed(self, gradient: NDArray, theta: NDArray) -> NDArray[np.float64]:
+        """Add weight decay to a gradient."""
+        return gradient + self._weight_decay * theta if self._weight_decay else gradient
+
+
+def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
+    """Return the function that turns responses into what losses take: numbers of classes."""
+    if learner._numeric:
+        return np.asarray
+    return lambda y: np.searchsorted(sent["classes"], y)
+
+
+class LocalTraining:
+    """Rounds in which clients call `Learner.train` on batches of their rows.
+
+    Parameters
+    ----------
+    learner : Learner
+    total : bool
+        Whether the loss of a client is the sum over its rows, rather than their mean.
+    """
+
+    def __init__(self, learner: Learner, total: bool = False):
+        self._learner, self._total = learner, total
+
+    def work(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> Named:
+        """Let members of a block work for a round, and write down what they keep.
+
+        Parameters
+        ----------
+        sent, memory, clients, rng
+            As in `Learner.local`.
+        members : ndarray of positions of the clients that work
+
+        Returns
+        -------
+        changes : dict of ndarrays of shape (len(members), size)
+            By which each would move the shared parameters.
+        """
+        shared = {name: value[None] for name, value in sent["shared"].items()}
+        changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
+        for places, task in self.tasks(sent, clients, members, rng):
+            who = members[places]
+            own = {name: value[who] for name, value in memory["own"].items()}
+            with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
+                change, own = self._learner.train(shared, own, task)
+            for name, value in change.items():
+                changes[name][places] = value
+            for name, value in own.items():
+                memory["own"][name][who] = value
+            if sent["record"] >= 0:
+                with np.errstate(over="ignore"):
+                    memory["loss"][who, sent["record"]] = task._rows.loss
+                memory["score"][who, sent["record"]] = task._rows.score
+        for moves in changes.values():  # a client without rows changes nothing
+            moves[clients.n[members] == 0] = 0.0
+        return changes
+
+    def predictors(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients
+    ) -> NDArray[np.float64]:
+        """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
+        theta = np.empty((len(clients), self._learner.predictor(sent).size))
+        shared = {name: value[None] for name, value in sent["shared"].items()}
+        for who, task in self.tasks(sent, clients, np.arange(len(clients)), None):
+            own = {name: memory["own"][name][who] for name in sent["own"]}
+            with np.errstate(over="ignore", invalid="ignore"):
+                theta[who] = self._learner.personal_parameters(shared, own, task)
+        return theta
+
+    def tasks(
+        self, sent: LearningSent, clients: Clients, members: NDArray[np.int64], rng: Any
+    ) -> Iterator[tuple[NDArray[np.int64], Task]]:
+        """Cut clients into sets that are computed together.
+
+        Parameters
+        ----------
+        rng : Stream, "secure" or None
+            None for the order of rows that `Learner.personal_parameters` sees: it is known
+            beforehand.
+        """
+        learner = self._learner
+        net, steps = learner.predictor(sent), learner.local_steps
+        dealt = deal(
+            clients,
+            members,
+            rng,
+            encode=encoder(learner, sent),
+            n_parameters=net.size,
+            batch_size=learner.batch_size,
+            steps=steps,
+            shuffle=learner.shuffle,
+            skip=0 if rng is None else steps * (sent["round"] - sent["began"]),
+            total=self._total,
+        )
+        rate = learner.schedule.rate(sent["round"])
+        for places, rows in dealt:
+            yield places, Task(rows, net, rate, sent["expected"], learner.weight_decay)

@@ -13,7 +13,7 @@ from ebfed.engines import Engine
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import GaussianMixture
 from ebfed.privacy.calibration import check_positive
-from ebfed.regression.numerics.evidence import Population, Rows, responsibilities
+from ebfed.regression.numerics.evidence import MixturePopulation, RotatedRows, responsibilities
 from ebfed.regression.parameter_rounds import ParameterRounds, draw
 from ebfed.streams import Stream
 from ebfed.tables.clients import LARGEST
@@ -186,7 +186,7 @@ class AdaMix(ParameterRounds):
                 "tell it."
             )
 
-    def _first(self, rows: Rows, rng: Any) -> NDArray[np.float64]:
+    def _first(self, rows: RotatedRows, rng: Any) -> NDArray[np.float64]:
         """Least squares or, for gradient descent, draws of expected square one."""
         if self.local_solver == "exact":
             return super()._first(rows, rng)
@@ -196,7 +196,7 @@ class AdaMix(ParameterRounds):
         return np.random.default_rng().standard_normal((n, p)) / np.sqrt(p)
 
     def _next(
-        self, rows: Rows, theta: NDArray, population: Population, rng: Any
+        self, rows: RotatedRows, theta: NDArray, population: MixturePopulation, rng: Any
     ) -> NDArray[np.float64]:
         """Take a step of gradient descent, or draw from the posterior."""
         if self.local_solver == "exact":
@@ -214,7 +214,7 @@ class AdaMix(ParameterRounds):
             )
         return theta
 
-    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
+    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> MixturePopulation:
         """Fit a Gaussian mixture."""
         k = min(self.n_components, len(values))
         prior = GaussianMixture(k, self.covariance, n_init=1, random_state=seed)
@@ -223,7 +223,7 @@ class AdaMix(ParameterRounds):
         own = prior.variances_
         if self.local_solver == "gradient":  # which divides by them
             own = np.maximum(own, 1e-12 * max(float(prior.variance_.max()), 1e-300))
-        return Population(prior.weights_, prior.means_, own, noise)
+        return MixturePopulation(prior.weights_, prior.means_, own, noise)
 
     @property
     def coefficients_(self) -> NDArray:

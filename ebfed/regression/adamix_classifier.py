@@ -12,7 +12,7 @@ from ebfed import kernels
 from ebfed.engines import Engine
 from ebfed.regression.logistic import LogisticEB
 from ebfed.regression.mixture_regression import MixtureRegression
-from ebfed.regression.numerics.evidence import Evidence, Population
+from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
 from ebfed.regression.numerics.normal_population import LOW, NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior, approximate
@@ -175,7 +175,7 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         return super()._asked(state) | {"classes": state["classes"]}
 
     def _found(
-        self, sent: dict, memory: dict, clients: Clients, population: Population
+        self, sent: dict, memory: dict, clients: Clients, population: MixturePopulation
     ) -> Evidence:
         return _weigh(clients, population, sent["units"][:-1], sent["classes"])
 
@@ -226,7 +226,7 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         intercepts = self.mean_.reshape(len(self.classes_) - 1, -1)[:, 0]
         return intercepts if self.fit_intercept else np.zeros_like(intercepts)
 
-    def _weigh(self, block: Clients, population: Population) -> Evidence:
+    def _weigh(self, block: Clients, population: MixturePopulation) -> Evidence:
         units = np.ones(population.means.shape[1])
         return _weigh(block, population, units, self.classes_)
 
@@ -309,7 +309,9 @@ LAPLACE = (
 )
 
 
-def _weigh(clients: Clients, population: Population, units: NDArray, classes: NDArray) -> Evidence:
+def _weigh(
+    clients: Clients, population: MixturePopulation, units: NDArray, classes: NDArray
+) -> Evidence:
     """Weigh the rows of clients against every component.
 
     In coordinates in which a component is standard normal, a client's coefficients have mean a and

@@ -266,15 +266,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if table.labels is not None:
             ids, codes = number_labels(table.labels)
         if reset:
-            covariates, self.covariate_names_ = read_covariates(
+            values, self.covariate_names_ = read_covariates(
                 covariates, X, table.labels, ids, table.style.group
             )
-            self._covariates = ids, covariates
+            self._covariates = ids, values
         else:
             known = () if table.labels is None else self._covariates[0]
-            covariates = self._covariates_of(ids, X, table.labels, covariates, known)
+            values = self._covariates_of(ids, X, table.labels, covariates, known)
         varying = self._varying(self._shape())
-        products = design[:, varying][:, :, None] * covariates[codes][:, None, :]
+        products = design[:, varying][:, :, None] * values[codes][:, None, :]
         return np.column_stack([design, products.reshape(len(design), -1)])
 
     def _covariates_of(
@@ -294,14 +294,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError(
                 f"group {first!r} was not in the fit: give its covariates as covariates=."
             )
-        covariates = np.empty((len(ids), len(names)))
+        values = np.empty((len(ids), len(names)))
         # a table need not have groups that are known; numbers are for all
         new = (place < 0) | (not is_frame(covariates))
         if covariates is not None and new.any():
             group = self._style_.group
-            covariates[new] = read_covariates(covariates, X, labels, ids[new], group, names)[0]
-        covariates[place >= 0] = self._covariates[1][place[place >= 0]]
-        return covariates
+            values[new] = read_covariates(covariates, X, labels, ids[new], group, names)[0]
+        values[place >= 0] = self._covariates[1][place[place >= 0]]
+        return values
 
     def _tells(self, X: Any, covariates: Any) -> bool:
         return covariates is not None or self._has_covariates(X)

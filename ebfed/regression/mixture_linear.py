@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from ebfed.engines import Engine
 from ebfed.priors.kmeans import kmeans
-from ebfed.regression.numerics.evidence import Population, Rows, responsibilities, weigh
+from ebfed.regression.numerics.evidence import (
+    MixturePopulation,
+    RotatedRows,
+    responsibilities,
+    weigh,
+)
 from ebfed.regression.parameter_rounds import ParameterRounds
 
 __all__ = ["MixtureLinearEB"]
@@ -132,17 +137,19 @@ class MixtureLinearEB(ParameterRounds):
             raise ValueError("noise_variance must be given with solver='clustering'.")
 
     def _next(
-        self, rows: Rows, theta: NDArray, population: Population, rng: Any
+        self, rows: RotatedRows, theta: NDArray, population: MixturePopulation, rng: Any
     ) -> NDArray[np.float64]:
         """Average the coefficient vectors."""
         share = responsibilities(weigh(rows, population).log, population.weights)[1]
         return share @ population.means
 
-    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
+    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> MixturePopulation:
         """Cluster by k-means."""
         assert self.noise_variance is not None
         k = min(self.n_components, len(np.unique(values, axis=0)))
         labels, centres = kmeans(values, k, np.random.RandomState(seed))
         order = np.lexsort(centres.T[::-1])
         shares = np.bincount(labels, minlength=k)[order] / len(labels)
-        return Population(shares, centres[order], np.zeros((k, 1)), float(self.noise_variance))
+        return MixturePopulation(
+            shares, centres[order], np.zeros((k, 1)), float(self.noise_variance)
+        )

@@ -30,8 +30,8 @@ from ebfed.regression.base import (
 )
 from ebfed.regression.numerics.evidence import (
     Evidence,
-    Population,
-    Rows,
+    MixturePopulation,
+    RotatedRows,
     information,
     make_grid,
     responsibilities,
@@ -129,7 +129,7 @@ class MixtureRegression(RegressionEstimator):
         memory = self._prepared(sent, memory, clients)
         message = {}
         for name, asked in sent["populations"].items():
-            population = Population(**asked)
+            population = MixturePopulation(**asked)
             found = self._found(sent, memory, clients, population)
             _, share = responsibilities(found.log, population.weights)
             grid = make_grid(sent["size"], population, sent["n_clients"])
@@ -147,8 +147,10 @@ class MixtureRegression(RegressionEstimator):
         rows = rotate(clients.padded(sent["rank"]) / sent["units"], clients.n)
         return memory | rows._asdict()
 
-    def _found(self, sent: dict, memory: dict, clients: Any, population: Population) -> Evidence:
-        return weigh(Rows(*(memory[name] for name in Rows._fields)), population)
+    def _found(
+        self, sent: dict, memory: dict, clients: Any, population: MixturePopulation
+    ) -> Evidence:
+        return weigh(RotatedRows(*(memory[name] for name in RotatedRows._fields)), population)
 
     # Server -----------------------------------------------------------------------------------
 
@@ -290,7 +292,9 @@ class MixtureRegression(RegressionEstimator):
         noise = 0.5
         if self.noise_variance is not None:
             noise = self.noise_variance / units[-1] ** 2
-        population = Population(np.ones(1), np.zeros((1, p)), np.full((1, v), 0.5 / p), noise)
+        population = MixturePopulation(
+            np.ones(1), np.zeros((1, p)), np.full((1, v), 0.5 / p), noise
+        )
         return state | {
             "phase": "pool",
             "units": units,
@@ -301,7 +305,7 @@ class MixtureRegression(RegressionEstimator):
 
     def _advance(self, state: dict, candidate: dict, received: dict) -> dict:
         """Accept the population tried, or go back half of the way."""
-        tried = Population(**candidate["tried"])
+        tried = MixturePopulation(**candidate["tried"])
         grid = make_grid(state["size"], tried, len(state["n"]))
         known = received["information"].sum(axis=0) / _squares(grid)
         received = received | {"information": ridged(known, self._ridge)}
@@ -329,12 +333,12 @@ class MixtureRegression(RegressionEstimator):
             }
             if gain > SLOW * len(state["n"]) or len(trail) < 2:
                 return candidate
-            pairs = [(Population(**begin), Population(**end)) for begin, end in trail]
+            pairs = [(MixturePopulation(**begin), MixturePopulation(**end)) for begin, end in trail]
             aim = accelerate(pairs, candidate["leap"])
             aim = aim._replace(variances=np.maximum(aim.variances, self._least))
             return candidate | {"tried": aim._asdict(), "reach": 2.0}
         # not beyond the step: the step itself; not that: half of it
-        begin, end = (Population(**x) for x in candidate["trail"][-1])
+        begin, end = (MixturePopulation(**x) for x in candidate["trail"][-1])
         return candidate | {
             "path": [*path, path[-1]],
             "weights": [*candidate["weights"], candidate["weights"][-1]],
@@ -348,7 +352,7 @@ class MixtureRegression(RegressionEstimator):
     def _begin(self, state: dict, received: dict) -> dict:
         """Start from clusters of the clients' coefficients under one component for all."""
         (pooled,) = state["candidates"]
-        one, k = Population(**pooled["trail"][-1][0]), self.n_components
+        one, k = MixturePopulation(**pooled["trail"][-1][0]), self.n_components
         if k == 1 and state["spread"]:
             return state | {"phase": "climb"}
         variances, noise = one.variances, one.noise
@@ -357,7 +361,7 @@ class MixtureRegression(RegressionEstimator):
                 per_column = state["columns_size"] ** 2
                 noise = noise + float((variances * per_column).sum())
             variances = np.full_like(variances, self._least)
-        tried = Population(**pooled["tried"]) if pooled["lost"] else one
+        tried = MixturePopulation(**pooled["tried"]) if pooled["lost"] else one
         has_data = state["n"] > 0
         values = (tried.means + tried.variances * received["mean"][:, 0])[has_data] * state[
             "columns_size"
@@ -370,7 +374,7 @@ class MixtureRegression(RegressionEstimator):
                 f"{self.n_components} components {k} {'are' if k > 1 else 'is'} fitted."
             )
             state = state | {"notes": [*state["notes"], told_apart]}
-        starts: dict[bytes, Population] = {}
+        starts: dict[bytes, MixturePopulation] = {}
         for _ in range(self.n_init if k > 1 else 1):
             labels, centres = kmeans(values, k, rng)
             count = np.bincount(labels, minlength=k)
@@ -380,7 +384,9 @@ class MixtureRegression(RegressionEstimator):
             # the same clusters found twice are one start
             starts.setdefault(
                 np.sort(count).tobytes() + np.round(means, 6).tobytes(),
-                Population(count[order] / count.sum(), means, np.repeat(variances, k, 0), noise),
+                MixturePopulation(
+                    count[order] / count.sum(), means, np.repeat(variances, k, 0), noise
+                ),
             )
         return state | {
             "phase": "climb",
@@ -389,7 +395,7 @@ class MixtureRegression(RegressionEstimator):
 
     def _done(self, state: dict, candidate: dict) -> dict:
         """Add what was learned to the state, in the units of the data."""
-        found, units = Population(**candidate["trail"][-1][0]), state["units"]
+        found, units = MixturePopulation(**candidate["trail"][-1][0]), state["units"]
         unit, units = units[-1], units[:-1]
         n_rows = int(state["n"].sum())
         path = [value - n_rows * np.log(unit) for value in candidate["path"]]
@@ -502,10 +508,10 @@ class MixtureRegression(RegressionEstimator):
     def _posterior(self, block: Any) -> ComponentPosterior:
         variances = self.variances_[:, :1] if self._one_variance else self.variances_
         noise = max(self.noise_variance_, self._least_noise)
-        population = Population(self.weights_, self.means_, variances, noise)
+        population = MixturePopulation(self.weights_, self.means_, variances, noise)
         return self._kind(block, self._weigh, population, self.means_covariance_)
 
-    def _weigh(self, block: Any, population: Population) -> Evidence:
+    def _weigh(self, block: Any, population: MixturePopulation) -> Evidence:
         """Evidence of a block's rows, in the units of the data."""
         return weigh(rotate(block.rows, block.n), population)
 
@@ -552,7 +558,7 @@ def _undetermined(informations: NDArray) -> list[str]:
     return notes
 
 
-def _candidate(population: Population) -> dict[str, Any]:
+def _candidate(population: MixturePopulation) -> dict[str, Any]:
     """Population that is to be tried, and nothing known of it."""
     return {
         "tried": population._asdict(),

@@ -21,7 +21,13 @@ from ebfed.channels import Channel, Clip, Exact
 from ebfed.channels.report import Report
 from ebfed.privacy import PrivacyWarning, accountant, events, ledger
 from ebfed.regression.mixture_regression import MixtureRegression
-from ebfed.regression.numerics.evidence import Population, Rows, responsibilities, rotate, weigh
+from ebfed.regression.numerics.evidence import (
+    MixturePopulation,
+    RotatedRows,
+    responsibilities,
+    rotate,
+    weigh,
+)
 from ebfed.streams import Stream
 from ebfed.tables.clients import Summary
 from ebfed.tables.factors import Factors
@@ -43,16 +49,16 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
 
     @abstractmethod
     def _next(
-        self, rows: Rows, theta: NDArray, population: Population, rng: Any
+        self, rows: RotatedRows, theta: NDArray, population: MixturePopulation, rng: Any
     ) -> NDArray[np.float64]:
         """What clients send once there is a population, given what they sent before."""
 
-    def _first(self, rows: Rows, rng: Any) -> NDArray[np.float64]:
+    def _first(self, rows: RotatedRows, rng: Any) -> NDArray[np.float64]:
         """What clients send in the first round."""
         return least_squares(rows)
 
     @abstractmethod
-    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
+    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> MixturePopulation:
         """Fit components to coefficients (n, p) that have noise of these variances."""
 
     def _channel(self) -> Channel:
@@ -83,11 +89,11 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
         if "design" not in memory:
             rows = rotate(clients.padded(sent["rank"]), clients.n)
             memory = memory | rows._asdict() | {"clipped": np.zeros(len(clients), bool)}
-        rows = Rows(*(memory[name] for name in Rows._fields))
+        rows = RotatedRows(*(memory[name] for name in RotatedRows._fields))
         if sent["population"] is None:
             theta = self._first(rows, rng)
         else:
-            theta = self._next(rows, memory["theta"], Population(**sent["population"]), rng)
+            theta = self._next(rows, memory["theta"], MixturePopulation(**sent["population"]), rng)
         channel = self._channel()
         summary = Summary(clients.ids, clients.n, theta, np.zeros_like(theta))
         message = channel.encode(summary, rng)
@@ -200,7 +206,7 @@ class ParameterRounds(RegressorMixin, MixtureRegression):
         return self._end(state) if state["round"] == self._most_rounds() else state
 
     def _end(self, state: dict) -> dict:
-        found = Population(**state["population"])
+        found = MixturePopulation(**state["population"])
         k, p = found.means.shape
         return state | {
             "done": True,
@@ -227,7 +233,7 @@ def _average_variance(channel: Channel, values: NDArray) -> NDArray:
     return channel.variance(shown).mean(axis=0, keepdims=True)
 
 
-def least_squares(rows: Rows) -> NDArray:
+def least_squares(rows: RotatedRows) -> NDArray:
     """Least-squares coefficients of each client, of least norm, shape (n, p)."""
     least = 1e-20 * rows.squares.max(axis=1, initial=0.0)[:, None]
     has_data = rows.squares > least
@@ -236,7 +242,7 @@ def least_squares(rows: Rows) -> NDArray:
     return (rows.design.swapaxes(1, 2) @ share[:, :, None])[:, :, 0]
 
 
-def draw(rows: Rows, population: Population, rng: Any) -> NDArray:
+def draw(rows: RotatedRows, population: MixturePopulation, rng: Any) -> NDArray:
     """Draw coefficients of each client from their posterior, shape (n, p).
 
     Coefficients and rows are drawn from the component, and the coefficients then moved by what the
@@ -244,8 +250,8 @@ def draw(rows: Rows, population: Population, rng: Any) -> NDArray:
 
     Parameters
     ----------
-    rows : Rows
-    population : Population
+    rows : RotatedRows
+    population : MixturePopulation
     rng : Stream, or "secure" for numbers that nobody can repeat
     """
     (n, q, p), noise = rows.design.shape, population.noise
@@ -261,7 +267,7 @@ def draw(rows: Rows, population: Population, rng: Any) -> NDArray:
         drawn = np.sqrt(variance) * normals[:, :p]
         error = np.sqrt(noise) * normals[:, p:]
         response = rows.response - (rows.design @ drawn[:, :, None])[:, :, 0] - error
-        one = Population(np.ones(1), mean[None], variance[None], noise)
+        one = MixturePopulation(np.ones(1), mean[None], variance[None], noise)
         slope = weigh(rows._replace(response=response), one).mean[:, 0]
         theta = np.where((picked == j)[:, None], mean + drawn + variance * slope, theta)
     return theta

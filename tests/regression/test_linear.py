@@ -6,8 +6,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
-from ebfed.regression.numerics import mixed_model
+from ebfed.regression.numerics import roots
 from ebfed.regression.numerics.mixed_model import _Problem
+from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.tables.factors import Factors
 
 
@@ -58,7 +59,7 @@ def test_against_dense_matrices(covariance, method):
     posterior = estimator.posterior()
     np.testing.assert_allclose(posterior.mean, coefficients, atol=1e-9)
     # what not knowing the variances adds, by differences, is tested below
-    known = eb.estimators.CoefficientPosterior(
+    known = CoefficientPosterior(
         estimator.clients_,
         estimator.mean_,
         estimator.mean_covariance_,
@@ -82,9 +83,9 @@ def test_slope_of_the_criterion(covariance, method):
     factors = eb.LinearEB().fit(X, y, groups=groups).clients_
     problem = _Problem(factors.rows, len(X), np.array([0, 2]), covariance, method, True)
     entries = {
-        "diag": mixed_model._Diagonal(),
-        "spherical": mixed_model._Common(2),
-        "full": mixed_model._Lower(problem.lower),
+        "diag": roots.DiagonalRoot(),
+        "spherical": roots.CommonRoot(2),
+        "full": roots.LowerRoot(problem.lower),
     }[covariance]
     free = np.random.default_rng(0).normal(size={"diag": 2, "spherical": 1, "full": 3}[covariance])
 
@@ -274,7 +275,7 @@ def test_known_hyperparameters_are_nearly_reached():
         X, y, groups, theta = simulate(seed, m=400, sizes=(6, 7), sds=(0.5,) * 3)
         estimator = eb.LinearEB("spherical").fit(X, y, groups=groups)
         risk = ((estimator.posterior().mean - theta) ** 2).sum()
-        known = eb.estimators.CoefficientPosterior(
+        known = CoefficientPosterior(
             estimator.clients_, np.array([1.0, 2.0, -1.0]), np.zeros((3, 3)), 0.25 * np.eye(3), 1.0
         )
         gaps.append(risk / ((known.mean - theta) ** 2).sum() - 1)

@@ -64,7 +64,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     # What clients state -----------------------------------------------------------------------
 
-    def describe(self, clients: Any, memory: dict) -> dict[str, NDArray]:
+    def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, and columns."""
         return {
             "n": clients.n,
@@ -72,7 +72,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             "columns": np.array(["\n".join(getattr(self, "feature_names_in_", ()))]),
         }
 
-    def check_facts(self, facts: dict) -> None:
+    def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "n_features": "i", "columns": "U"}
         sound = facts.keys() >= kinds.keys() and all(
@@ -90,7 +90,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         ):
             raise ValueError("facts must be numbers of rows, and columns.")
 
-    def start(self, facts: dict, key: NDArray) -> dict:
+    def start(self, facts: Any, key: NDArray) -> Any:
         """Return the state before the first round."""
         for name in ("n_features", "columns"):
             if len(np.unique(facts[name])) > 1:
@@ -108,7 +108,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             "converged": None,
         }
 
-    def _become_server(self, state: dict) -> None:
+    def _become_server(self, state: Any) -> None:
         """Take over the columns of clients whose rows stay with them."""
         self._is_server = True
         self.n_features_in_ = state["n_features"]
@@ -116,7 +116,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
         self._style_ = Style()
 
-    def keep(self, state: dict) -> dict[str, Any]:
+    def keep(self, state: Any) -> dict[str, Any]:
         """Return what is to be kept of the last state: neither messages nor the key of noise."""
         return without_messages(state)
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from ebfed.engines import Blocks, Local, converse
 from ebfed.regression import AdaMix, MixtureLinearEB
 from ebfed.regression.numerics.evidence import MixturePopulation, rotate, weigh
-from ebfed.regression.parameter_rounds import least_squares
 from ebfed.regression.posteriors.component import ComponentPosterior
+from ebfed.regression.schemes import least_squares
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, VERMILLION
 from ebfed.streams import make_key
@@ -246,7 +246,7 @@ def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
     learner = AdaMix(
         2,
         fit_intercept=False,
-        local_solver="gradient",
+        solver="gradient",
         learning_rate=STEP,
         noise_variance=NOISE,
         n_rounds=last,

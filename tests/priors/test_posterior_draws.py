@@ -198,7 +198,7 @@ def test_linear_combinations_share_what_their_coefficients_share():
     noise = fit.noise_variance_
     away = noise / n / (t + noise / n)
     rows = np.column_stack([np.ones(8), w])
-    shared = away**2 * rows @ fit._whole[1] @ rows.T
+    shared = away**2 * rows @ fit._population().mean_covariance @ rows.T
     expected = shared - np.diag(np.diag(shared)) + np.diag(posterior.sd[:, 0] ** 2)
     check(posterior, expected)
 

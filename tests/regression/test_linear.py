@@ -212,9 +212,9 @@ def test_covariates_from_columns():
 def test_descent_replicates_and_warns():
     X, y, groups, theta = simulate(10, sds=(0.5, 0.5, 0.5), sizes=(10, 11))
     with pytest.warns(ConvergenceWarning, match="no minimum"):
-        estimator = eb.LinearEB("spherical", solver="gd", learning_rate=0.01, n_steps=500).fit(
-            X, y, groups=groups
-        )
+        estimator = eb.LinearEB(
+            "spherical", solver="gradient", learning_rate=0.01, n_steps=500
+        ).fit(X, y, groups=groups)
     path = estimator.history_["objective"]
     assert len(path) == 500
     assert path.iloc[-1] < path.iloc[0]
@@ -223,11 +223,11 @@ def test_descent_replicates_and_warns():
     best = eb.LinearEB("spherical").fit(X, y, groups=groups)
     errors = [((e.posterior().mean - theta) ** 2).sum(axis=1).mean() for e in (estimator, best)]
     assert errors[1] <= errors[0] < 1.2 * errors[1]
-    far = eb.LinearEB("spherical", solver="gd", learning_rate=1e4)
+    far = eb.LinearEB("spherical", solver="gradient", learning_rate=1e4)
     with pytest.raises(ValueError, match="ran off"), np.errstate(all="ignore"):
         far.fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="needs covariance='spherical'"):
-        eb.LinearEB(solver="gd").fit(X, y, groups=groups)
+        eb.LinearEB(solver="gradient").fit(X, y, groups=groups)
 
 
 def test_joint_objective_is_unbounded():
@@ -235,7 +235,7 @@ def test_joint_objective_is_unbounded():
     X, y, groups, _ = simulate(11, m=20, sds=(0.2, 0.2, 0.2))
     spreads = []
     for n_steps in (100, 2000):
-        estimator = eb.LinearEB("spherical", solver="gd", learning_rate=0.01, n_steps=n_steps)
+        estimator = eb.LinearEB("spherical", solver="gradient", learning_rate=0.01, n_steps=n_steps)
         with pytest.warns(ConvergenceWarning):
             spreads.append(estimator.fit(X, y, groups=groups).covariance_[0, 0])
     assert spreads[1] < 0.1 * spreads[0]

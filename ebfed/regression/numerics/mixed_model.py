@@ -58,7 +58,7 @@ class Fit:
     mean_covariance : ndarray of shape (p, p)
     covariance : ndarray of shape (p, p)
         ``sigma**2 T``; zero for columns that do not vary.
-    doubt : ndarray of shape (p, p)
+    covariance_error : ndarray of shape (p, p)
         What is not known of `covariance`: sampling covariance of its diagonal; where it is full,
         the average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
     noise_variance : float
@@ -77,7 +77,7 @@ class Fit:
     mean: NDArray
     mean_covariance: NDArray
     covariance: NDArray
-    doubt: NDArray
+    covariance_error: NDArray
     noise_variance: float
     criterion: float
     log_likelihood: float
@@ -375,7 +375,7 @@ class _Problem:
             mean=mean,
             mean_covariance=_symmetric(noise * half.T @ half),
             covariance=_symmetric(noise * own @ root @ root.T @ own.T),
-            doubt=_symmetric(own @ self.doubt(profile, noise) @ own.T),
+            covariance_error=_symmetric(own @ self.covariance_error(profile, noise) @ own.T),
             noise_variance=float(noise),
             criterion=criterion,
             log_likelihood=log_likelihood,
@@ -385,8 +385,8 @@ class _Problem:
             identified=lost <= 1e-8 * lost.max(initial=0.0),
         )
 
-    def doubt(self, profile: _Profile, noise: float) -> NDArray:
-        """Return what is not known of T, in its own units; see `Fit`."""
+    def covariance_error(self, profile: _Profile, noise: float) -> NDArray:
+        """Sampling error of T, in its own units; see `Fit`."""
         q = len(self.varying)
         if not self.noisy or not q:
             return np.zeros((q, q))

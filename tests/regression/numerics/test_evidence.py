@@ -14,7 +14,7 @@ from ebfed.regression.numerics.evidence import (
     weigh,
 )
 from ebfed.regression.numerics.scoring import _score, accelerate, between, improve, invert
-from ebfed.regression.parameter_rounds import draw, least_squares
+from ebfed.regression.schemes import draw, least_squares
 from ebfed.streams import Stream, make_key
 
 RNG = np.random.default_rng(0)

@@ -20,6 +20,7 @@ from ebfed.regression.mixture import (
     MixtureSettings,
     attributes,
     responsibility_frame,
+    with_attributes,
 )
 from ebfed.regression.protocol import MixtureResult, RegressionFacts
 from ebfed.regression.schemes import Draws, GradientSteps
@@ -218,7 +219,8 @@ class AdaMix(RegressorMixin, RegressionEstimator):
         self._result = result
 
     def _population(self) -> FittedMixture:
-        return FittedMixture(self._settings(), self._result, len(self._columns()))
+        result = with_attributes(self._result, self)
+        return FittedMixture(self._settings(), result, len(self._columns()))
 
     # Estimates --------------------------------------------------------------------------------
 

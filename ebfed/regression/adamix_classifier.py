@@ -19,6 +19,7 @@ from ebfed.regression.mixture import (
     MixtureSettings,
     attributes,
     responsibility_frame,
+    with_attributes,
 )
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
 from ebfed.regression.numerics.normal_population import LOW
@@ -182,7 +183,11 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             return weigh_classes(block, population, units, classes)
 
         return FittedMixture(
-            self._settings(), self._result, len(self._columns()), weigh, SoftmaxPosterior
+            self._settings(),
+            with_attributes(self._result, self),
+            len(self._columns()),
+            weigh,
+            SoftmaxPosterior,
         )
 
     def partial_fit(

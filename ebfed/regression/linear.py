@@ -56,11 +56,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     method : {"reml", "ml"}
     solver : {"marginal", "gradient"}
         ``"marginal"`` maximises the marginal likelihood, by Fisher scoring and quasi-Newton steps.
-        ``"gradient"`` is Algorithm 4 of Ozkara et al., for replication: `n_steps` of gradient descent on
-        all theta, the mean and both variances together, which has no minimum to converge to. All
+        ``"gradient"`` is Algorithm 4 of Ozkara et al., for replication: gradient descent on all
+        theta, the mean and both variances together, which has no minimum to converge to. All
         coefficients vary then, with a spherical covariance.
-    learning_rate, n_steps : float, int
-        Of ``"gradient"``.
+    learning_rate : float
+        Learning rate of ``"gradient"``.
+    n_steps : int
+        Number of steps of ``"gradient"``.
     engine : Engine, optional
         Where clients compute; `engines.Local()` if None.
     random_state : ignored

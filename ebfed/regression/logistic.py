@@ -51,8 +51,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
           spread of the population for few binary rows per group (and is not glmer's, to which
           ``"ep"`` is nearer).
-    X
-          theta_i, mean and log-variances together. For replication: that objective has no maximum.
+        - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs mended: gradient descent on
+          all theta_i, mean and log-variances together. For replication: that objective has no
+          maximum.
     fit_intercept : bool
         Whether to put a column of ones first.
     n_rounds : int

@@ -383,8 +383,8 @@ LAPLACE = (
     "rows, and so shrinks too much; method='ep' does not."
 )
 JOINT = (
-    "method='gradient' maximises jointly over all coefficients and the variance of their population, "
-    "which has no maximum: the variance is that of the last round."
+    "method='gradient' maximises jointly over all coefficients and the variance of their "
+    "population, which has no maximum: the variance is that of the last round."
 )
 
 

@@ -23,7 +23,13 @@ from ebfed.regression.protocol import MixtureResult, RegressionFacts
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["FittedMixture", "MixtureSettings", "attributes", "responsibility_frame"]
+__all__ = [
+    "FittedMixture",
+    "MixtureSettings",
+    "attributes",
+    "responsibility_frame",
+    "with_attributes",
+]
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,17 @@ def attributes(result: MixtureResult) -> dict[str, Any]:
         "notes_": result["notes"],
         "mean_": mean,
         "variance_": weights @ (variances + (means - mean) ** 2),
+    }
+
+
+def with_attributes(result: MixtureResult, learned: Any) -> MixtureResult:
+    """Return a result with learned attributes as they are now; a user may have set them."""
+    return result | {
+        "weights": learned.weights_,
+        "means": learned.means_,
+        "means_covariance": learned.means_covariance_,
+        "variances": learned.variances_,
+        "noise_variance": learned.noise_variance_,
     }
 
 

@@ -17,6 +17,7 @@ from ebfed.regression.mixture import (
     MixtureSettings,
     attributes,
     responsibility_frame,
+    with_attributes,
 )
 from ebfed.regression.protocol import MixtureResult, RegressionFacts
 from ebfed.regression.schemes import PosteriorMeans
@@ -157,7 +158,8 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
         self._result = result
 
     def _population(self) -> FittedMixture:
-        return FittedMixture(self._settings(), self._result, len(self._columns()))
+        result = with_attributes(self._result, self)
+        return FittedMixture(self._settings(), result, len(self._columns()))
 
     def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

@@ -350,14 +350,14 @@ X_, y_, g_ = np.arange(12.0).reshape(6, 2) ** 1.5, np.arange(6.0) % 4, np.arange
         ({"channel": "exact"}, "channel must be"),
         ({"channel": channels.AddNoise(1.0)}, "n_rounds must be given"),
         ({"channel": channels.AddNoise(1.0), "n_rounds": 2}, "noise_variance must be given"),
-        ({"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0}, "sd open"),
+        ({"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0}, "sd must be given"),
         (
             {"channel": channels.Gaussian(1, 1e-5), "n_rounds": 2, "noise_variance": 1.0},
-            "range open",
+            "range must be given",
         ),
         (
             {"channel": channels.OneBit(1, (0, 1)), "n_rounds": 2, "noise_variance": 1.0},
-            "one of a client's 3 coefficients",
+            "all of a client's 3 coefficients",
         ),
     ],
 )

@@ -399,7 +399,7 @@ X, Y, GROUPS, _ = draw(m=10)
     ("rows", "y", "message"),
     [
         (X, np.zeros(len(X), int), "one class only"),
-        (X, np.arange(len(X)) % 3, "multiclass: 3 classes"),
+        (X, np.arange(len(X)) % 3, "multiclass: y has 3 classes"),
         (X, np.linspace(0, 1, len(X)), "continuous"),
         (X, np.where(Y == 1, 1.0, np.nan), "NaN"),
         (X, None, "y"),

@@ -182,11 +182,6 @@ class AdaMix(RegressorMixin, RegressionEstimator):
             )
         return CoefficientRounds(settings, Draws(*drawn), self.channel)
 
-    def _fitted_by(self) -> str:
-        if self.solver == "gradient":
-            return "gradient descent"
-        return "stochastic EM" if self._sends_coefficients else "ML"
-
     def start(self, facts: RegressionFacts, key: NDArray) -> Any:
         """Check the arguments, and return the state before the first round."""
         for name, known in (
@@ -220,7 +215,10 @@ class AdaMix(RegressorMixin, RegressionEstimator):
 
     def _population(self) -> FittedMixture:
         result = with_attributes(self._result, self)
-        return FittedMixture(self._settings(), result, len(self._columns()))
+        name = "stochastic EM" if self._sends_coefficients else "ML"
+        if self.solver == "gradient":
+            name = "gradient descent"
+        return FittedMixture(self._settings(), result, len(self._columns()), name)
 
     # Estimates --------------------------------------------------------------------------------
 

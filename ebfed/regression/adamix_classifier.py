@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.classes import check_not_one_class
+from ebfed.regression.classes import check_not_one_class, declaring
 from ebfed.regression.evidence_rounds import EvidenceRounds
 from ebfed.regression.evidence_sources import ClassEvidence, weigh_classes
 from ebfed.regression.mixture import (
@@ -156,9 +156,6 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
     def _rounds(self) -> EvidenceRounds:
         return EvidenceRounds(self._settings(), ClassEvidence())
 
-    def _fitted_by(self) -> str:
-        return "Laplace" if self._many else "expectation propagation"
-
     def start(self, facts: RegressionFacts, key: NDArray) -> Any:
         """Check the arguments, and return the state before the first round."""
         if self.covariance not in ("spherical", "diag"):
@@ -186,6 +183,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             self._settings(),
             with_attributes(self._result, self),
             len(self._columns()),
+            "Laplace" if self._many else "expectation propagation",
             weigh,
             SoftmaxPosterior,
         )
@@ -203,7 +201,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
         classes : array-like, optional
             All labels of all blocks; needed for a first block that lacks one.
         """
-        with self._declaring(classes):
+        with declaring(self, classes):
             return super().partial_fit(X, y, groups=groups)
 
     score = RegressionEstimator.score  # not the mixin's, which knows no groups

@@ -8,11 +8,11 @@ says of groups is in an object of `ebfed.regression.population`, made from its l
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,12 +20,13 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
 from ebfed.regression.columns import Columns
-from ebfed.regression.population import FittedPopulation, Parameter
+from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
 from ebfed.regression.rounds import Rounds
 from ebfed.report.effects import GroupEffects
+from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import Style, frame, read_labels
+from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.labels import number_labels
 
 __all__ = ["RegressionEstimator"]
@@ -47,6 +48,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Names of the p coefficients, the intercept first.
     mean_ : ndarray of shape (p,)
         Mean of the population.
+    log_likelihood_ : float
+        Log marginal likelihood at the fitted parameters, of all clients of the fit.
+    n_parameters_ : int
+        Number of fitted parameters of the population.
     history_ : DataFrame
         One row for each round or step.
     converged_ : bool or None
@@ -78,10 +83,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     @abstractmethod
     def _population(self) -> FittedPopulation:
         """Return what the learned attributes say of groups."""
-
-    @abstractmethod
-    def _fitted_by(self) -> str:
-        """Name the method, in a few words."""
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self._become_server(state)
         sent = self.broadcast(state)
         self._take(sent)
-        self.clients_ = self._without_rows(np.arange(len(state["n"])))
+        self.clients_ = self._rows_of(np.arange(len(state["n"])))
         self._n, self._memory = state["n"], {}
         self._ledger = self._rounds().ledger(sent, {}, self.clients_)
         return self
@@ -173,8 +174,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def _take(self, sent: RegressionSent) -> None:
         self.n_iter_, self._history = sent["round"], sent["history"]
         self.converged_ = sent["converged"]
-        self._log_likelihood, self._n_clients = sent["log_likelihood"], sent["n_clients"]
+        self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
         self._learn(sent["result"])
+        self.n_parameters_ = self._population().n_parameters
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -198,17 +200,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             clients = Clients(shifted, clients.indptr, clients.X, clients.y)
         merged = self.clients_.merge(self._rounds().block(clients))
         return self._fit(merged, {})
-
-    @contextmanager
-    def _declaring(self, classes: Any) -> Iterator[None]:
-        """Let a fit know labels that its rows may lack."""
-        self._declared = None if classes is None else np.unique(classes)
-        if self._declared is not None:
-            self._check_classes(self._declared)
-        try:
-            yield
-        finally:
-            self._declared = None
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -241,7 +232,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
         block = self._asked_for(X, y, groups)
-        return self._labelled(self._population().posterior(block), block)
+        posterior = self._population().posterior(block)
+        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the posterior of each group as a frame.
@@ -267,14 +259,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             mixture there is none: coefficients have no single variance there.
         """
         check_is_fitted(self, "mean_")
-        columns = self._reliability()
+        columns = self.view().reliability()
         style = self._style_.avoiding(columns)
         return frame({style.group: self.groups_} | columns, style)
-
-    def _reliability(self) -> dict[str, NDArray]:
-        if self._is_server:
-            return {}
-        return self._population().reliability(self.terms_, self.posterior().sd)
 
     def _asked_for(self, X: Any, y: Any, groups: Any, covariates: Any = None) -> Any:
         """Return the block of clients that a posterior is asked for."""
@@ -288,29 +275,19 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             )
         if groups is None:
             return self.clients_
-        return self._known(number_labels(read_labels(groups))[0])
+        return self._rows_of(number_labels(read_labels(groups))[0])
 
-    def _labelled(self, posterior: Posterior, block: Any) -> Posterior:
-        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
-
-    def _without_rows(self, ids: NDArray) -> Any:
-        """Return a block of clients without rows."""
+    def _rows_of(self, ids: NDArray, known: bool = True) -> Any:
+        """Rows of these groups in the fit; none for groups that were not in it."""
         columns = np.zeros((0, self._population().n_columns))
         response = np.zeros(0) if self._numeric else self.classes_[:0]
-        clients = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
-        return self._rounds().block(clients)
-
-    def _known(self, ids: NDArray) -> Any:
-        """Rows of these groups in the fit, none for groups that were not in it."""
-        import pandas as pd
-
-        if self._is_server:  # a server does not know who is who
-            return self._without_rows(ids)
+        none = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
+        without = self._rounds().block(none)
+        if self._is_server or not known:  # a server does not know which rows a group has
+            return without
         place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
         seen = self.clients_.take(place[place >= 0])
-        if (place >= 0).all():
-            return seen
-        return self._without_rows(ids).merge(seen)
+        return seen if (place >= 0).all() else without.merge(seen)
 
     def _posterior_of_rows(
         self, X: Any, groups: Any, covariates: Any = None
@@ -320,9 +297,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         population = self._population()
         if labels is None:
             ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-            return rows, codes, population.posterior(self._without_rows(ids))
+            return rows, codes, population.posterior(self._rows_of(ids, known=False))
         ids, codes = number_labels(labels)
-        return rows, codes, population.posterior(self._known(ids))
+        return rows, codes, population.posterior(self._rows_of(ids))
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
@@ -347,11 +324,17 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         if labels is None:
             return rows @ population.centre
         ids, codes = number_labels(labels)
-        mean = population.posterior(self._known(ids)).mean
+        mean = population.posterior(self._rows_of(ids)).mean
         return np.einsum("np,np->n", rows, mean[codes])
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        **options: Any,
     ) -> float:
         """R**2 of predicted numbers, or share of rows whose class is predicted.
 
@@ -359,13 +342,12 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         ----------
         X, y, groups : as in `fit`
         sample_weight : array-like of shape (n_rows,), optional
+        **options
+            Arguments of `predict`.
         """
-        check_is_fitted(self, "mean_")
-        return self._score(X, y, sample_weight, groups, self.predict(X, groups=groups))
-
-    def _score(self, X: Any, y: Any, sample_weight: Any, groups: Any, predicted: NDArray) -> float:
         from sklearn.metrics import accuracy_score, r2_score
 
+        predicted = self.predict(X, groups=groups, **options)
         response = self._table(self._features(X, None, False), y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
@@ -384,51 +366,43 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         check_is_fitted(self, "mean_")
         return float(self.mean_[0]) if self.fit_intercept else 0.0
 
-    @property
-    def log_likelihood_(self) -> float:
-        """Log marginal likelihood at the fitted parameters, of all clients of the fit."""
-        check_is_fitted(self, "mean_")
-        return self._log_likelihood
-
-    @property
-    def n_parameters_(self) -> int:
-        """Number of fitted parameters of the population."""
-        check_is_fitted(self, "mean_")
-        return self._population().n_parameters
-
     # Reports ----------------------------------------------------------------------------------
 
-    def _tidy(self) -> dict[str, NDArray]:
-        from ebfed.report import tidy_regression
-
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
-        return tidy_regression(self)
-
-    def _style(self) -> Style:
-        return self._style_
-
-    def _coordinates(self) -> tuple[list[str], NDArray]:
-        names = self.terms_
-        return names, np.ones(
-            len(names), bool
-        ) if self.varying is None else self._columns().varies()
-
-    def _given_population(self) -> Posterior:
-        return self._population().posterior_given_population(self.clients_)
-
-    def _expected_of_groups(self) -> NDArray:
-        return np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_)))
+        population, terms = self._population(), self.terms_
+        varies = np.ones(len(terms), bool) if self.varying is None else self._columns().varies()
+        return RegressionView(
+            title=type(self).__name__,
+            style=self._style_,
+            is_server=self._is_server,
+            sizes=self._sizes(),
+            columns=self._column_names(),
+            ledger=self._ledger,
+            notes=self.notes_,
+            terms=terms,
+            varies=varies,
+            method=population.fitted_by,
+            n_parameters=self.n_parameters_,
+            posterior=self.posterior,
+            posterior_given_population=lambda: population.posterior_given_population(self.clients_),
+            expected=lambda: np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_))),
+            log_likelihood=lambda: self.log_likelihood_,
+            has_density=self._numeric,
+            components=population.components,
+            parameters=lambda: population.parameters(terms, self._style_.group),
+            figures=population.figures,
+            reliability=lambda: population.reliability(terms, self.posterior().sd),
+            converged=self.converged_,
+            n_rounds=self.n_iter_,
+            n_steps=len(self._history),
+        )
 
     def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
         return {".fixed": self._read_design(X, groups)[0] @ self._population().centre}
 
-    def _parameters(self) -> list[Parameter]:
-        return self._population().parameters(self.terms_, self._style_.group)
-
-    def _facts(self) -> dict[str, float]:
-        return self._population().figures()
-
     def _report(self) -> tuple[Callable, Callable, Callable]:
         from ebfed import report
 
-        return report.tidy_regression, report.glance_regression, report.regression_table
+        return report.tidy, report.glance, report.summary_table

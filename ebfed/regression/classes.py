@@ -1,10 +1,15 @@
-"""Checks of the classes of a response."""
+"""The classes of a response: checks, and labels that rows may lack."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_not_one_class", "check_two_classes"]
+__all__ = ["check_not_one_class", "check_two_classes", "declaring"]
 
 
 def check_not_one_class(classes: NDArray) -> None:
@@ -24,3 +29,15 @@ def check_two_classes(classes: NDArray) -> None:
             "Only binary classification is supported. The type of the target is multiclass: "
             f"y has {len(classes)} classes, {shown} among them."
         )
+
+
+@contextmanager
+def declaring(estimator: Any, classes: Any) -> Iterator[None]:
+    """Let an estimator know labels that its rows may lack, while it is fitted."""
+    if classes is not None:
+        estimator._declared = np.unique(classes)
+        estimator._check_classes(estimator._declared)
+    try:
+        yield
+    finally:
+        estimator._declared = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.protocol import LinearResult, RegressionFacts
+from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Summary
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.factors import Factors
@@ -28,6 +30,8 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
 
 __all__ = ["LinearEB"]
+
+NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
 class LinearEB(RegressorMixin, RegressionEstimator):
@@ -142,11 +146,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self.learning_rate,
             self.n_steps,
         )
-
-    def _fitted_by(self) -> str:
-        if self.solver == "gradient":
-            return "gradient descent"
-        return {"reml": "REML", "ml": "maximum likelihood"}[self.method]
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -312,6 +311,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             covariate_names=self.covariate_names_,
             criterion=self.criterion_ if restricted else None,
             n_parameters=result["n_parameters"],
+            fitted_by="gradient descent" if self.solver == "gradient" else NAMES[self.method],
         )
 
     # Estimates --------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             look_up = X is None or not known.given_by(X, covariates)
             values = known.of(block.ids, X, labels, covariates, self._style_.group, look_up=look_up)
             posterior = posterior.of(population.maps(values))
-        return self._labelled(posterior, block)
+        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
     def predict(self, X: Any, *, groups: Any = None, covariates: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
@@ -405,7 +405,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach
 
-    def score(
+    def score(  # type: ignore[override]
         self,
         X: Any,
         y: Any = None,
@@ -422,19 +422,23 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         sample_weight : array-like of shape (n_rows,), optional
         covariates : as in `predict`
         """
-        fitted = self.predict(X, groups=groups, covariates=covariates)
-        return self._score(X, y, sample_weight, groups, fitted)
+        options = {"groups": groups, "covariates": covariates}
+        return RegressionEstimator.score(self, X, y, sample_weight, **options)
 
-    def _given_population(self) -> Posterior:
-        known = self._population().posterior_given_population(self.clients_)
-        return known.of(self._maps_of_groups()) if self.covariate_names_ else known
-
-    def _expected_of_groups(self) -> NDArray:
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
+        view = super().view()
         if not self.covariate_names_:
-            return super()._expected_of_groups()
-        return self._maps_of_groups() @ self._population().mean
+            return view
+        population, known = self._population(), self._covariates
 
-    def _maps_of_groups(self) -> NDArray:
-        group = self._style_.group
-        covariates = self._covariates.of(self.groups_, None, None, None, group)
-        return self._population().maps(covariates)
+        def maps() -> NDArray:
+            return population.maps(known.of(self.groups_, None, None, None, self._style_.group))
+
+        return replace(
+            view,
+            posterior_given_population=lambda: population.posterior_given_population(
+                self.clients_
+            ).of(maps()),
+            expected=lambda: maps() @ population.mean,
+        )

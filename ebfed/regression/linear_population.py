@@ -12,13 +12,13 @@ from ebfed.regression.columns import Columns
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.population import (
     FittedPopulation,
-    Parameter,
     fixed_parameters,
     reliability,
     residual_parameter,
     spread_parameters,
 )
 from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.report.view import Parameter
 from ebfed.tables.factors import Factors
 
 __all__ = ["LinearPopulation"]
@@ -44,6 +44,7 @@ class LinearPopulation(FittedPopulation):
     criterion : float or None
         Restricted criterion, where that was minimised.
     n_parameters : int
+    fitted_by : str
     """
 
     columns: Columns
@@ -57,6 +58,7 @@ class LinearPopulation(FittedPopulation):
     covariate_names: Sequence[str]
     criterion: float | None
     n_parameters: int
+    fitted_by: str
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 
 from ebfed.engines import Engine
 from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.classes import check_two_classes
+from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
@@ -151,14 +151,6 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             self.n_draws,
         )
 
-    def _fitted_by(self) -> str:
-        return {
-            "ep": "expectation propagation",
-            "polya-gamma": "Pólya-Gamma sampling",
-            "laplace": "Laplace",
-            "gradient": "gradient descent",
-        }[self.method]
-
     # Learning ---------------------------------------------------------------------------------
 
     def _learn(self, result: LogisticResult) -> None:
@@ -198,7 +190,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         classes : array-like, optional
             All labels of all blocks; needed for a first block that lacks one.
         """
-        with self._declaring(classes):
+        with declaring(self, classes):
             return super().partial_fit(X, y, groups=groups)
 
     score = RegressionEstimator.score  # not the mixin's, which knows no groups

@@ -13,7 +13,6 @@ from ebfed.regression.logistic_rounds import Method
 from ebfed.regression.numerics.normal_population import Covariance, NormalPopulation
 from ebfed.regression.population import (
     FittedPopulation,
-    Parameter,
     fixed_parameters,
     reliability,
     spread_parameters,
@@ -24,6 +23,7 @@ from ebfed.regression.posteriors.logistic import (
     NormalCoefficients,
     WhiteRows,
 )
+from ebfed.report.view import Parameter
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Clients
 
@@ -76,6 +76,16 @@ class LogisticPopulation(FittedPopulation):
     def n_columns(self) -> int:  # type: ignore[override]
         """Number of columns of a design."""
         return len(self.mean)
+
+    @property
+    def fitted_by(self) -> str:  # type: ignore[override]
+        """How it was fitted, in a few words."""
+        return {
+            "ep": "expectation propagation",
+            "polya-gamma": "Pólya-Gamma sampling",
+            "laplace": "Laplace",
+            "gradient": "gradient descent",
+        }[self.method]
 
     @property
     def n_parameters(self) -> int:  # type: ignore[override]

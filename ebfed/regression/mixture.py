@@ -14,12 +14,12 @@ from ebfed.priors import Posterior
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
 from ebfed.regression.population import (
     FittedPopulation,
-    Parameter,
     fixed_parameters,
     residual_parameter,
 )
 from ebfed.regression.posteriors.component import ComponentPosterior
 from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.report.view import Components, Parameter
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Style, frame
 
@@ -135,6 +135,7 @@ class FittedMixture(FittedPopulation):
         What the server has learned.
     n_columns : int
         Number of columns of a design.
+    fitted_by : str
     weigh : callable
         From a block and a population to the `Evidence` of its clients.
     kind : type
@@ -144,6 +145,7 @@ class FittedMixture(FittedPopulation):
     settings: MixtureSettings
     result: MixtureResult
     n_columns: int
+    fitted_by: str
     weigh: Callable[[Any, MixturePopulation], Evidence] = weigh_factors
     kind: type[ComponentPosterior] = ComponentPosterior
 
@@ -156,6 +158,11 @@ class FittedMixture(FittedPopulation):
     def n_parameters(self) -> int:  # type: ignore[override]
         """Number of fitted parameters: weights, means, variances, noise."""
         return self.result["n_parameters"]
+
+    @property
+    def components(self) -> Components:
+        """Components of the mixture."""
+        return Components(self.result["weights"], self.result["means"], self.result["variances"])
 
     def posterior(self, block: Any) -> ComponentPosterior:
         """Posterior of the coefficients of each client of a block."""

@@ -139,9 +139,6 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
         noise = 1.0 if self.noise_variance is None else self.noise_variance
         return CoefficientRounds(self._settings(), PosteriorMeans(self.n_components, noise), None)
 
-    def _fitted_by(self) -> str:
-        return "k-means" if self.solver == "clustering" else "ML"
-
     def start(self, facts: RegressionFacts, key: NDArray) -> Any:
         """Check the arguments, and return the state before the first round."""
         if self.solver not in ("em", "clustering"):
@@ -159,7 +156,8 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
 
     def _population(self) -> FittedMixture:
         result = with_attributes(self._result, self)
-        return FittedMixture(self._settings(), result, len(self._columns()))
+        name = "k-means" if self.solver == "clustering" else "ML"
+        return FittedMixture(self._settings(), result, len(self._columns()), name)
 
     def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

@@ -10,18 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Posterior
+from ebfed.report.view import Components, Parameter
 
 __all__ = [
     "FittedPopulation",
-    "Parameter",
     "fixed_parameters",
     "reliability",
     "residual_parameter",
     "spread_parameters",
 ]
-
-# A row of `tidy`: effect, group, term, estimate, standard error.
-Parameter = tuple[str, str, str, float, float]
 
 
 class FittedPopulation(ABC):
@@ -35,11 +32,19 @@ class FittedPopulation(ABC):
         Number of fitted parameters.
     n_columns : int
         Number of columns of a design.
+    fitted_by : str
+        How it was fitted, in a few words.
     """
 
     centre: NDArray
     n_parameters: int
     n_columns: int
+    fitted_by: str
+
+    @property
+    def components(self) -> Components | None:
+        """Components of a mixture."""
+        return None
 
     @abstractmethod
     def posterior(self, block: Any) -> Posterior:

@@ -350,7 +350,10 @@ X_, y_, g_ = np.arange(12.0).reshape(6, 2) ** 1.5, np.arange(6.0) % 4, np.arange
         ({"channel": "exact"}, "channel must be"),
         ({"channel": channels.AddNoise(1.0)}, "n_rounds must be given"),
         ({"channel": channels.AddNoise(1.0), "n_rounds": 2}, "noise_variance must be given"),
-        ({"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0}, "sd must be given"),
+        (
+            {"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0},
+            "sd must be given",
+        ),
         (
             {"channel": channels.Gaussian(1, 1e-5), "n_rounds": 2, "noise_variance": 1.0},
             "range must be given",

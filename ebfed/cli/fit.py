@@ -155,7 +155,7 @@ def _fit_groups(
 ) -> Any:
     """Estimate means or rates, reading files batch by batch."""
     from ebfed.location import BernoulliEB, GaussianEB
-    from ebfed.tables.files import summarise
+    from ebfed.tables.lazy import summarise
 
     with _progress(files) as progress:
         table, left_out = summarise(
@@ -185,9 +185,10 @@ def _fit_formula(
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
     rows = read_rows(files, parse(formula).group)
-    plain = family is FamilyName.gaussian  # a response of counts chooses its own
+    # a response of counts chooses its own family
+    name: Any = None if family is FamilyName.gaussian else family.value
     with _warnings_in_a_line():
-        return from_formula(formula, rows, family=None if plain else family.value, **settings)
+        return from_formula(formula, rows, family=name, **settings)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from pathlib import Path
+from typing import Any
 
 from ebfed.cli.options import FamilyName
 
@@ -201,6 +202,7 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
     for node in range(1, (count or 0) + 1):
         groups = np.repeat([f"{node}-{g:02d}" for g in range(1, 21)], 6)
         means = np.repeat(rng.beta(3, 2, 20), 6)
+        values: Any
         if family is FamilyName.gaussian:
             values = rng.normal(means, 0.3).round(3)
         elif family is FamilyName.binomial:

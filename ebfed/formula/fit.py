@@ -19,7 +19,7 @@ from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
 from ebfed.regression import LinearEB, LogisticEB
-from ebfed.regression.base import INTERCEPT
+from ebfed.regression.columns import INTERCEPT
 from ebfed.report.view import FitView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of, complete, take
@@ -36,7 +36,7 @@ def from_formula(
     data: Any,
     estimator: Any = None,
     *,
-    family: Literal["gaussian", "binomial"] | None = None,
+    family: Literal["gaussian", "binomial", "poisson"] | None = None,
     consent: str | None = None,
     missing: Literal["raise", "drop"] = "raise",
     context: Mapping[str, Any] | None = None,

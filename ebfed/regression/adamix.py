@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.channels import Channel, Exact
 from ebfed.engines import Engine
-from ebfed.likelihoods import Gaussian
-from ebfed.priors import GaussianMixture
 from ebfed.privacy.calibration import check_positive
-from ebfed.regression.numerics.evidence import Population, Rows, responsibilities
-from ebfed.regression.parameter_rounds import ParameterRounds, draw
-from ebfed.streams import Stream
-from ebfed.tables.clients import LARGEST
+from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.coefficient_rounds import CoefficientRounds, check_channel
+from ebfed.regression.evidence_rounds import EvidenceRounds
+from ebfed.regression.evidence_sources import NumberEvidence
+from ebfed.regression.mixture import (
+    FittedMixture,
+    MixtureSettings,
+    attributes,
+    responsibility_frame,
+    with_attributes,
+)
+from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.schemes import Draws, GradientSteps
 
 __all__ = ["AdaMix"]
 
 
-class AdaMix(ParameterRounds):
+class AdaMix(RegressorMixin, RegressionEstimator):
     """Empirical Bayes regression with a Gaussian mixture for a population.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and
@@ -44,7 +51,8 @@ class AdaMix(ParameterRounds):
         for ``"gradient"``, whose loss is half the sum of squares divided by it.
     fit_intercept : bool
         Whether to put a column of ones first.
-    local_solver : {"exact", "gradient"}
+    solver : {"em", "gradient"}
+        ``"em"`` maximises the marginal likelihood.
         ``"gradient"`` is Algorithm 1 of Ozkara et al.: from a random theta_i, in every round each
         client takes one step of gradient descent and sends it, and the server fits a Gaussian
         mixture to what came. For replication: that objective is unbounded below, so what is found
@@ -119,7 +127,7 @@ class AdaMix(ParameterRounds):
         covariance: Literal["spherical", "diag"] = "spherical",
         noise_variance: float | None = None,
         fit_intercept: bool = True,
-        local_solver: Literal["exact", "gradient"] = "exact",
+        solver: Literal["em", "gradient"] = "em",
         channel: Channel | None = None,
         learning_rate: float = 1e-3,
         n_rounds: int | None = None,
@@ -133,7 +141,7 @@ class AdaMix(ParameterRounds):
         self.covariance = covariance
         self.noise_variance = noise_variance
         self.fit_intercept = fit_intercept
-        self.local_solver = local_solver
+        self.solver = solver
         self.channel = channel
         self.learning_rate = learning_rate
         self.n_rounds = n_rounds
@@ -144,91 +152,94 @@ class AdaMix(ParameterRounds):
         self.random_state = random_state
 
     @property
-    def _one_variance(self) -> bool:
-        return self.covariance == "spherical"
-
-    @property
-    def _sends_parameters(self) -> bool:
+    def _sends_coefficients(self) -> bool:
+        """Whether clients send coefficients, rather than slopes of the likelihood."""
         exact = self.channel is None or isinstance(self.channel, Exact)
-        return self.local_solver == "gradient" or not exact
+        return self.solver == "gradient" or not exact
 
-    def _most_rounds(self) -> int:
-        if self.n_rounds is None and self.local_solver == "gradient":
-            return 301
-        return super()._most_rounds()
+    def _settings(self) -> MixtureSettings:
+        return MixtureSettings(
+            title=type(self).__name__,
+            n_components=self.n_components,
+            fit_intercept=self.fit_intercept,
+            n_rounds=self.n_rounds,
+            n_init=self.n_init,
+            tol=self.tol,
+            noise_variance=self.noise_variance,
+            one_variance=self.covariance == "spherical",
+            default_rounds=301 if self.solver == "gradient" else 300,
+        )
 
-    def _fitted_by(self) -> str:
-        if self.local_solver == "gradient":
-            return "gradient descent"
-        return "stochastic EM" if self._sends_parameters else "ML"
+    def _rounds(self) -> EvidenceRounds | CoefficientRounds:
+        settings = self._settings()
+        if not self._sends_coefficients:
+            return EvidenceRounds(settings, NumberEvidence())
+        noise = 1.0 if self.noise_variance is None else self.noise_variance
+        drawn = self.n_components, self.covariance, noise
+        if self.solver == "gradient":
+            return CoefficientRounds(
+                settings, GradientSteps(*drawn, self.learning_rate), self.channel
+            )
+        return CoefficientRounds(settings, Draws(*drawn), self.channel)
 
-    def _check(self) -> None:
-        super()._check()
+    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
+        """Check the arguments, and return the state before the first round."""
         for name, known in (
             ("covariance", ("spherical", "diag")),
-            ("local_solver", ("exact", "gradient")),
+            ("solver", ("em", "gradient")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
                 )
         check_positive("learning_rate", self.learning_rate)
-        if not self._sends_parameters:
-            return
-        if self.n_rounds is None and not isinstance(self._channel(), Exact):
-            raise ValueError(
-                f"n_rounds must be given with {self.channel!r}: in each round every client sends "
-                "one more report."
-            )
-        if self.noise_variance is None and self.local_solver == "exact":
-            raise ValueError(
-                f"noise_variance must be given with {self.channel!r}: coefficients alone do not "
-                "tell it."
-            )
+        if self._sends_coefficients:
+            if self.n_rounds is None and not isinstance(check_channel(self.channel), Exact):
+                raise ValueError(
+                    f"n_rounds must be given with {self.channel!r}: in each round every client "
+                    "sends one more report."
+                )
+            if self.noise_variance is None and self.solver == "em":
+                raise ValueError(
+                    f"noise_variance must be given with {self.channel!r}: coefficients alone do "
+                    "not identify it."
+                )
+        return super().start(facts, key)
 
-    def _first(self, rows: Rows, rng: Any) -> NDArray[np.float64]:
-        """Least squares or, for gradient descent, draws of expected square one."""
-        if self.local_solver == "exact":
-            return super()._first(rows, rng)
-        n, _, p = rows.design.shape
-        if isinstance(rng, Stream):
-            return rng.normals(n, p) / np.sqrt(p)
-        return np.random.default_rng().standard_normal((n, p)) / np.sqrt(p)
+    score = RegressionEstimator.score  # not the mixin's, which knows no groups
 
-    def _next(
-        self, rows: Rows, theta: NDArray, population: Population, rng: Any
-    ) -> NDArray[np.float64]:
-        """Take a step of gradient descent, or draw from the posterior."""
-        if self.local_solver == "exact":
-            return draw(rows, population, rng)
-        away = rows.response - (rows.design @ theta[:, :, None])[:, :, 0]
-        slope = -(rows.design.swapaxes(1, 2) @ away[:, :, None])[:, :, 0] / population.noise
-        from_means = theta[:, None] - population.means
-        log = -0.5 * (from_means**2 / population.variances + np.log(population.variances))
-        share = responsibilities(log.sum(axis=2), population.weights)[1]
-        slope += (share[:, :, None] * from_means / population.variances).sum(axis=1)
-        theta = theta - self.learning_rate * slope
-        if not np.abs(theta).max(initial=0.0) < LARGEST:
-            raise ValueError(
-                f"gradient descent diverged: learning_rate={self.learning_rate!r} is too large."
-            )
-        return theta
+    def _learn(self, result: MixtureResult) -> None:
+        for name, value in attributes(result).items():
+            setattr(self, name, value)
+        self._result = result
 
-    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
-        """Fit a Gaussian mixture."""
-        k = min(self.n_components, len(values))
-        prior = GaussianMixture(k, self.covariance, n_init=1, random_state=seed)
-        prior.fit(Gaussian(values, np.broadcast_to(variances, values.shape)))
-        noise = 1.0 if self.noise_variance is None else float(self.noise_variance)
-        own = prior.variances_
-        if self.local_solver == "gradient":  # which divides by them
-            own = np.maximum(own, 1e-12 * max(float(prior.variance_.max()), 1e-300))
-        return Population(prior.weights_, prior.means_, own, noise)
+    def _population(self) -> FittedMixture:
+        result = with_attributes(self._result, self)
+        name = "stochastic EM" if self._sends_coefficients else "ML"
+        if self.solver == "gradient":
+            name = "gradient descent"
+        return FittedMixture(self._settings(), result, len(self._columns()), name)
+
+    # Estimates --------------------------------------------------------------------------------
 
     @property
     def coefficients_(self) -> NDArray:
         """Coefficients of each group, shape (n_groups, p)."""
         check_is_fitted(self, "mean_")
-        if self.local_solver == "gradient" and "theta" in self._memory:
+        if self.solver == "gradient" and "theta" in self._memory:
             return self._memory["theta"]
         return self.posterior().mean
+
+    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
+        """Probability that each group belongs to each component.
+
+        Parameters
+        ----------
+        X, y, groups : as in `posterior`
+
+        Returns
+        -------
+        DataFrame
+            Group label, then ``component_0``, ``component_1``, …
+        """
+        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed import kernels
 from ebfed.engines import Engine
-from ebfed.regression.logistic import LogisticEB
-from ebfed.regression.mixture_regression import MixtureRegression
-from ebfed.regression.numerics.evidence import Evidence, Population
-from ebfed.regression.numerics.normal_population import LOW, NormalPopulation
-from ebfed.regression.posteriors.logistic import WhiteRows
-from ebfed.regression.posteriors.softmax import SoftmaxPosterior, approximate
+from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.classes import check_not_one_class, declaring
+from ebfed.regression.evidence_rounds import EvidenceRounds
+from ebfed.regression.evidence_sources import ClassEvidence, weigh_classes
+from ebfed.regression.mixture import (
+    FittedMixture,
+    MixtureSettings,
+    attributes,
+    responsibility_frame,
+    with_attributes,
+)
+from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
+from ebfed.regression.numerics.normal_population import LOW
+from ebfed.regression.posteriors.softmax import SoftmaxPosterior
+from ebfed.regression.protocol import MixtureResult, RegressionFacts
 from ebfed.tables.clients import Clients
-from ebfed.tables.labels import number_labels
 
 __all__ = ["AdaMixClassifier"]
 
 
-class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
+class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
     """Empirical Bayes logistic regression with a Gaussian mixture for a population.
 
     Rows of group i have class c with probability ``exp(x_ij' theta_ic) / sum_k exp(x_ij'
@@ -98,13 +106,7 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
     (array([0.3, 0.7]), array([-2.,  2.]))
     """
 
-    RESULTS: ClassVar[tuple[str, ...]] = (*MixtureRegression.RESULTS, "classes")
-    _kind = SoftmaxPosterior
-    _has_noise: ClassVar[bool] = False
-    _least: ClassVar[float] = LOW
-    # where rows are separable, means run away: none is told worse than a tenth of a row would
-    _ridge: ClassVar[float] = 0.01
-    noise_variance: float = 1.0
+    _numeric = False
 
     def __init__(
         self,
@@ -129,77 +131,80 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = True
-        return tags
-
-    @property
-    def _one_variance(self) -> bool:
-        return self.covariance == "spherical"
-
     @property
     def _many(self) -> bool:
         """Whether there are more than two classes."""
         return len(self.classes_) > 2
 
-    def _check_arguments(self) -> None:
+    def _settings(self) -> MixtureSettings:
+        return MixtureSettings(
+            title=type(self).__name__,
+            n_components=self.n_components,
+            fit_intercept=self.fit_intercept,
+            n_rounds=self.n_rounds,
+            n_init=self.n_init,
+            tol=self.tol,
+            noise_variance=1.0,
+            one_variance=self.covariance == "spherical",
+            has_noise=False,
+            least_variance=LOW,
+            # where rows are separable, means run away: no mean is known less than from a tenth of
+            # a row
+            ridge=0.01,
+        )
+
+    def _rounds(self) -> EvidenceRounds:
+        return EvidenceRounds(self._settings(), ClassEvidence())
+
+    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
+        """Check the arguments, and return the state before the first round."""
         if self.covariance not in ("spherical", "diag"):
             raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
+        check_not_one_class(np.unique(facts["classes"]))
+        return super().start(facts, key)
 
-    def _fitted_by(self) -> str:
-        return "Laplace" if self._many else "expectation propagation"
+    # Learning ---------------------------------------------------------------------------------
 
-    # Clients ----------------------------------------------------------------------------------
-
-    def _check_classes(self, classes: NDArray) -> None:
-        """Take any number of them."""
-
-    def _block(self, clients: Clients) -> Clients:
-        return clients
-
-    def _empty(self, ids: NDArray) -> Clients:
-        columns = np.zeros((0, self.n_features_in_ + bool(self.fit_intercept)))
-        return Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, self.classes_[:0])
-
-    def _squares(self, clients: Clients) -> NDArray:
-        """Sums of squares of the columns of X, and numbers of rows: logits have a unit of one."""
-        owner = np.repeat(np.arange(len(clients)), clients.n)
-        columns = [np.bincount(owner, x**2, len(clients)) for x in clients.X.T]
-        return np.stack([*columns, clients.n.astype(float)], axis=1)
-
-    def _prepared(self, sent: dict, memory: dict, clients: Clients) -> dict:
-        return memory
-
-    def _asked(self, state: dict) -> dict:
-        return super()._asked(state) | {"classes": state["classes"]}
-
-    def _found(
-        self, sent: dict, memory: dict, clients: Clients, population: Population
-    ) -> Evidence:
-        return _weigh(clients, population, sent["units"][:-1], sent["classes"])
-
-    # Server -----------------------------------------------------------------------------------
-
-    def start(self, facts: dict, key: NDArray) -> dict:
-        """Return the state before the first round, which asks for the sizes of columns."""
-        classes = np.unique(facts["classes"])
-        state = super().start(facts, key)
-        return state | {"classes": classes, "p": state["p"] * (len(classes) - 1)}
-
-    def _measure(self, state: dict, messages: dict) -> dict:
-        """Take units from the sizes of columns, the same for every class."""
-        if len(state["classes"]) > 2:
-            *columns, n = messages["squares"].T
-            squares = np.stack([*columns * (len(state["classes"]) - 1), n], axis=1)
-            messages = messages | {"squares": squares}
-        return super()._measure(state, messages)
-
-    def _learn(self, sent: dict) -> None:
-        super()._learn(sent)
-        self.classes_ = sent["classes"]
+    def _learn(self, result: MixtureResult) -> None:
+        for name, value in attributes(result).items():
+            setattr(self, name, value)
+        self._result, self.classes_ = result, result["classes"]
         if self._many:
             self.notes_ = [*self.notes_, LAPLACE]
+
+    def _population(self) -> FittedMixture:
+        classes = self.classes_
+
+        def weigh(block: Clients, population: MixturePopulation) -> Evidence:
+            units = np.ones(population.means.shape[1])
+            return weigh_classes(block, population, units, classes)
+
+        return FittedMixture(
+            self._settings(),
+            with_attributes(self._result, self),
+            len(self._columns()),
+            "Laplace" if self._many else "expectation propagation",
+            weigh,
+            SoftmaxPosterior,
+        )
+
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+            Blocks may share groups. Without `groups`, the rows of a block are new groups, with
+            numbers after those of the groups before.
+        classes : array-like, optional
+            All labels of all blocks; needed for a first block that lacks one.
+        """
+        with declaring(self, classes):
+            return super().partial_fit(X, y, groups=groups)
+
+    score = RegressionEstimator.score  # not the mixin's, which knows no groups
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -226,9 +231,19 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         intercepts = self.mean_.reshape(len(self.classes_) - 1, -1)[:, 0]
         return intercepts if self.fit_intercept else np.zeros_like(intercepts)
 
-    def _weigh(self, block: Clients, population: Population) -> Evidence:
-        units = np.ones(population.means.shape[1])
-        return _weigh(block, population, units, self.classes_)
+    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
+        """Probability that each group belongs to each component.
+
+        Parameters
+        ----------
+        X, y, groups : as in `posterior`
+
+        Returns
+        -------
+        DataFrame
+            Group label, then ``component_0``, ``component_1``, …
+        """
+        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)
 
     def decision_function(self, X: Any, *, groups: Any = None) -> NDArray:
         """Log-odds of the second of two classes, shape (n_rows,); of more, `predict_log_proba`.
@@ -243,7 +258,8 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         check_is_fitted(self, "mean_")
         if self._many:
             return self.predict_log_proba(X, groups=groups)
-        return super().decision_function(X, groups=groups)
+        first, second = self.predict_log_proba(X, groups=groups).T
+        return second - first
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's label with the coefficients of its group: the most probable.
@@ -262,7 +278,8 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         check_is_fitted(self, "mean_")
         if self._many:
             return self.classes_[self.predict_log_proba(X, groups=groups).argmax(axis=1)]
-        return super().predict(X, groups=groups)
+        ones = self.decision_function(X, groups=groups) > 0
+        return self.classes_[ones.astype(np.int64)]
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Probability of each class, averaged over the posterior of the row's group.
@@ -278,71 +295,16 @@ class AdaMixClassifier(MixtureRegression, LogisticEB):  # type: ignore[misc]
         -------
         ndarray of shape (n_rows, C)
         """
-        return super().predict_proba(X, groups=groups)
+        return np.exp(self.predict_log_proba(X, groups=groups))
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`; of two classes, with digits where that is 0 or 1."""
-        rows, labels = self._read_design(X, groups)
-        if labels is None:
-            ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-            posterior = self._posterior(self._empty(ids))
-        else:
-            ids, codes = number_labels(labels)
-            posterior = self._posterior(self._known(ids))
+        rows, codes, posterior = self._posterior_of_rows(X, groups)
         assert isinstance(posterior, SoftmaxPosterior)
-        if self._many:
-            probabilities = posterior.probabilities(rows, codes)
-            return np.log(np.maximum(probabilities, np.finfo(float).tiny))
-        out, part = np.full((2, len(rows)), -np.inf), np.empty(len(rows))
-        for share, mean, variance in posterior.along(rows, codes):
-            for sign, total in zip((-1, 1), out, strict=True):
-                kernels.log_logistic_normal(sign * mean, variance, part)
-                with np.errstate(divide="ignore"):
-                    np.logaddexp(total, part + np.log(share), out=total)
-        # both sum to one, and none is less than floats can hold
-        return np.maximum(out - np.logaddexp(*out), np.log(np.finfo(float).tiny)).T
+        return posterior.log_probabilities(rows, codes)
 
 
 LAPLACE = (
     "Laplace's approximation, by which more than two classes are fitted, underestimates the spread "
     "of the population where groups have few rows: in trials, by up to 5 percent."
 )
-
-
-def _weigh(clients: Clients, population: Population, units: NDArray, classes: NDArray) -> Evidence:
-    """Weigh the rows of clients against every component.
-
-    In coordinates in which a component is standard normal, a client's coefficients have mean a and
-    covariance V: with D the component's variances, ``g = D^-1/2 a`` and ``P = D^-1/2 (I - V)
-    D^-1/2`` are what `evidence` has for normal rows. Of Laplace's approximation ``a = mode +
-    shift``, and its slope in a variance is that of the rows less ``shift_j**2 / (2 D_jj)``.
-    """
-    parts = []
-    for mean, variances in zip(population.means, population.variances, strict=True):
-        # no variance of the population is one so small that only the evidence notices
-        root = np.broadcast_to(np.maximum(np.sqrt(variances), 1e-8), units.shape)
-        shift: Any = 0.0
-        if len(classes) == 2:
-            normal = NormalPopulation(mean / units, np.diag(root / units), np.ones(len(units)))
-            a, V, log = WhiteRows.of(clients, normal, classes[1]).approximate("corrected")
-        else:
-            mode, V, shift, log = approximate(clients, mean / units, root / units, classes)
-            a = mode + shift
-        values, vectors = np.linalg.eigh(np.eye(len(units)) - V)
-        white = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2) / root
-        slope = a / root
-        own = (white**2).sum(axis=1)
-        squares = ((white.swapaxes(1, 2) @ white) ** 2).sum(axis=2)
-        steps = 0.5 * (slope**2 - (shift / root) ** 2 - own), 0.5 * own**2, 0.5 * (squares - own**2)
-        if len(variances) == 1:
-            steps = steps[0].sum(axis=1)[:, None], 0.5 * squares.sum(axis=1)[:, None], None
-            steps = *steps[:2], np.zeros_like(steps[1])
-        nothing = np.zeros(len(log))
-        parts.append((log, slope, *steps, np.zeros_like(steps[0]), nothing, nothing, white))
-    *figures, whites = zip(*parts, strict=True)
-    stacked = [np.stack(x, axis=1) for x in figures]
-    log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own = stacked
-    scale = np.ones((len(whites), *whites[0].shape[:2]))
-    return Evidence(
-        log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own, [*whites], scale
-    )

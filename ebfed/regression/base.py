@@ -1,47 +1,42 @@
 """Regression: coefficients for every group, estimated together.
 
-A subclass says what clients tell and what the server makes of it (`start`, `local`, `update`), how
-to take over what was learned (`_learn`), and what the population then says of a block of clients
-(`_posterior`). Reading, predicting and reporting are here.
+An estimator is a face: it reads rows, and answers in frames. What clients and server compute in
+rounds is in an object of `ebfed.regression.rounds`, made from the estimator's arguments; what a fit
+says of groups is in an object of `ebfed.regression.population`, made from its learned attributes.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
-from ebfed.privacy import ledger
+from ebfed.regression.columns import Columns
+from ebfed.regression.population import FittedPopulation
+from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
+from ebfed.regression.rounds import Rounds
 from ebfed.report.effects import GroupEffects
-from ebfed.report.view import Parameter, RegressionView
+from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import read_labels
+from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.labels import number_labels
 
-__all__ = [
-    "INTERCEPT",
-    "Parameter",
-    "RegressionEstimator",
-    "fixed_parameters",
-    "residual_parameter",
-    "spread_parameters",
-]
-
-INTERCEPT = "intercept"
+__all__ = ["RegressionEstimator"]
 
 
 class RegressionEstimator(GroupEffects, SupervisedEstimator):
     """Coefficients theta_i of every group i, drawn from a population that the fit learns.
 
-    A block of clients is a `Clients` with sorted labels (or what `_block` makes of one), the column
-    of the intercept first.
+    A block of clients is a `Clients` with sorted labels (or what `Rounds.block` makes of one), the
+    column of the intercept first.
 
     Attributes
     ----------
@@ -53,21 +48,20 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Names of the p coefficients, the intercept first.
     mean_ : ndarray of shape (p,)
         Mean of the population.
+    log_likelihood_ : float
+        Log marginal likelihood at the fitted parameters, of all clients of the fit.
+    n_parameters_ : int
+        Number of fitted parameters of the population.
     history_ : DataFrame
         One row for each round or step.
     converged_ : bool or None
-        Whether what was to be found was; None where steps are given rather than a goal.
+        Whether the fit reached its goal; None where it has a fixed number of steps.
     notes_ : list of str
         What a reader should know of the fit: what was not identified, or is at a boundary.
     privacy_ : DataFrame
-        Ledger of what left the clients.
+        Ledger of what clients sent.
     n_features_in_ : int
     """
-
-    # What a state holds in the end that clients are told.
-    RESULTS: ClassVar[tuple[str, ...]] = ()
-    # What the ledger says clients send.
-    SENT: ClassVar[str] = "figures of each client's rows, as they are"
 
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
@@ -78,46 +72,17 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     # Hooks ------------------------------------------------------------------------------------
 
-    def _block(self, clients: Clients) -> Any:
-        """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`."""
-        return clients
+    @abstractmethod
+    def _rounds(self) -> Rounds[Any, Any, Any, Any]:
+        """Return what clients and server compute, made from the arguments."""
 
     @abstractmethod
-    def _learn(self, sent: dict) -> None:
-        """Set learned attributes from the last broadcast, `mean_` and `notes_` among them."""
+    def _learn(self, result: Any) -> None:
+        """Set learned attributes from what the server has learned, `mean_` and `notes_` too."""
 
     @abstractmethod
-    def _posterior(self, block: Any) -> Posterior:
-        """Posterior of the coefficients of each client of a block."""
-
-    def _empty(self, ids: NDArray) -> Any:
-        """Return a block of clients without rows."""
-        nothing = np.zeros((0, len(self._centre())))
-        return self._block(Clients(ids, np.zeros(len(ids) + 1, np.int64), nothing, np.zeros(0)))
-
-    @abstractmethod
-    def _fitted_by(self) -> str:
-        """Name the method, in a few words."""
-
-    @abstractmethod
-    def _parameters(self) -> list[Parameter]:
-        """Rows of `tidy`."""
-
-    def _facts(self) -> dict[str, float]:
-        """Return what `glance` is to have besides."""
-        return {}
-
-    def _reliability(self) -> dict[str, NDArray]:
-        """Share of each coefficient's variance between groups that their own rows explain."""
-        variances = np.diag(self.covariance_)
-        if self._is_server:
-            return {}
-        left = self.posterior().sd ** 2
-        return {
-            term: np.clip(1 - left[:, j] / variances[j], 0, 1)
-            for j, term in enumerate(self.terms_)
-            if variances[j] > 0
-        }
+    def _population(self) -> FittedPopulation:
+        """Return what the learned attributes say of groups."""
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -128,115 +93,102 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
         clients, _ = self._read(X, y, groups, reset=True)
-        block = self._block(clients)
-        return block, {}
+        return self._rounds().block(clients), {}
 
-    def releases(self, sent: dict, memory: dict, clients: Any) -> list[dict[str, Any]]:
-        """List what clients send in a round: figures as they are."""
-        return [ledger.disclosure(self.SENT, len(clients), self._bits(sent, clients))]
+    def describe(self, clients: Any, memory: Any) -> Any:
+        """State numbers of rows, columns, and labels of the response where it is a class."""
+        facts = super().describe(clients, memory)
+        if self._numeric:
+            return facts
+        classes = np.unique(np.asarray(clients.y))
+        if hasattr(self, "classes_"):  # with those that `partial_fit` was given
+            classes = np.union1d(classes, self.classes_)
+        return facts | {"classes": classes}
 
-    @abstractmethod
-    def _bits(self, sent: dict, clients: Any) -> float:
-        """Bits of the messages of a block of clients in one round."""
+    def local(self, sent: Any, memory: Any, clients: Any, rng: Any) -> tuple[Any, Any]:
+        """Compute the messages of a block of clients, and what they keep."""
+        return self._rounds().local(sent, memory, clients, rng)
 
-    def finish(self, sent: dict, memory: dict, clients: Any) -> Self:
+    def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
+        """List what clients send in a round: rows of a ledger."""
+        return self._rounds().releases(sent, memory, clients)
+
+    def finish(self, sent: RegressionSent, memory: Any, clients: Any) -> Self:
         """Set the learned attributes of these clients' own copy."""
         self._take(sent)
+        rounds = self._rounds()
         self._is_server = False
-        self.clients_, self._memory = clients, memory
-        self._ledger = self._write_ledger(sent)
+        self.clients_, self._memory = clients, rounds.kept(memory)
+        self._ledger = rounds.ledger(sent, self._memory, clients)
         return self
 
     # Server -----------------------------------------------------------------------------------
 
-    def check_message(self, message: dict, facts: dict, sent: dict, turn: NDArray) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
-        m = len(facts["n"])
-        for name, part in message.items():
-            if not (isinstance(part, np.ndarray) and part.ndim and len(part) == m):
-                raise ValueError(f"{name} must have an entry for each of {m} clients.")
-            if part.dtype.kind not in "if" or not np.isfinite(part).all():
-                raise ValueError(f"{name} must be finite numbers.")
+    def expected_rounds(self) -> int | None:
+        """Return how many rounds there will be, if that is fixed."""
+        return self._rounds().expected_rounds()
 
-    def broadcast(self, state: dict) -> dict:
-        """Return which round it is and what clients need for it; in the end, the population."""
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        classes = facts.get("classes")
+        if not self._numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
+            raise ValueError("facts must have the labels of y.")
+
+    def check_message(self, message: Any, facts: Any, sent: Any, turn: NDArray) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+        self._rounds().check_message(message, facts, sent)
+
+    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
+        """Return the state before the first round."""
+        return self._rounds().start(super().start(facts, key), facts)
+
+    def broadcast(self, state: Any) -> RegressionSent:
+        """Return which round it is and what clients need for it; in the end, what was learned."""
         if not state["done"]:
-            return {"done": False, "round": state["round"]} | self._asked(state)
-        names = ("round", "history", "log_likelihood", "converged", *self.RESULTS)
-        results = {name: state[name] for name in names}
-        return {"done": True, "n_clients": len(state["n"])} | results
+            return self._rounds().ask(state)
+        return {
+            "done": True,
+            "round": state["round"],
+            "n_clients": len(state["n"]),
+            "history": state["history"],
+            "log_likelihood": state["log_likelihood"],
+            "converged": state["converged"],
+            "result": state["result"],
+        }
 
-    def _asked(self, state: dict) -> dict:
-        """Return what clients need for the next round."""
-        return {}
+    def update(self, state: Any, messages: Any) -> Any:
+        """Return the next state."""
+        return self._rounds().update(state, messages)
 
-    def conclude(self, state: dict) -> Self:
+    def conclude(self, state: RegressionState) -> Self:
         """Set the learned attributes of the server's own copy, which holds no client's rows."""
         self._become_server(state)
         sent = self.broadcast(state)
         self._take(sent)
-        self.clients_ = self._empty(np.arange(len(state["n"])))
-        self._n = state["n"]
-        self._memory = {}
-        self._ledger = self._write_ledger(sent)
+        self.clients_ = self._rows_of(np.arange(len(state["n"])))
+        self._n, self._memory = state["n"], {}
+        self._ledger = self._rounds().ledger(sent, {}, self.clients_)
         return self
 
-    def _take(self, sent: dict) -> None:
+    def _take(self, sent: RegressionSent) -> None:
         self.n_iter_, self._history = sent["round"], sent["history"]
         self.converged_ = sent["converged"]
-        self._log_likelihood, self._n_clients = sent["log_likelihood"], sent["n_clients"]
-        self._learn(sent)
-
-    def _write_ledger(self, sent: dict) -> list[dict]:
-        rows = self.releases(sent, self._memory, self.clients_)
-        return [row | {"times": sent["round"]} for row in rows]
-
-    # Columns ----------------------------------------------------------------------------------
-
-    def _shape(self) -> dict[str, Any]:
-        """Return what a state says of the columns."""
-        names = "\n".join(getattr(self, "feature_names_in_", ()))
-        return {"n_features": self.n_features_in_, "columns": names}
-
-    def _names(self, state: dict) -> list[str]:
-        d = state["n_features"]
-        names = state["columns"].split("\n") if state["columns"] else [f"x{j}" for j in range(d)]
-        return [INTERCEPT] * bool(self.fit_intercept) + names
-
-    def _varying(self, state: dict) -> NDArray[np.int64]:
-        """Positions of the coefficients that differ between groups."""
-        names = self._names(state)
-        first = int(self.fit_intercept)
-        places: dict[Any, int] = {j: first + j for j in range(state["n_features"])}
-        places |= {name: j for j, name in enumerate(names)}
-        if self.varying is None:
-            return np.arange(len(names))
-        if isinstance(self.varying, str) or not np.iterable(self.varying):
-            raise TypeError(f"varying must be a sequence of columns; got {self.varying!r}.")
-        if self.fit_intercept and INTERCEPT in names[1:]:
-            raise ValueError(
-                f"a column of X is called {INTERCEPT!r}, as is the one that fit_intercept adds; "
-                "rename it."
-            )
-        if any(isinstance(name, bool | np.bool_) for name in self.varying):
-            raise TypeError(f"varying must name columns, not mark them; got {self.varying!r}.")
-        unknown = [name for name in self.varying if name not in places]
-        if unknown:
-            known = ", ".join(map(repr, names))
-            raise ValueError(f"varying has {unknown[0]!r}, which is none of {known}.")
-        return np.unique([places[name] for name in self.varying]).astype(np.int64)
+        self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
+        self._learn(sent["result"])
+        self.n_parameters_ = self._population().n_parameters
 
     # Learning ---------------------------------------------------------------------------------
 
-    def _fit(self, clients: Any, memory: dict) -> Self:
+    def _fit(self, clients: Any, memory: Any) -> Self:
         state, memory = converse_here(self, clients, memory)
         return self.finish(self.broadcast(state), memory, clients)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
-        block are new groups, numbered on from those seen.
+        block are new groups, with numbers after those of the groups before.
         """
         if not hasattr(self, "clients_"):
             return self.fit(X, y, groups=groups)
@@ -246,15 +198,22 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
                 raise ValueError("groups must label the rows, as they did before.")
             shifted = clients.ids + self.groups_[-1] + 1
             clients = Clients(shifted, clients.indptr, clients.X, clients.y)
-        merged = self.clients_.merge(self._block(clients))
+        merged = self.clients_.merge(self._rounds().block(clients))
         return self._fit(merged, {})
 
     # Estimates --------------------------------------------------------------------------------
 
+    def _columns(self) -> Columns:
+        names = "\n".join(getattr(self, "feature_names_in_", ()))
+        return Columns(self.n_features_in_, names, bool(self.fit_intercept), self.varying)
+
+    def _design(self, values: NDArray) -> NDArray:
+        return self._columns().design(values)
+
     @property
     def terms_(self) -> list[str]:
         """Names of the coefficients."""
-        return [INTERCEPT] * bool(self.fit_intercept) + self._column_names()
+        return self._columns().terms
 
     def posterior(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Posterior:
         """Posterior of each group's coefficients.
@@ -264,8 +223,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         X, y : as in `fit`, optional
             Rows that the posterior is to use instead of those of the fit.
         groups : as in `fit`, optional
-            Without `X`: the groups asked for, each with its rows of the fit; a group that was not
-            in the fit has none and gets the population.
+            Groups asked for, without `X`: each with its rows of the fit. A group that was not in
+            the fit has none, and gets the population.
 
         Returns
         -------
@@ -273,28 +232,74 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
         block = self._asked_for(X, y, groups)
-        return self._labelled(self._posterior(block), block)
+        posterior = self._population().posterior(block)
+        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
     def estimates(self, backend: str | None = None) -> Any:
-        """Return the posterior of each group as a frame, of some library if that is named."""
+        """Return the posterior of each group as a frame.
+
+        Parameters
+        ----------
+        backend : str, optional
+            Library of the frame; that of the frame that was fitted if None.
+        """
         posterior = self.posterior()
         return (posterior if backend is None else posterior.using(backend)).to_frame()
 
-    def _asked_for(self, X: Any, y: Any, groups: Any, population: Any = None) -> Any:
+    def reliability(self) -> Any:
+        """Return the share of each coefficient's variance that a group's own rows explain.
+
+        It is one less the ratio of posterior variance to variance between groups: near 1 for a
+        group with many rows, 0 for a group without any, whose estimate is the population's mean.
+
+        Returns
+        -------
+        DataFrame
+            Group label, and a column for each coefficient that differs between groups. Of a
+            mixture there is none: coefficients have no single variance there.
+        """
+        check_is_fitted(self, "mean_")
+        columns = self.view().reliability()
+        style = self._style_.avoiding(columns)
+        return frame({style.group: self.groups_} | columns, style)
+
+    def _asked_for(self, X: Any, y: Any, groups: Any, covariates: Any = None) -> Any:
         """Return the block of clients that a posterior is asked for."""
         check_is_fitted(self, "clients_")
         if X is not None:
-            return self._block(self._read(X, y, groups, False, population)[0])
+            return self._rounds().block(self._read(X, y, groups, False, covariates)[0])
         if self._is_server:
             raise ValueError(
-                "the clients kept their rows, and have their estimates; give rows to estimate."
+                "X must be given: the rows of the fit are with the clients, who have their "
+                "estimates."
             )
         if groups is None:
             return self.clients_
-        return self._known(number_labels(read_labels(groups))[0])
+        return self._rows_of(number_labels(read_labels(groups))[0])
 
-    def _labelled(self, posterior: Posterior, block: Any) -> Posterior:
-        return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
+    def _rows_of(self, ids: NDArray, known: bool = True) -> Any:
+        """Rows of these groups in the fit; none for groups that were not in it."""
+        columns = np.zeros((0, self._population().n_columns))
+        response = np.zeros(0) if self._numeric else self.classes_[:0]
+        none = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
+        without = self._rounds().block(none)
+        if self._is_server or not known:  # a server does not know which rows a group has
+            return without
+        place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
+        seen = self.clients_.take(place[place >= 0])
+        return seen if (place >= 0).all() else without.merge(seen)
+
+    def _posterior_of_rows(
+        self, X: Any, groups: Any, covariates: Any = None
+    ) -> tuple[NDArray, NDArray[np.int64], Posterior]:
+        """Return rows, the place of each row's group, and the posterior of the groups."""
+        rows, labels = self._read_design(X, groups, covariates)
+        population = self._population()
+        if labels is None:
+            ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+            return rows, codes, population.posterior(self._rows_of(ids, known=False))
+        ids, codes = number_labels(labels)
+        return rows, codes, population.posterior(self._rows_of(ids))
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
@@ -310,64 +315,64 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        return self._linear(X, groups)
+        return self._predict_numbers(X, groups)
 
-    def _linear(self, X: Any, groups: Any, population: Any = None) -> NDArray:
+    def _predict_numbers(self, X: Any, groups: Any, covariates: Any = None) -> NDArray:
         """Linear predictor at the posterior mean of each row's group, shape (n_rows,)."""
-        rows, labels = self._read_design(X, groups, population)
+        rows, labels = self._read_design(X, groups, covariates)
+        population = self._population()
         if labels is None:
-            return rows @ self._centre()
+            return rows @ population.centre
         ids, codes = number_labels(labels)
-        return np.einsum("np,np->n", rows, self._known_posterior(ids).mean[codes])
-
-    def _centre(self) -> NDArray:
-        """Coefficients of a group of which nothing is known."""
-        return self.mean_
-
-    def _known_posterior(self, ids: NDArray) -> Posterior:
-        return self._posterior(self._known(ids))
-
-    def _known(self, ids: NDArray) -> Any:
-        """Rows of these groups in the fit, none for groups that were not in it."""
-        import pandas as pd
-
-        if self._is_server:  # a server does not know who is who
-            return self._empty(ids)
-        place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
-        seen = self.clients_.take(place[place >= 0])
-        if (place >= 0).all():
-            return seen
-        return self._empty(ids).merge(seen)
+        mean = population.posterior(self._rows_of(ids)).mean
+        return np.einsum("np,np->n", rows, mean[codes])
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        **options: Any,
     ) -> float:
-        """R**2 of the predictions of rows by the coefficients of their groups.
+        """R**2 of predicted numbers, or share of rows whose class is predicted.
 
         Parameters
         ----------
         X, y, groups : as in `fit`
         sample_weight : array-like of shape (n_rows,), optional
+        **options
+            Arguments of `predict`.
         """
-        fitted = self.predict(X, groups=groups)
-        return self._share_explained(X, y, sample_weight, groups, fitted)
+        from sklearn.metrics import accuracy_score, r2_score
 
-    def _share_explained(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: NDArray
-    ) -> float:
-        from sklearn.metrics import r2_score
-
+        predicted = self.predict(X, groups=groups, **options)
         response = self._table(self._features(X, None, False), y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
-        return float(r2_score(response, fitted, sample_weight=sample_weight))
+        measure = r2_score if self._numeric else accuracy_score
+        return float(measure(response, predicted, sample_weight=sample_weight))
+
+    @property
+    def coef_(self) -> NDArray:
+        """Mean of the population without the intercept, shape (d,)."""
+        check_is_fitted(self, "mean_")
+        return self.mean_[1:] if self.fit_intercept else self.mean_
+
+    @property
+    def intercept_(self) -> Any:
+        """Mean of the population's intercepts."""
+        check_is_fitted(self, "mean_")
+        return float(self.mean_[0]) if self.fit_intercept else 0.0
 
     # Reports ----------------------------------------------------------------------------------
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
-        terms = self.terms_
+        population, terms = self._population(), self.terms_
+        varies = np.ones(len(terms), bool) if self.varying is None else self._columns().varies()
         return RegressionView(
             title=type(self).__name__,
             style=self._style_,
@@ -377,89 +382,27 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             ledger=self._ledger,
             notes=self.notes_,
             terms=terms,
-            varies=np.isin(np.arange(len(terms)), self._varying(self._shape())),
-            method=self._fitted_by(),
+            varies=varies,
+            method=population.fitted_by,
             n_parameters=self.n_parameters_,
             posterior=self.posterior,
-            posterior_given_population=self._given_population,
-            expected=self._expected_of_groups,
+            posterior_given_population=lambda: population.posterior_given_population(self.clients_),
+            expected=lambda: np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_))),
             log_likelihood=lambda: self.log_likelihood_,
             has_density=self._numeric,
-            parameters=self._parameters,
-            figures=self._facts,
-            reliability=self._reliability,
+            components=population.components,
+            parameters=lambda: population.parameters(terms, self._style_.group),
+            figures=population.figures,
+            reliability=lambda: population.reliability(terms, self.posterior().sd),
             converged=self.converged_,
             n_rounds=self.n_iter_,
             n_steps=len(self._history),
         )
 
-    def _given_population(self) -> Posterior:
-        return self._posterior(self.clients_)
-
-    def _expected_of_groups(self) -> NDArray:
-        return np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_)))
-
     def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
-        return {".fixed": self._read_design(X, groups)[0] @ self._centre()}
-
-    @property
-    def coef_(self) -> NDArray:
-        """Mean of the population without the intercept, shape (d,)."""
-        check_is_fitted(self, "mean_")
-        return self.mean_[1:] if self.fit_intercept else self.mean_
-
-    @property
-    def intercept_(self) -> float:
-        """Mean of the population's intercepts."""
-        check_is_fitted(self, "mean_")
-        return float(self.mean_[0]) if self.fit_intercept else 0.0
-
-    @property
-    def log_likelihood_(self) -> float:
-        """Log marginal likelihood at the fitted parameters, of all clients of the fit."""
-        check_is_fitted(self, "mean_")
-        return self._log_likelihood
-
-    @property
-    def n_parameters_(self) -> int:
-        """Number of fitted parameters of the population."""
-        return len(self._parameters())
+        return {".fixed": self._read_design(X, groups)[0] @ self._population().centre}
 
     def _report(self) -> tuple[Callable, Callable, Callable]:
         from ebfed import report
 
         return report.tidy, report.glance, report.summary_table
-
-    def _design(self, values: NDArray) -> NDArray:
-        """Return the features, the column of the intercept first."""
-        first = int(self.fit_intercept)
-        design = np.ones((len(values), first + values.shape[1]))
-        design[:, first:] = values
-        return design
-
-
-def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> list[Parameter]:
-    """Rows of `tidy` for the means of coefficients."""
-    figures = zip(terms, mean, errors, strict=True)
-    return [("fixed", "", term, value, error) for term, value, error in figures]
-
-
-def spread_parameters(
-    group: str, terms: Sequence[str], covariance: NDArray, varying: NDArray, *, correlated: bool
-) -> list[Parameter]:
-    """Rows of `tidy` for the spread of coefficients between groups."""
-    spreads = np.sqrt(np.diag(covariance))
-    rows = [("ran_pars", group, f"sd__{terms[j]}", spreads[j], np.nan) for j in varying]
-    if not correlated:
-        return rows
-    for a, j in enumerate(varying):
-        for k in varying[:a]:
-            both = spreads[j] * spreads[k]
-            value = covariance[j, k] / both if both > 0 else np.nan
-            rows.append(("ran_pars", group, f"cor__{terms[k]}.{terms[j]}", value, np.nan))
-    return rows
-
-
-def residual_parameter(noise_variance: float) -> Parameter:
-    """Row of `tidy` for what rows leave over."""
-    return "ran_pars", "Residual", "sd__Observation", float(np.sqrt(noise_variance)), np.nan

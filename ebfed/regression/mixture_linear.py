@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
 
 from ebfed.engines import Engine
-from ebfed.priors.kmeans import kmeans
-from ebfed.regression.numerics.evidence import Population, Rows, responsibilities, weigh
-from ebfed.regression.parameter_rounds import ParameterRounds
+from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.coefficient_rounds import CoefficientRounds
+from ebfed.regression.evidence_rounds import EvidenceRounds
+from ebfed.regression.evidence_sources import NumberEvidence
+from ebfed.regression.mixture import (
+    FittedMixture,
+    MixtureSettings,
+    attributes,
+    responsibility_frame,
+    with_attributes,
+)
+from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.schemes import PosteriorMeans
 
 __all__ = ["MixtureLinearEB"]
 
 
-class MixtureLinearEB(ParameterRounds):
+class MixtureLinearEB(RegressorMixin, RegressionEstimator):
     """Mixture of regressions: every group has one of k coefficient vectors.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, with ``theta_i =
@@ -85,8 +95,6 @@ class MixtureLinearEB(ParameterRounds):
     (array([0.33, 0.67]), array([-2.,  1.]))
     """
 
-    _has_variances: ClassVar[bool] = False
-
     def __init__(
         self,
         n_components: int = 2,
@@ -112,37 +120,55 @@ class MixtureLinearEB(ParameterRounds):
         self.verbose = verbose
         self.random_state = random_state
 
-    @property
-    def _sends_parameters(self) -> bool:
-        return self.solver == "clustering"
+    def _settings(self) -> MixtureSettings:
+        return MixtureSettings(
+            title=type(self).__name__,
+            n_components=self.n_components,
+            fit_intercept=self.fit_intercept,
+            n_rounds=self.n_rounds,
+            n_init=self.n_init,
+            tol=self.tol,
+            noise_variance=self.noise_variance,
+            has_variances=False,
+            default_rounds=10 if self.solver == "clustering" else 300,
+        )
 
-    def _most_rounds(self) -> int:
-        if self.n_rounds is None and self._sends_parameters:
-            return 10
-        return super()._most_rounds()
+    def _rounds(self) -> EvidenceRounds | CoefficientRounds:
+        if self.solver != "clustering":
+            return EvidenceRounds(self._settings(), NumberEvidence())
+        noise = 1.0 if self.noise_variance is None else self.noise_variance
+        return CoefficientRounds(self._settings(), PosteriorMeans(self.n_components, noise), None)
 
-    def _fitted_by(self) -> str:
-        return "k-means" if self._sends_parameters else "ML"
-
-    def _check(self) -> None:
-        super()._check()
+    def start(self, facts: RegressionFacts, key: NDArray) -> Any:
+        """Check the arguments, and return the state before the first round."""
         if self.solver not in ("em", "clustering"):
             raise ValueError(f"solver must be 'em' or 'clustering'; got {self.solver!r}.")
-        if self._sends_parameters and self.noise_variance is None:
+        if self.solver == "clustering" and self.noise_variance is None:
             raise ValueError("noise_variance must be given with solver='clustering'.")
+        return super().start(facts, key)
 
-    def _next(
-        self, rows: Rows, theta: NDArray, population: Population, rng: Any
-    ) -> NDArray[np.float64]:
-        """Average the coefficient vectors."""
-        share = responsibilities(weigh(rows, population).log, population.weights)[1]
-        return share @ population.means
+    score = RegressionEstimator.score  # not the mixin's, which knows no groups
 
-    def _cluster(self, values: NDArray, variances: NDArray, seed: int) -> Population:
-        """Cluster by k-means."""
-        assert self.noise_variance is not None
-        k = min(self.n_components, len(np.unique(values, axis=0)))
-        labels, centres = kmeans(values, k, np.random.RandomState(seed))
-        order = np.lexsort(centres.T[::-1])
-        shares = np.bincount(labels, minlength=k)[order] / len(labels)
-        return Population(shares, centres[order], np.zeros((k, 1)), float(self.noise_variance))
+    def _learn(self, result: MixtureResult) -> None:
+        for name, value in attributes(result).items():
+            setattr(self, name, value)
+        self._result = result
+
+    def _population(self) -> FittedMixture:
+        result = with_attributes(self._result, self)
+        name = "k-means" if self.solver == "clustering" else "ML"
+        return FittedMixture(self._settings(), result, len(self._columns()), name)
+
+    def responsibilities(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Any:
+        """Probability that each group belongs to each component.
+
+        Parameters
+        ----------
+        X, y, groups : as in `posterior`
+
+        Returns
+        -------
+        DataFrame
+            Group label, then ``component_0``, ``component_1``, …
+        """
+        return responsibility_frame(self.posterior(X, y, groups=groups), self._style_)

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from ebfed.engines import Blocks, Local, converse
 from ebfed.regression import AdaMix, MixtureLinearEB
-from ebfed.regression.numerics.evidence import Population, rotate, weigh
-from ebfed.regression.parameter_rounds import least_squares
+from ebfed.regression.numerics.evidence import MixturePopulation, rotate, weigh
 from ebfed.regression.posteriors.component import ComponentPosterior
+from ebfed.regression.schemes import least_squares
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, VERMILLION
 from ebfed.streams import make_key
@@ -231,13 +231,13 @@ def _one_run(seed: tuple[int, int], m: int, n: int, last: int) -> list[dict[str,
     ):
         estimates = learner.fit(clients).posterior().mean
         rows.append(row(method, estimates, rounds=float(learner.n_iter_)))
-    known = Population(np.full(2, 0.5), np.stack([mu, -mu]), np.full((2, 1), SPREAD), NOISE)
+    known = MixturePopulation(np.full(2, 0.5), np.stack([mu, -mu]), np.full((2, 1), SPREAD), NOISE)
     nothing = np.zeros((2, FEATURES, FEATURES))
     bayes = ComponentPosterior(factors, _weigh, known, nothing)
     return [*rows, row(BAYES, bayes.mean)]
 
 
-def _weigh(block: Factors, population: Population) -> Any:
+def _weigh(block: Factors, population: MixturePopulation) -> Any:
     return weigh(rotate(block.rows, block.n), population)
 
 
@@ -246,7 +246,7 @@ def _descend(clients: Clients, last: int, seed: int) -> dict[int, NDArray]:
     learner = AdaMix(
         2,
         fit_intercept=False,
-        local_solver="gradient",
+        solver="gradient",
         learning_rate=STEP,
         noise_variance=NOISE,
         n_rounds=last,

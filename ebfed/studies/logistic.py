@@ -38,7 +38,7 @@ CLIENTS, FEATURES, MEAN, VARIANCE = 1000, 10, 0.5, 0.25
 ROWS = (10, 20, 50)
 ORACLE = "known population"
 LEARNERS: dict[str, dict[str, Any]] = {
-    "joint (Algorithm 5)": {"method": "gd", "learning_rate": 0.02},
+    "joint (Algorithm 5)": {"method": "gradient", "learning_rate": 0.02},
     "Laplace": {"method": "laplace"},
     "expectation propagation": {"method": "ep"},
     "Pólya-Gamma": {"method": "polya-gamma"},

@@ -159,7 +159,7 @@ def _one_run(seed: tuple[int, int], d: int, m: int) -> list[dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         descent = LinearEB(
-            "spherical", fit_intercept=False, solver="gd", learning_rate=RATE, n_steps=STEPS
+            "spherical", fit_intercept=False, solver="gradient", learning_rate=RATE, n_steps=STEPS
         ).fit(clients)
     estimates = {
         LOCAL: np.einsum("mdn,mn->md", np.linalg.pinv(X), y),

@@ -173,7 +173,7 @@ def check_regression_contract(
     shown = framed.posterior().to_frame()
     assert list(shown.columns[:3]) == ["g", "term", "n"], "a frame leads with group and term"
 
-    assert len(fitted.tidy()) == len(fitted._parameters())
+    assert len(fitted.tidy()) == len(fitted.view().parameters())
     assert len(fitted.glance()) == 1
     assert len(fitted.history_) >= 1
     assert len(fitted.privacy_) >= 1

@@ -522,7 +522,7 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB("full"), 1e-4),
         (eb.LogisticEB(fit_intercept=False), 1e-5),
         (eb.LogisticEB(method="laplace"), 1e-5),
-        (eb.LogisticEB(method="gd", max_iter=20), 1e-6),
+        (eb.LogisticEB(method="gradient", n_rounds=20), 1e-6),
         # draws follow the order of rows
         (eb.LogisticEB(method="polya-gamma", random_state=0), 0.3),
     ],
@@ -559,7 +559,7 @@ def test_learner(learner):
         eb.LogisticEB(),
         eb.LogisticEB(method="laplace"),
         eb.LogisticEB(method="polya-gamma", random_state=0),
-        eb.LogisticEB(method="gd"),
+        eb.LogisticEB(method="gradient"),
         eb.BernoulliEB(binarize=0.0),
         eb.BernoulliEB(binarize=0.0, method="paper"),
         eb.MixtureEB(max_k=2, variances=1.0),

@@ -13,6 +13,7 @@ from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import Beta, Normal
 from ebfed.priors.normal import NormalPosterior
 from ebfed.regression.numerics.normal_population import NormalPopulation
+from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.posteriors.logistic import DrawnCoefficients, NormalCoefficients
 
 SIZE = 40_000
@@ -169,7 +170,7 @@ def test_differences_of_coefficients_have_the_variance_of_blups(covariance):
     theta = np.array([1.0, 0.03]) + rng.standard_normal((6, 2)) * [1.5, 0.02]
     y = np.einsum("np,np->n", design, theta[groups]) + rng.standard_normal(25)
     fit = eb.LinearEB(covariance, fit_intercept=False).fit(design, y, groups=groups)
-    known = eb.estimators.CoefficientPosterior(
+    known = CoefficientPosterior(
         fit.clients_, fit.mean_, fit.mean_covariance_, fit.covariance_, fit.noise_variance_
     )
     expected = blup_differences(fit, design, y, groups)
@@ -197,7 +198,7 @@ def test_linear_combinations_share_what_their_coefficients_share():
     noise = fit.noise_variance_
     away = noise / n / (t + noise / n)
     rows = np.column_stack([np.ones(8), w])
-    shared = away**2 * rows @ fit._whole[1] @ rows.T
+    shared = away**2 * rows @ fit._population().mean_covariance @ rows.T
     expected = shared - np.diag(np.diag(shared)) + np.diag(posterior.sd[:, 0] ** 2)
     check(posterior, expected)
 

@@ -49,7 +49,7 @@ EVERY = [
     eb.MixtureLinearEB(2, solver="clustering", noise_variance=0.5, random_state=0),
     eb.AdaMix(
         2,
-        local_solver="gradient",
+        solver="gradient",
         noise_variance=0.5,
         n_rounds=4,
         learning_rate=0.01,
@@ -314,7 +314,7 @@ def test_gradient_descent_of_the_paper():
     est = eb.AdaMix(
         2,
         fit_intercept=False,
-        local_solver="gradient",
+        solver="gradient",
         noise_variance=0.1,
         random_state=0,
     )
@@ -344,20 +344,23 @@ X_, y_, g_ = np.arange(12.0).reshape(6, 2) ** 1.5, np.arange(6.0) % 4, np.arange
         ({"noise_variance": 0.0}, "noise_variance must be above 0"),
         ({"noise_variance": "small"}, "noise_variance must be above 0"),
         ({"covariance": "full"}, "covariance must be"),
-        ({"local_solver": "newton"}, "local_solver must be"),
-        ({"local_solver": "gradient", "learning_rate": -1.0}, "learning_rate"),
-        ({"local_solver": "gradient", "learning_rate": 1e9}, "diverged"),
+        ({"solver": "newton"}, "solver must be"),
+        ({"solver": "gradient", "learning_rate": -1.0}, "learning_rate"),
+        ({"solver": "gradient", "learning_rate": 1e9}, "diverged"),
         ({"channel": "exact"}, "channel must be"),
         ({"channel": channels.AddNoise(1.0)}, "n_rounds must be given"),
         ({"channel": channels.AddNoise(1.0), "n_rounds": 2}, "noise_variance must be given"),
-        ({"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0}, "sd open"),
+        (
+            {"channel": channels.AddNoise(), "n_rounds": 2, "noise_variance": 1.0},
+            "sd must be given",
+        ),
         (
             {"channel": channels.Gaussian(1, 1e-5), "n_rounds": 2, "noise_variance": 1.0},
-            "range open",
+            "range must be given",
         ),
         (
             {"channel": channels.OneBit(1, (0, 1)), "n_rounds": 2, "noise_variance": 1.0},
-            "one of a client's 3 coefficients",
+            "all of a client's 3 coefficients",
         ),
     ],
 )

@@ -9,8 +9,8 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import check_estimator
 
 import ebfed as eb
-from ebfed.regression.adamix_classifier import _weigh
-from ebfed.regression.numerics.evidence import Population
+from ebfed.regression.evidence_sources import weigh_classes
+from ebfed.regression.numerics.evidence import MixturePopulation
 from ebfed.testing import check_regression_contract
 
 
@@ -135,8 +135,8 @@ def test_evidence_of_three_classes_is_that_of_quadrature(n, error):
     mean, root = np.array([0.5, -0.3]), np.array([0.8, 0.5])
     x, y = rng.normal(size=n), rng.integers(3, size=n)
     clients = eb.Clients(np.zeros(1, int), np.array([0, n]), x[:, None], y)
-    population = Population(np.ones(1), mean[None], root[None] ** 2, 1.0)
-    found = _weigh(clients, population, np.ones(2), np.arange(3))
+    population = MixturePopulation(np.ones(1), mean[None], root[None] ** 2, 1.0)
+    found = weigh_classes(clients, population, np.ones(2), np.arange(3))
     line = np.linspace(-6, 6, 121)
     theta = mean + root * np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     total = norm.logpdf(theta, mean, root).sum(axis=1)
@@ -156,8 +156,8 @@ def test_slopes_are_those_of_the_approximate_evidence(variances):
     means, variances = np.array([[0.5, -0.2, 0.1, 0.4]]), np.array([variances])
 
     def weigh(means, variances):
-        population = Population(np.ones(1), means, variances, 1.0)
-        return _weigh(clients, population, np.array([1.0, 2.0, 1.0, 2.0]), np.arange(3))
+        population = MixturePopulation(np.ones(1), means, variances, 1.0)
+        return weigh_classes(clients, population, np.array([1.0, 2.0, 1.0, 2.0]), np.arange(3))
 
     found = weigh(means, variances)
     for j, h in enumerate(1e-5 * np.eye(4)):

@@ -19,8 +19,8 @@ from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.streams import Stream, make_key
 from ebfed.studies.logistic import simulate
 
-METHODS = ["ep", "polya-gamma", "laplace", "gd"]
-JOINT = pytest.mark.filterwarnings("ignore:method='gd' maximises")
+METHODS = ["ep", "polya-gamma", "laplace", "gradient"]
+JOINT = pytest.mark.filterwarnings("ignore:method='gradient' maximises")
 
 
 def draw(m=40, n=10, mean=(0.0, 0.0, 0.0), sd=(0.8, 0.8, 0.8), seed=0):
@@ -377,17 +377,17 @@ def test_laplace_and_descent_say_what_they_are():
     X, y, groups, _ = draw()
     assert "underestimates" in eb.LogisticEB(method="laplace").fit(X, y, groups=groups).notes_[-1]
     with pytest.warns(IdentificationWarning, match="has no maximum"):
-        est = eb.LogisticEB(method="gd").fit(X, y, groups=groups)
+        est = eb.LogisticEB(method="gradient").fit(X, y, groups=groups)
     assert np.isnan(est.log_likelihood_)
     assert est.tidy()["std.error"].isna().all()
     with pytest.raises(ValueError, match="diverged"):
-        eb.LogisticEB(method="gd", learning_rate=1e200).fit(X, y, groups=groups)
+        eb.LogisticEB(method="gradient", learning_rate=1e200).fit(X, y, groups=groups)
 
 
 def test_rounds_may_run_out():
     X, y, groups, _ = draw()
-    with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
-        est = eb.LogisticEB(max_iter=2).fit(X, y, groups=groups)
+    with pytest.warns(ConvergenceWarning, match="Raise n_rounds"):
+        est = eb.LogisticEB(n_rounds=2).fit(X, y, groups=groups)
     assert finite(est, X, groups)
 
 
@@ -399,7 +399,7 @@ X, Y, GROUPS, _ = draw(m=10)
     ("rows", "y", "message"),
     [
         (X, np.zeros(len(X), int), "one class only"),
-        (X, np.arange(len(X)) % 3, "multiclass: 3 classes"),
+        (X, np.arange(len(X)) % 3, "multiclass: y has 3 classes"),
         (X, np.linspace(0, 1, len(X)), "continuous"),
         (X, np.where(Y == 1, 1.0, np.nan), "NaN"),
         (X, None, "y"),
@@ -420,7 +420,7 @@ def test_bad_rows(method, rows, y, message):
     [
         ({"covariance": "wide"}, "covariance must be one of"),
         ({"method": "gibbs"}, "method must be one of"),
-        ({"max_iter": 0}, "max_iter must be"),
+        ({"n_rounds": 0}, "n_rounds must be"),
         ({"n_draws": 1.5}, "n_draws must be"),
         ({"learning_rate": 0.0}, "learning_rate must be"),
     ],

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Evidence",
-    "Population",
-    "Rows",
+    "MixturePopulation",
+    "RotatedRows",
     "information",
     "make_grid",
     "responsibilities",
@@ -34,7 +34,7 @@ __all__ = [
 CHUNK = 128
 
 
-class Population(NamedTuple):
+class MixturePopulation(NamedTuple):
     """Components of a mixture of regressions.
 
     Attributes
@@ -52,7 +52,7 @@ class Population(NamedTuple):
     noise: float
 
 
-class Rows(NamedTuple):
+class RotatedRows(NamedTuple):
     """Rows of n clients, turned so that those of a client's design are orthogonal.
 
     Attributes
@@ -109,16 +109,16 @@ class Evidence(NamedTuple):
         return {name: x for name, x in self._asdict().items() if name not in ("white", "scale")}
 
 
-def rotate(factors: NDArray, sizes: NDArray) -> Rows:
+def rotate(factors: NDArray, sizes: NDArray) -> RotatedRows:
     """Turn factors ``[X_i y_i]`` of shape (n, r, p + 1) by the singular value decomposition."""
     X, y = factors[:, :, :-1], factors[:, :, -1:]
     U, S, V = np.linalg.svd(X, full_matrices=False)
     response = U.swapaxes(1, 2) @ y
     rest = ((y - U @ response) ** 2).sum(axis=(1, 2))
-    return Rows(S[:, :, None] * V, response[:, :, 0], rest, sizes, S**2)
+    return RotatedRows(S[:, :, None] * V, response[:, :, 0], rest, sizes, S**2)
 
 
-def weigh(rows: Rows, population: Population) -> Evidence:
+def weigh(rows: RotatedRows, population: MixturePopulation) -> Evidence:
     """Weigh the rows of clients against every component."""
     one_variance = population.variances.shape[1] == 1
     component = _one_variance if one_variance else _many_variances
@@ -154,7 +154,7 @@ def weigh(rows: Rows, population: Population) -> Evidence:
 
 
 def _one_variance(
-    rows: Rows, away: NDArray, variance: NDArray, noise: float
+    rows: RotatedRows, away: NDArray, variance: NDArray, noise: float
 ) -> tuple[NDArray, ...]:
     """Weigh against one component whose coefficients share a variance: K is diagonal."""
     K = noise + variance * rows.squares
@@ -177,7 +177,7 @@ def _one_variance(
 
 
 def _many_variances(
-    rows: Rows, away: NDArray, variance: NDArray, noise: float
+    rows: RotatedRows, away: NDArray, variance: NDArray, noise: float
 ) -> tuple[NDArray, ...]:
     """Weigh against one component whose coefficients have a variance each."""
     q = away.shape[1]
@@ -253,7 +253,7 @@ def information(evidence: Evidence, share: NDArray, grid: NDArray) -> NDArray:
     return sums
 
 
-def make_grid(size: NDArray, population: Population, n_clients: int) -> NDArray:
+def make_grid(size: NDArray, population: MixturePopulation, n_clients: int) -> NDArray:
     """Grids on which the products of all clients sum to less than 2**53, shape (k, p).
 
     The information of a client is at most ``X' X / noise`` and at most ``D^-1``.
@@ -262,7 +262,7 @@ def make_grid(size: NDArray, population: Population, n_clients: int) -> NDArray:
     ----------
     size : ndarray of shape (p,)
         Largest norm of a column of one client's design.
-    population : Population
+    population : MixturePopulation
     n_clients : int
     """
     # a quarter of the room is for what rounding adds

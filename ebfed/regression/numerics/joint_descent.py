@@ -74,7 +74,7 @@ def descend_jointly(
         log_spread -= learning_rate * float((p / 2 - distances / (2 * spread)).mean())
         if not np.isfinite([log_noise, log_spread]).all() or not np.isfinite(theta).all():
             raise ValueError(
-                f"gradient descent ran off after {len(path)} steps; lower learning_rate from "
+                f"gradient descent diverged after {len(path)} steps; lower learning_rate from "
                 f"{learning_rate:g}."
             )
     return Descent(mu, float(np.exp(log_spread)), float(np.exp(log_noise)), path)

@@ -24,15 +24,20 @@ With an intercept, columns are centred first; means that dwarf the spread would 
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
+
+from ebfed.regression.numerics.quasi_newton import descend
+from ebfed.regression.numerics.roots import (
+    CommonRoot,
+    DiagonalRoot,
+    LowerRoot,
+    RootEntries,
+    raised_inverse,
+)
 
 __all__ = ["Fit", "fit_mixed_model"]
 
@@ -53,7 +58,7 @@ class Fit:
     mean_covariance : ndarray of shape (p, p)
     covariance : ndarray of shape (p, p)
         ``sigma**2 T``; zero for columns that do not vary.
-    doubt : ndarray of shape (p, p)
+    covariance_error : ndarray of shape (p, p)
         What is not known of `covariance`: sampling covariance of its diagonal; where it is full,
         the average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
     noise_variance : float
@@ -72,7 +77,7 @@ class Fit:
     mean: NDArray
     mean_covariance: NDArray
     covariance: NDArray
-    doubt: NDArray
+    covariance_error: NDArray
     noise_variance: float
     criterion: float
     log_likelihood: float
@@ -258,16 +263,16 @@ class _Problem:
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
-            entries: _Entries = _Common(len(first))
+            entries: RootEntries = CommonRoot(len(first))
         else:
-            entries = _Diagonal()
+            entries = DiagonalRoot()
         # a diagonal is only the start of a full root
         rough = 1e-2 if self.covariance == "full" else tolerance
         root, path = self.descend(entries, np.diag(first), rough)
         if self.covariance != "full":
             return root, path
         for _ in range(20):
-            root, more = self.descend(_Lower(self.lower), root, tolerance)
+            root, more = self.descend(LowerRoot(self.lower), root, tolerance)
             path += more
             grown = self.grow(root, tolerance)
             if grown is None:
@@ -276,10 +281,10 @@ class _Problem:
         return root, path
 
     def descend(
-        self, entries: _Entries, root: NDArray, tolerance: float
+        self, entries: RootEntries, root: NDArray, tolerance: float
     ) -> tuple[NDArray, list[float]]:
         """Descend in the free entries of a root."""
-        diagonal = not isinstance(entries, _Lower)
+        diagonal = not isinstance(entries, LowerRoot)
 
         def criterion(free: NDArray) -> tuple[float, NDArray]:
             root = entries.root(free)
@@ -370,7 +375,7 @@ class _Problem:
             mean=mean,
             mean_covariance=_symmetric(noise * half.T @ half),
             covariance=_symmetric(noise * own @ root @ root.T @ own.T),
-            doubt=_symmetric(own @ self.doubt(profile, noise) @ own.T),
+            covariance_error=_symmetric(own @ self.covariance_error(profile, noise) @ own.T),
             noise_variance=float(noise),
             criterion=criterion,
             log_likelihood=log_likelihood,
@@ -380,19 +385,19 @@ class _Problem:
             identified=lost <= 1e-8 * lost.max(initial=0.0),
         )
 
-    def doubt(self, profile: _Profile, noise: float) -> NDArray:
-        """Return what is not known of T, in its own units; see `Fit`."""
+    def covariance_error(self, profile: _Profile, noise: float) -> NDArray:
+        """Sampling error of T, in its own units; see `Fit`."""
         q = len(self.varying)
         if not self.noisy or not q:
             return np.zeros((q, q))
         if self.covariance == "full":
             inner = self.map.T @ profile.products @ self.map / self.n_clients
-            return noise * _inverse(inner)
+            return noise * raised_inverse(inner)
         curvature = self.curvature()
         if self.covariance == "spherical":
             variances = np.full((q, q), 2 / max(curvature.sum(), 1e-300))
         else:
-            variances = 2 * _inverse(curvature)
+            variances = 2 * raised_inverse(curvature)
         # the units of a variance are squares: `own` brings them in once
         return noise**2 * variances / np.outer(self.own_units, self.own_units)
 
@@ -422,159 +427,8 @@ class _Profile:
     quadratic: float
 
 
-class _Entries(ABC):
-    """Free entries of a lower triangular root."""
-
-    @abstractmethod
-    def root(self, free: NDArray) -> NDArray: ...
-
-    @abstractmethod
-    def free(self, root: NDArray) -> NDArray: ...
-
-    @abstractmethod
-    def of(self, slope: NDArray) -> NDArray:
-        """Slope in the free entries, from that in all."""
-
-    @abstractmethod
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        """About the inverse curvature in the free entries, from that in the diagonal of T."""
-
-
-class _Diagonal(_Entries):
-    def root(self, free: NDArray) -> NDArray:
-        return np.diag(free)
-
-    def free(self, root: NDArray) -> NDArray:
-        return np.diag(root)
-
-    def of(self, slope: NDArray) -> NDArray:
-        return np.diag(slope)
-
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        whole = _bend(root, curvature)
-        unit = np.sqrt(np.diag(whole))
-        # where columns say the same, their variances are hard to tell apart
-        return _inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
-
-
-class _Common(_Entries):
-    def __init__(self, q: int):
-        self.q = q
-
-    def root(self, free: NDArray) -> NDArray:
-        return free[0] * np.eye(self.q)
-
-    def free(self, root: NDArray) -> NDArray:
-        return root[0, :1]
-
-    def of(self, slope: NDArray) -> NDArray:
-        return np.atleast_1d(np.trace(slope))
-
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        return 1 / _bend(root[:1], np.atleast_2d(curvature.sum()))
-
-
-class _Lower(_Entries):
-    def __init__(self, places: tuple[NDArray, NDArray]):
-        self.places = places
-
-    def root(self, free: NDArray) -> NDArray:
-        q = self.places[0][-1] + 1
-        root = np.zeros((q, q))
-        root[self.places] = free
-        return root
-
-    def free(self, root: NDArray) -> NDArray:
-        return root[self.places]
-
-    def of(self, slope: NDArray) -> NDArray:
-        return slope[self.places]
-
-    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
-        whole = _bend(root, curvature)
-        side = np.sqrt(np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0))
-        units = np.maximum(root**2 * side, 1.0) * side[:, None]
-        np.fill_diagonal(units, np.diag(whole))
-        return np.diag(1 / units[self.places])
-
-
-def _bend(root: NDArray, curvature: NDArray) -> NDArray:
-    """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""
-    bend = np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0)
-    whole = 4 * np.outer(root, root) * curvature
-    whole[np.diag_indices(len(root))] = np.maximum(np.diag(whole), np.sqrt(bend))
-    return whole
-
-
 def _symmetric(matrix: NDArray) -> NDArray:
     return (matrix + matrix.T) / 2
-
-
-def _inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
-    """Inverse of a symmetric matrix, eigenvalues below a share of the largest raised to it."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors / np.maximum(values, least * max(values.max(initial=0.0), 1e-300))) @ vectors.T
-
-
-def descend(
-    function: Callable[[NDArray], tuple[float, NDArray]],
-    x: NDArray,
-    metric: Callable[[], NDArray],
-    limit: float,
-    tolerance: float,
-) -> tuple[NDArray, list[float], bool]:
-    """Minimise by the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
-
-    Parameters
-    ----------
-    function : callable
-        Returns value and slope.
-    x : ndarray of shape (k,)
-    metric : callable
-        About the inverse of the second derivatives at x, asked for when the function has been
-        evaluated there; where they are right, steps are Newton's.
-    limit : float
-        How far from zero an entry may go.
-    tolerance : float
-        Stop where a quadratic would fall by half of this.
-
-    Returns
-    -------
-    x : ndarray of shape (k,)
-    path : list of float
-        Values, falling.
-    converged : bool
-    """
-    value, slope = function(x)
-    path, inverse = [value], metric()
-    for _ in range(1000):
-        step = -inverse @ slope
-        fall = -slope @ step  # twice what a quadratic has left to fall
-        if fall < max(tolerance, 1e-13 * abs(value)):
-            break
-        length = 1.0
-        while True:
-            candidate = np.clip(x + length * step, -limit, limit)
-            reached, there = function(candidate)
-            if reached <= value - 1e-4 * length * fall or length < 1e-10:
-                break
-            length /= 2
-        if reached >= value:  # rounding is all that is left
-            break
-        moved, turned = candidate - x, there - slope
-        x, value, slope = candidate, reached, there
-        path.append(value)
-        if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
-            update = np.eye(len(x)) - np.outer(moved, turned) / along
-            inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
-    left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
-    if left:
-        warnings.warn(
-            f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    return x, path, not left
 
 
 def _basis(products: NDArray) -> tuple[NDArray, NDArray]:

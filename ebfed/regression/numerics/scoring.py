@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.numerics.evidence import Population, responsibilities
+from ebfed.regression.numerics.evidence import MixturePopulation, responsibilities
 
 __all__ = ["FLOOR", "accelerate", "between", "improve", "invert", "rank", "ridged", "shortest"]
 
@@ -24,18 +24,18 @@ FLOOR = 1e-14  # least noise, in units of the response, with room for an offset
 
 
 def improve(
-    population: Population,
+    population: MixturePopulation,
     messages: dict[str, NDArray],
     has_data: NDArray,
     *,
     spread: bool,
     noise: bool,
-) -> tuple[float, Population]:
+) -> tuple[float, MixturePopulation]:
     """Log-likelihood of a population, and the one that a step leads to.
 
     Parameters
     ----------
-    population : Population
+    population : MixturePopulation
     heard : dict of arrays
         Fields of `Evidence`, and ``information`` of shape (k, p, p), of all clients.
     told : bool ndarray of shape (n,)
@@ -68,7 +68,7 @@ def improve(
         noise_information if noise else np.inf,
     )
     variances = variances if spread else population.variances
-    return float(total.sum()), Population(count / count.sum(), means, variances, level)
+    return float(total.sum()), MixturePopulation(count / count.sum(), means, variances, level)
 
 
 def _solve(information: NDArray, slope: NDArray) -> NDArray:
@@ -166,9 +166,9 @@ def _block(diagonal: NDArray, rest: NDArray) -> NDArray:
     return np.diag(own) + np.outer(rest, rest) / max(rest.sum(), 1e-300)
 
 
-def between(one: Population, other: Population, share: float) -> Population:
+def between(one: MixturePopulation, other: MixturePopulation, share: float) -> MixturePopulation:
     """Population that lies so far on the way from one to the other."""
-    return Population(
+    return MixturePopulation(
         one.weights + share * (other.weights - one.weights),
         one.means + share * (other.means - one.means),
         one.variances + share * (other.variances - one.variances),
@@ -176,7 +176,9 @@ def between(one: Population, other: Population, share: float) -> Population:
     )
 
 
-def accelerate(trail: list[tuple[Population, Population]], leap: float) -> Population:
+def accelerate(
+    trail: list[tuple[MixturePopulation, MixturePopulation]], leap: float
+) -> MixturePopulation:
     """Extrapolate from the last steps, each from a population to another (Anderson 1965).
 
     Where components overlap, EM goes many small steps along the same curve. The combination of
@@ -185,7 +187,7 @@ def accelerate(trail: list[tuple[Population, Population]], leap: float) -> Popul
 
     Parameters
     ----------
-    trail : list of at least two pairs of Population
+    trail : list of at least two pairs of MixturePopulation
         Where steps began and ended, the last one last.
     leap : float
         How many times as far as the last step to go beyond it, at most.
@@ -201,7 +203,7 @@ def accelerate(trail: list[tuple[Population, Population]], leap: float) -> Popul
     return _unflat(ended[-1] + beyond, trail[-1][1])
 
 
-def _flat(population: Population) -> NDArray:
+def _flat(population: MixturePopulation) -> NDArray:
     """Put all parameters in a row; logs of those that are never zero."""
     with np.errstate(divide="ignore"):
         weights = np.maximum(np.log(population.weights), -50.0)
@@ -209,7 +211,7 @@ def _flat(population: Population) -> NDArray:
     return np.concatenate([*parts, [np.log(population.noise)]])
 
 
-def _unflat(values: NDArray, like: Population) -> Population:
+def _unflat(values: NDArray, like: MixturePopulation) -> MixturePopulation:
     k, split = len(like.weights), len(like.weights) + like.means.size
     weights = np.exp(values[:k] - values[:k].max())
     # what has reached the boundary stays there
@@ -217,4 +219,4 @@ def _unflat(values: NDArray, like: Population) -> Population:
         like.variances > 0, np.maximum(values[split:-1].reshape(like.variances.shape), 0), 0.0
     )
     means = values[k:split].reshape(like.means.shape)
-    return Population(weights / weights.sum(), means, variances, float(np.exp(values[-1])))
+    return MixturePopulation(weights / weights.sum(), means, variances, float(np.exp(values[-1])))

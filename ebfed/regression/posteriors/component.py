@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors.gaussian_mixture import GaussianMixturePosterior
-from ebfed.regression.numerics.evidence import Evidence, Population, responsibilities
+from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, responsibilities
 
 __all__ = ["ComponentPosterior"]
 
@@ -27,15 +27,15 @@ class ComponentPosterior(GaussianMixturePosterior):
     block : block of n clients
     weigh : callable
         From a block and a population to the `Evidence` of its clients.
-    population : Population
+    population : MixturePopulation
     means_covariance : ndarray of shape (k, p, p)
     """
 
     def __init__(
         self,
         block: Any,
-        weigh: Callable[[Any, Population], Evidence],
-        population: Population,
+        weigh: Callable[[Any, MixturePopulation], Evidence],
+        population: MixturePopulation,
         means_covariance: NDArray,
     ):
         self._block, self._weigh, self._population = block, weigh, population

@@ -19,6 +19,7 @@ from ebfed.tables.clients import Clients
 
 __all__ = [
     "MOST_CORRECTED",
+    "Approximation",
     "DrawnCoefficients",
     "NormalCoefficients",
     "WhiteRows",

@@ -101,6 +101,19 @@ class SoftmaxPosterior(ComponentPosterior):
             out += share[:, None] * part
         return out
 
+    def log_probabilities(self, rows: NDArray, codes: NDArray) -> NDArray:
+        """Logarithm of `probabilities`; of two classes by quadrature, with digits near 0 and 1."""
+        if self.mean.shape[1] > rows.shape[1]:
+            return np.log(np.maximum(self.probabilities(rows, codes), np.finfo(float).tiny))
+        out, part = np.full((2, len(rows)), -np.inf), np.empty(len(rows))
+        for share, mean, variance in self.along(rows, codes):
+            for sign, total in zip((-1, 1), out, strict=True):
+                kernels.log_logistic_normal(sign * mean, variance, part)
+                with np.errstate(divide="ignore"):
+                    np.logaddexp(total, part + np.log(share), out=total)
+        # both sum to one, and none is less than floats can hold
+        return np.maximum(out - np.logaddexp(*out), np.log(np.finfo(float).tiny)).T
+
     def _logits(self, rows: NDArray, codes: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         """Share, mean and covariance of each row's C - 1 logits in each component."""
         (k, n, q), p = self._means.shape, rows.shape[1]

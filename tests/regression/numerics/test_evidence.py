@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from ebfed.priors.kmeans import kmeans
 from ebfed.regression.numerics.evidence import (
-    Population,
+    MixturePopulation,
     information,
     make_grid,
     responsibilities,
@@ -14,7 +14,7 @@ from ebfed.regression.numerics.evidence import (
     weigh,
 )
 from ebfed.regression.numerics.scoring import _score, accelerate, between, improve, invert
-from ebfed.regression.parameter_rounds import draw, least_squares
+from ebfed.regression.schemes import draw, least_squares
 from ebfed.streams import Stream, make_key
 
 RNG = np.random.default_rng(0)
@@ -31,14 +31,16 @@ SHAPES = {
 
 
 def population(variances, noise=0.6):
-    return Population(np.array([0.3, 0.7]), np.arange(6.0).reshape(2, 3) / 4, variances, noise)
+    return MixturePopulation(
+        np.array([0.3, 0.7]), np.arange(6.0).reshape(2, 3) / 4, variances, noise
+    )
 
 
 def moved(here, name, index, by):
     values = {key: np.array(x, float) for key, x in here._asdict().items()}
     values[name][index] += by
     values["noise"] = float(values["noise"])
-    return Population(**values)
+    return MixturePopulation(**values)
 
 
 @pytest.mark.parametrize("variances", SHAPES.values(), ids=SHAPES)
@@ -132,7 +134,7 @@ def test_information_does_not_depend_on_blocks():
 
 def test_step_climbs_and_solves():
     """One component: the mean is that of generalised least squares after one step."""
-    here = Population(np.ones(1), np.zeros((1, 3)), np.array([[0.5]]), 0.6)
+    here = MixturePopulation(np.ones(1), np.zeros((1, 3)), np.array([[0.5]]), 0.6)
     found = weigh(ROWS, here)
     grid = make_grid(np.full(3, 10.0), here, 6)
     share = np.ones((6, 1))

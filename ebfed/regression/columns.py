@@ -1,0 +1,91 @@
+"""Columns of a design: their names, the intercept, and which coefficients differ between groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["INTERCEPT", "Columns"]
+
+INTERCEPT = "intercept"
+
+
+@dataclass(frozen=True)
+class Columns:
+    r"""Columns of a design, the intercept first.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of columns of `X`.
+    names : str
+        Names of these columns, one to a line; empty if they have none.
+    intercept : bool
+        Whether a column of ones is put first.
+    varying : sequence of str or int, optional
+        Columns whose coefficients differ between groups; all if None.
+
+    Examples
+    --------
+    >>> columns = Columns(2, "age\nincome", True, ["intercept", "income"])
+    >>> columns.terms, columns.varying_places()
+    (['intercept', 'age', 'income'], array([0, 2]))
+    """
+
+    n_features: int
+    names: str
+    intercept: bool
+    varying: Sequence[str | int] | None = None
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the coefficients."""
+        numbered = [f"x{j}" for j in range(self.n_features)]
+        return [INTERCEPT] * self.intercept + (self.names.split("\n") if self.names else numbered)
+
+    def __len__(self) -> int:
+        return self.n_features + self.intercept
+
+    def design(self, values: NDArray) -> NDArray[np.float64]:
+        """Return features with the column of the intercept."""
+        first = int(self.intercept)
+        design = np.ones((len(values), first + values.shape[1]))
+        design[:, first:] = values
+        return design
+
+    def varies(self) -> NDArray[np.bool_]:
+        """Whether each coefficient differs between groups."""
+        return np.isin(np.arange(len(self)), self.varying_places())
+
+    def varying_places(self) -> NDArray[np.int64]:
+        """Positions of the coefficients that differ between groups.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `varying` does not name columns.
+        """
+        names, varying = self.terms, self.varying
+        first = int(self.intercept)
+        places: dict[Any, int] = {j: first + j for j in range(self.n_features)}
+        places |= {name: j for j, name in enumerate(names)}
+        if varying is None:
+            return np.arange(len(names))
+        if isinstance(varying, str) or not np.iterable(varying):
+            raise TypeError(f"varying must be a sequence of columns; got {varying!r}.")
+        if self.intercept and INTERCEPT in names[1:]:
+            raise ValueError(
+                f"X must not have a column called {INTERCEPT!r}, the name of the column that "
+                "fit_intercept adds; rename it."
+            )
+        if any(isinstance(name, bool | np.bool_) for name in varying):
+            raise TypeError(f"varying must name columns, not mark them; got {varying!r}.")
+        unknown = [name for name in varying if name not in places]
+        if unknown:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"varying must name columns of {known}; got {unknown[0]!r}.")
+        return np.unique([places[name] for name in varying]).astype(np.int64)

@@ -1,0 +1,404 @@
+"""Rounds in which clients send what their rows say of a mixture of regressions.
+
+Clients first state the sizes of their columns, from which the server takes units. A few rounds fit
+one component to all (`pool`); k-means on the clients' coefficients under that population gives
+several starts. All of them are climbed at once for a few rounds, the likeliest until a round gains
+nothing (`climb`). A client's message has, for every population that the server asks about, the log
+evidence for each component and its slopes; see `evidence`. A step that loses likelihood is taken
+back by halves, so that it never falls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ebfed.priors import IdentificationWarning
+from ebfed.priors.kmeans import kmeans
+from ebfed.regression.evidence_sources import EvidenceSource
+from ebfed.regression.mixture import MixtureSettings
+from ebfed.regression.numerics.candidates import Steps, new_candidate
+from ebfed.regression.numerics.evidence import (
+    MixturePopulation,
+    information,
+    make_grid,
+    responsibilities,
+)
+from ebfed.regression.numerics.scoring import (
+    FLOOR,
+    invert,
+    rank,
+    shortest,
+)
+from ebfed.regression.protocol import (
+    Candidate,
+    EvidenceMessage,
+    MixtureMemory,
+    MixtureResult,
+    MixtureSent,
+    MixtureState,
+    RegressionFacts,
+    RegressionState,
+    SizesMessage,
+)
+from ebfed.regression.rounds import Rounds, check_shapes
+from ebfed.tables.clients import Clients
+
+__all__ = ["EvidenceRounds", "start_mixture"]
+
+LEAST_ROUNDS = 3  # sizes of columns, one component for all, the components
+POOL = 6  # rounds that fit one component, at most
+SHORT = 4  # rounds after which the likeliest start goes on alone
+
+
+@dataclass(frozen=True)
+class EvidenceRounds(
+    Rounds[MixtureState, MixtureSent, MixtureMemory, SizesMessage | dict[str, EvidenceMessage]]
+):
+    """Maximum likelihood for a mixture of regressions.
+
+    Parameters
+    ----------
+    settings : MixtureSettings
+    source : EvidenceSource
+    """
+
+    sends: ClassVar[str] = "slopes of the likelihood of each client's rows, as they are"
+
+    settings: MixtureSettings
+    source: EvidenceSource
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def block(self, clients: Clients) -> Any:
+        """Return what is kept of clients' rows."""
+        return self.source.block(clients)
+
+    def local(
+        self, sent: MixtureSent, memory: MixtureMemory, clients: Any, rng: Any
+    ) -> tuple[SizesMessage | dict[str, EvidenceMessage], MixtureMemory]:
+        """Send sizes of columns; then what the rows say of the populations asked about."""
+        if sent["phase"] == "sizes":
+            return {"n": clients.n, "squares": self.source.squares(clients)}, memory
+        memory = self.source.prepare(sent, memory, clients)
+        message: dict[str, EvidenceMessage] = {}
+        for name, asked in sent["populations"].items():
+            population = MixturePopulation(**asked)
+            found = self.source.weigh(sent, memory, clients, population)
+            _, share = responsibilities(found.log, population.weights)
+            grid = make_grid(sent["size"], population, sent["n_clients"])
+            message[name] = {
+                "log": found.log,
+                "mean": found.mean,
+                "variance": found.variance,
+                "variance_information": found.variance_information,
+                "variance_rest": found.variance_rest,
+                "crossed": found.crossed,
+                "noise": found.noise,
+                "noise_information": found.noise_information,
+                "information": information(found, share, grid),
+            }
+        return message, memory
+
+    def bits(self, sent: MixtureSent, clients: Any) -> float:
+        """Bits of a round, on average; NaN before the last, for they depend on the round."""
+        if not sent["done"]:
+            return np.nan
+        result: MixtureResult = sent["result"]
+        return 64.0 * result["n_numbers"] * len(clients) / sent["round"]
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, state: RegressionState, facts: RegressionFacts) -> MixtureState:
+        """Check the arguments, and return the state before the first round."""
+        self.settings.check()
+        if self.settings.most_rounds < LEAST_ROUNDS:
+            raise ValueError(
+                f"n_rounds must be at least {LEAST_ROUNDS}: one for the sizes of columns, one to "
+                f"fit a single component, and one for several; got {self.settings.n_rounds!r}."
+            )
+        classes = np.unique(facts["classes"]) if "classes" in facts else None
+        started = start_mixture(self.settings, state, facts)
+        started = started | {"p": started["p"] * self.source.n_responses(classes)}
+        return started if classes is None else started | {"classes": classes}
+
+    def ask(self, state: MixtureState) -> MixtureSent:
+        """Ask for sizes of columns, or about populations."""
+        sent: MixtureSent = {"done": False, "round": state["round"], "phase": state["phase"]}
+        if "classes" in state:
+            sent = sent | {"classes": state["classes"]}
+        if state["phase"] == "sizes":
+            return sent
+        tried = {str(i): each["tried"] for i, each in enumerate(state["candidates"])}
+        return sent | {
+            "rank": state["rank"],
+            "units": state["units"],
+            "size": state["size"],
+            "populations": tried,
+            "n_clients": len(state["n"]),
+        }
+
+    def check_message(
+        self,
+        message: SizesMessage | dict[str, EvidenceMessage],
+        facts: RegressionFacts,
+        sent: MixtureSent,
+    ) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+        m = len(facts["n"])
+        if sent["phase"] == "sizes":
+            p = int(facts["n_features"][0]) + bool(self.settings.fit_intercept)
+            check_shapes(message, {"n": (m,), "squares": (m, p + 1)})
+            sizes = cast(SizesMessage, message)
+            if not np.array_equal(sizes["n"], facts["n"]) or sizes["squares"].min() < 0:
+                raise ValueError(
+                    "a message must have the numbers of rows that were stated, and squares."
+                )
+            return
+        parts = cast(dict[str, EvidenceMessage], message)
+        if parts.keys() != sent["populations"].keys():
+            raise ValueError("a message must answer for every population.")
+        for name, asked in sent["populations"].items():
+            (k, p), v = asked["means"].shape, asked["variances"].shape[1]
+            shapes: dict[str, tuple[int, ...]] = {
+                "log": (m, k),
+                "mean": (m, k, p),
+                "variance": (m, k, v),
+                "variance_information": (m, k, v),
+                "variance_rest": (m, k, v),
+                "crossed": (m, k, v),
+                "noise": (m, k),
+                "noise_information": (m, k),
+                "information": (1, k, p, p),
+            }
+            check_shapes(parts[name], shapes)
+
+    def update(
+        self, state: MixtureState, messages: SizesMessage | dict[str, EvidenceMessage]
+    ) -> MixtureState:
+        """Take the next step of each population, or make the first ones."""
+        state = state | {"round": state["round"] + 1}
+        if state["phase"] == "sizes":
+            return self._measure(state, cast(SizesMessage, messages))
+        answers = cast(dict[str, EvidenceMessage], messages)
+        pooling = state["phase"] == "pool"
+        steps = Steps(
+            state["size"],
+            state["n"] > 0,
+            self.settings.ridge,
+            self.settings.least_variance,
+            spread=state["estimates_spread"] or (pooling and state["rank"] > 1),
+            noise=self.settings.noise_variance is None,
+        )
+        candidates = [
+            steps.advance(each, answers[str(i)]) for i, each in enumerate(state["candidates"])
+        ]
+        state = state | {
+            "candidates": candidates,
+            "n_numbers": state["n_numbers"] + sum(map(_numbers, answers.values())),
+        }
+        (first, *_) = candidates
+        if pooling:
+            more = state["round"] < min(POOL + 1, self.settings.most_rounds - 1)
+            if more and first["gain"] > 0.1 and not first["stuck"]:
+                return state
+            return self._begin(state, answers["0"])
+        last = state["round"] >= self.settings.most_rounds
+        if len(candidates) > 1 and (last or len(first["path"]) >= SHORT):
+            candidates = [max(candidates, key=lambda each: each["path"][-1])]
+            state = state | {"candidates": candidates}
+        (first, *others) = candidates
+        arrived = first["stuck"] or first["gain"] <= self.settings.tol * len(state["n"])
+        if last and not arrived:
+            gain = first["gain"]
+            doing = (
+                f"still gaining {gain:.3g} in log-likelihood"
+                if gain < np.inf
+                else "too few to tell what another gains"
+            )
+            warnings.warn(
+                f"{self.settings.title} stopped after {state['round']} rounds, {doing}; raise "
+                "n_rounds.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        if last or (arrived and not others):
+            return self._done(state, first) | {"converged": bool(arrived)}
+        return state
+
+    def _measure(self, state: MixtureState, messages: SizesMessage) -> MixtureState:
+        """Take units from the sizes of columns, and begin with one component for all."""
+        squares, n_rows = messages["squares"], max(int(state["n"].sum()), 1)
+        if (k := self.source.n_responses(state.get("classes"))) > 1:
+            squares = np.hstack([np.tile(squares[:, :-1], k), squares[:, -1:]])
+        p = state["p"]
+        mean_squares = squares.sum(axis=0) / n_rows
+        if self.settings.one_variance:  # the coefficients share a unit
+            mean_squares[:p] = mean_squares[:p].mean()
+        units = np.sqrt(np.where(mean_squares > 0, mean_squares, 1.0))
+        v = 1 if self.settings.one_variance else p
+        noise = 0.5
+        if self.settings.noise_variance is not None:
+            noise = self.settings.noise_variance / units[-1] ** 2
+        population = MixturePopulation(
+            np.ones(1), np.zeros((1, p)), np.full((1, v), 0.5 / p), noise
+        )
+        return state | {
+            "phase": "pool",
+            "units": units,
+            "size": np.sqrt(squares[:, :p].max(axis=0)) / units[:p],
+            "columns_size": np.sqrt(squares[:, :p].sum(axis=0) / n_rows) / units[:p],
+            "candidates": [new_candidate(population)],
+        }
+
+    def _begin(self, state: MixtureState, received: EvidenceMessage) -> MixtureState:
+        """Start from clusters of the clients' coefficients under one component for all."""
+        (pooled,) = state["candidates"]
+        one, k = MixturePopulation(**pooled["trail"][-1][0]), self.settings.n_components
+        if k == 1 and state["estimates_spread"]:
+            return state | {"phase": "climb"}
+        variances, noise = one.variances, one.noise
+        if not state["estimates_spread"]:  # what they explained is noise now
+            if self.settings.noise_variance is None:
+                per_column = state["columns_size"] ** 2
+                noise = noise + float((variances * per_column).sum())
+            variances = np.full_like(variances, self.settings.least_variance)
+        tried = MixturePopulation(**pooled["tried"]) if pooled["lost"] else one
+        has_data = state["n"] > 0
+        values = (tried.means + tried.variances * received["mean"][:, 0])[has_data] * state[
+            "columns_size"
+        ]
+        rng = np.random.RandomState(np.random.default_rng([*state["key"], 3]).integers(2**31))
+        k = min(k, len(np.unique(values, axis=0)))
+        if k < self.settings.n_components:
+            told_apart = (
+                f"Groups have only {k} different estimate{'s' * (k > 1)}: of "
+                f"{self.settings.n_components} components {k} {'are' if k > 1 else 'is'} fitted."
+            )
+            state = state | {"notes": [*state["notes"], told_apart]}
+        starts: dict[bytes, MixturePopulation] = {}
+        for _ in range(self.settings.n_init if k > 1 else 1):
+            labels, centres = kmeans(values, k, rng)
+            count = np.bincount(labels, minlength=k)
+            order = np.lexsort(centres.T[::-1])
+            size = np.where(state["columns_size"] > 0, state["columns_size"], 1.0)
+            means = centres[order] / size
+            # the same clusters found twice are one start
+            starts.setdefault(
+                np.sort(count).tobytes() + np.round(means, 6).tobytes(),
+                MixturePopulation(
+                    count[order] / count.sum(), means, np.repeat(variances, k, 0), noise
+                ),
+            )
+        return state | {
+            "phase": "climb",
+            "candidates": [new_candidate(each) for each in starts.values()],
+        }
+
+    def _done(self, state: MixtureState, candidate: Candidate) -> MixtureState:
+        """Add what was learned to the state, in the units of the data."""
+        found, units = MixturePopulation(**candidate["trail"][-1][0]), state["units"]
+        unit, units = units[-1], units[:-1]
+        n_rows = int(state["n"].sum())
+        path = [value - n_rows * np.log(unit) for value in candidate["path"]]
+        found = found._replace(
+            means=shortest(found.means, candidate["information"].sum(axis=0)),
+        )
+        order = np.lexsort(found.means.T[::-1])
+        k, p = found.means.shape
+        # rounds before the candidate's first have no likelihood of it
+        early = state["round"] - len(path)
+        path = [*[np.nan] * early, *path]
+        shares = [*[np.full(k, np.nan)] * early, *candidate["weights"]]
+        history = [
+            {"log_likelihood": value, "change": value - before}
+            | {f"weight_{j}": weights[each] for j, each in enumerate(order)}
+            for value, before, weights in zip(path, [np.nan, *path], shares, strict=False)
+        ]
+        free = k * p + k - 1 + (self.settings.noise_variance is None)
+        free += found.variances.size if state["estimates_spread"] else 0
+        variances = np.broadcast_to(found.variances, (k, p))[order]
+        variances = np.where(variances > 2 * self.settings.least_variance, variances, 0.0)
+        informations = candidate["information"][order]
+        covariances = np.stack([invert(each) for each in informations])
+        notes = [*state["notes"], *_undetermined(informations)]
+        estimated = self.settings.has_noise and self.settings.noise_variance is None
+        exact = estimated and found.noise < 2 * FLOOR
+        if exact:
+            notes.append(EXACT)
+            covariances = covariances * variances.any()  # noise is all that they would come from
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=7)
+        result: MixtureResult = {
+            "weights": found.weights[order],
+            "means": found.means[order] * unit / units,
+            "means_covariance": covariances * np.outer(unit / units, unit / units),
+            "variances": variances * (unit / units) ** 2,
+            "noise_variance": 0.0 if exact else found.noise * unit**2,
+            "least_noise": found.noise * unit**2 if exact else 0.0,
+            "n_parameters": free,
+            "n_numbers": state["n_numbers"],
+            "notes": notes,
+        }
+        if "classes" in state:
+            result = result | {"classes": state["classes"]}
+        return state | {
+            "done": True,
+            "history": history,
+            "log_likelihood": np.nan if exact else path[-1],
+            "candidates": [],
+            "result": result,
+        }
+
+
+def _numbers(message: EvidenceMessage) -> int:
+    """How many numbers a client sends of one population."""
+    return sum(x[0].size for x in cast(dict[str, NDArray], message).values())
+
+
+def start_mixture(
+    settings: MixtureSettings, state: RegressionState, facts: RegressionFacts
+) -> MixtureState:
+    """Return the state before the first round of a mixture."""
+    p = state["n_features"] + bool(settings.fit_intercept)
+    notes = settings.open_questions(facts)
+    return {
+        **state,
+        "phase": "sizes",
+        "p": p,
+        "rank": min(p + 1, int(facts["n"].max())),
+        "estimates_spread": settings.has_variances and not notes,
+        "notes": notes,
+        "candidates": [],
+        "n_numbers": p + 1,
+    }
+
+
+EXACT = (
+    "The components explain all rows exactly: the noise is taken to be zero, where the likelihood "
+    "has no bound."
+)
+
+
+def _undetermined(informations: NDArray) -> list[str]:
+    """Say which coefficients rows leave open."""
+    p, notes = informations.shape[1], []
+    n_identified = rank(informations.sum(axis=0))
+    if n_identified < p:
+        notes.append(
+            f"Columns of X are collinear: of {p} coefficients of a mean only {n_identified} "
+            "combinations are identified. Predictions for rows like those of the fit are right; "
+            "single coefficients and their standard errors mean nothing."
+        )
+    for j, each in enumerate(informations):
+        if (own := rank(each)) < n_identified:
+            notes.append(
+                f"The groups of component {j} identify only {own} combinations of the {p} "
+                "coefficients of its mean."
+            )
+    return notes

@@ -1,0 +1,178 @@
+"""How the rows of clients speak of the components of a mixture: as numbers, or as classes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.regression.numerics.evidence import (
+    Evidence,
+    MixturePopulation,
+    RotatedRows,
+    rotate,
+    weigh,
+)
+from ebfed.regression.numerics.normal_population import NormalPopulation
+from ebfed.regression.posteriors.logistic import WhiteRows
+from ebfed.regression.posteriors.softmax import approximate
+from ebfed.regression.protocol import MixtureMemory, MixtureSent
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
+
+__all__ = [
+    "ClassEvidence",
+    "EvidenceSource",
+    "NumberEvidence",
+    "rotated",
+    "rows_of",
+    "weigh_classes",
+]
+
+
+class EvidenceSource(ABC):
+    """How the rows of clients speak of components."""
+
+    @abstractmethod
+    def block(self, clients: Clients) -> Any:
+        """Return what is kept of clients' rows."""
+
+    @abstractmethod
+    def squares(self, clients: Any) -> NDArray[np.float64]:
+        """Sums of squares of the columns of ``[X y]``, shape (n, p + 1)."""
+
+    def prepare(self, sent: MixtureSent, memory: MixtureMemory, clients: Any) -> MixtureMemory:
+        """Return memory with what is needed in every round, in the units of the server."""
+        return memory
+
+    @abstractmethod
+    def weigh(
+        self,
+        sent: MixtureSent,
+        memory: MixtureMemory,
+        clients: Any,
+        population: MixturePopulation,
+    ) -> Evidence:
+        """Weigh clients' rows, in the units of the server."""
+
+    def n_responses(self, classes: NDArray | None) -> int:
+        """Number of coefficients that each column has."""
+        return 1
+
+
+class NumberEvidence(EvidenceSource):
+    """Evidence of numbers with normal noise, from triangular factors of the rows."""
+
+    def block(self, clients: Clients | Factors) -> Factors:
+        """Return the clients' triangular factors."""
+        return clients if isinstance(clients, Factors) else Factors.of(clients)
+
+    def squares(self, clients: Factors) -> NDArray[np.float64]:
+        """Sums of squares of the columns of ``[X y]``, shape (n, p + 1)."""
+        return (clients.rows**2).sum(axis=1)
+
+    def prepare(self, sent: MixtureSent, memory: MixtureMemory, clients: Factors) -> MixtureMemory:
+        """Return memory with the rotated rows, in the units of the server."""
+        if "design" in memory:
+            return memory
+        return memory | rotated(clients.padded(sent["rank"]) / sent["units"], clients.n)
+
+    def weigh(
+        self,
+        sent: MixtureSent,
+        memory: MixtureMemory,
+        clients: Factors,
+        population: MixturePopulation,
+    ) -> Evidence:
+        """Weigh clients' rows, in the units of the server."""
+        return weigh(rows_of(memory), population)
+
+
+class ClassEvidence(EvidenceSource):
+    """Evidence of classes, from the rows themselves."""
+
+    def block(self, clients: Clients) -> Clients:
+        """Return the clients as they are."""
+        return clients
+
+    def squares(self, clients: Clients) -> NDArray[np.float64]:
+        """Sums of squares of the columns of X, and numbers of rows: logits have a unit of one."""
+        owner = np.repeat(np.arange(len(clients)), clients.n)
+        columns = [np.bincount(owner, x**2, len(clients)) for x in clients.X.T]
+        return np.stack([*columns, clients.n.astype(float)], axis=1)
+
+    def weigh(
+        self,
+        sent: MixtureSent,
+        memory: MixtureMemory,
+        clients: Clients,
+        population: MixturePopulation,
+    ) -> Evidence:
+        """Weigh clients' rows, in the units of the server."""
+        return weigh_classes(clients, population, sent["units"][:-1], sent["classes"])
+
+    def n_responses(self, classes: NDArray | None) -> int:
+        """Number of coefficients of each column: one for each class but the first."""
+        return 1 if classes is None else len(classes) - 1
+
+
+def rotated(factors: NDArray, sizes: NDArray) -> MixtureMemory:
+    """Return rotated rows as what clients keep."""
+    rows = rotate(factors, sizes)
+    return {
+        "design": rows.design,
+        "response": rows.response,
+        "rest": rows.rest,
+        "sizes": rows.sizes,
+        "squares": rows.squares,
+    }
+
+
+def rows_of(memory: MixtureMemory) -> RotatedRows:
+    """Return the rotated rows that clients kept."""
+    return RotatedRows(
+        memory["design"], memory["response"], memory["rest"], memory["sizes"], memory["squares"]
+    )
+
+
+def weigh_classes(
+    clients: Clients, population: MixturePopulation, units: NDArray, classes: NDArray
+) -> Evidence:
+    """Weigh the rows of clients against every component.
+
+    In coordinates in which a component is standard normal, a client's coefficients have mean a and
+    covariance V: with D the component's variances, ``g = D^-1/2 a`` and ``P = D^-1/2 (I - V)
+    D^-1/2`` are what `evidence` has for normal rows. Of Laplace's approximation ``a = mode +
+    shift``, and its slope in a variance is that of the rows less ``shift_j**2 / (2 D_jj)``.
+    """
+    parts = []
+    for mean, variances in zip(population.means, population.variances, strict=True):
+        # no variance of the population is one so small that only the evidence notices
+        root = np.broadcast_to(np.maximum(np.sqrt(variances), 1e-8), units.shape)
+        shift: Any = 0.0
+        if len(classes) == 2:
+            normal = NormalPopulation(mean / units, np.diag(root / units), np.ones(len(units)))
+            a, V, log = WhiteRows.of(clients, normal, classes[1]).approximate("corrected")
+        else:
+            mode, V, shift, log = approximate(clients, mean / units, root / units, classes)
+            a = mode + shift
+        values, vectors = np.linalg.eigh(np.eye(len(units)) - V)
+        white = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2) / root
+        slope = a / root
+        own = (white**2).sum(axis=1)
+        squares = ((white.swapaxes(1, 2) @ white) ** 2).sum(axis=2)
+        steps = 0.5 * (slope**2 - (shift / root) ** 2 - own), 0.5 * own**2, 0.5 * (squares - own**2)
+        if len(variances) == 1:
+            steps = steps[0].sum(axis=1)[:, None], 0.5 * squares.sum(axis=1)[:, None], None
+            steps = *steps[:2], np.zeros_like(steps[1])
+        nothing = np.zeros(len(log))
+        parts.append((log, slope, *steps, np.zeros_like(steps[0]), nothing, nothing, white))
+    *figures, whites = zip(*parts, strict=True)
+    stacked = [np.stack(x, axis=1) for x in figures]
+    log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own = stacked
+    scale = np.ones((len(whites), *whites[0].shape[:2]))
+    return Evidence(
+        log, by_mean, by_variance, own, rest, crossed, by_noise, noise_own, [*whites], scale
+    )

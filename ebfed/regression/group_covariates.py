@@ -1,0 +1,98 @@
+"""Covariates of groups in a regression: how a fit learns them, and looks them up again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.tables.covariates import read_covariates
+from ebfed.tables.frames import is_frame
+from ebfed.tables.lazy import column_names
+
+__all__ = ["GroupCovariates"]
+
+
+@dataclass(frozen=True)
+class GroupCovariates:
+    """Covariates of the groups of a fit.
+
+    Attributes
+    ----------
+    columns : sequence of str
+        Columns of `X` that hold them, if they are columns of `X`.
+    names : list of k str
+    ids : ndarray of shape (n_groups,)
+        Labels of the groups.
+    values : ndarray of shape (n_groups, k)
+    """
+
+    columns: Sequence[str] = ()
+    names: list[str] = field(default_factory=list)
+    ids: NDArray = field(default_factory=lambda: np.empty(0, np.int64))
+    values: NDArray = field(default_factory=lambda: np.empty((0, 0)))
+
+    def learned(
+        self, given: Any, X: Any, labels: NDArray | None, ids: NDArray, group: str
+    ) -> GroupCovariates:
+        """Return the covariates of the groups that are fitted, read from what was given."""
+        values, names = read_covariates(given, X, labels, ids, group)
+        return GroupCovariates(self.columns, names, ids, values)
+
+    def are_in(self, X: Any) -> bool:
+        """Whether a table has the columns of the covariates."""
+        return bool(self.columns) and is_frame(X) and set(self.columns) <= set(column_names(X))
+
+    def given_by(self, X: Any, covariates: Any) -> bool:
+        """Whether covariates are given with rows, as an argument or as columns."""
+        return covariates is not None or self.are_in(X)
+
+    def of(
+        self,
+        ids: NDArray,
+        X: Any,
+        labels: NDArray | None,
+        covariates: Any,
+        group: str,
+        *,
+        look_up: bool = True,
+    ) -> NDArray[np.float64]:
+        """Covariates of groups, shape (n, k).
+
+        Parameters
+        ----------
+        ids : ndarray of shape (n,)
+            Labels of the groups.
+        X : data frame or array-like
+            Rows, which may have the covariates as columns.
+        labels : ndarray of shape (n_rows,) or None
+            Label of each row.
+        covariates : as in `LinearEB.fit`
+        group : str
+            Name of the column of labels in a table of covariates.
+        look_up : bool
+            Whether groups of the fit get the values of the fit.
+        """
+        if not self.names:
+            raise ValueError("covariates= was given, but the fit had no covariates.")
+        if covariates is None and self.are_in(X):
+            covariates = self.columns
+        place = np.full(len(ids), -1)
+        if look_up:
+            place = pd.Index(self.ids).get_indexer(pd.Index(ids))
+        if covariates is None and np.any(place < 0):
+            first = ids.tolist()[int(np.argmax(place < 0))]
+            raise ValueError(
+                f"group {first!r} was not in the fit: give its covariates as covariates=."
+            )
+        values = np.empty((len(ids), len(self.names)))
+        # a table need not have groups of the fit; numbers are for all
+        new = (place < 0) | (not is_frame(covariates))
+        if covariates is not None and new.any():
+            values[new] = read_covariates(covariates, X, labels, ids[new], group, self.names)[0]
+        values[place >= 0] = self.values[place[place >= 0]]
+        return values

@@ -1,0 +1,130 @@
+"""The fitted population of a linear regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.regression.columns import Columns
+from ebfed.regression.numerics.mixed_model import Covariance
+from ebfed.regression.population import (
+    FittedPopulation,
+    fixed_parameters,
+    reliability,
+    residual_parameter,
+    spread_parameters,
+)
+from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.report.view import Parameter
+from ebfed.tables.factors import Factors
+
+__all__ = ["LinearPopulation"]
+
+
+@dataclass(frozen=True)
+class LinearPopulation(FittedPopulation):
+    """A normal population of linear coefficients, those of covariates among them.
+
+    Attributes
+    ----------
+    columns : Columns
+    mean : ndarray of shape (r,)
+        p coefficients of columns, then q k products of the q that vary with k covariates.
+    mean_covariance, covariance : ndarray of shape (r, r)
+    covariance_error : tuple
+        Sampling error of the covariance; see `CoefficientPosterior`.
+    identified : bool ndarray of shape (r,)
+    noise_variance : float
+    kind : {"spherical", "diag", "full"}
+        Of the covariance.
+    covariate_names : sequence of k str
+    criterion : float or None
+        Restricted criterion, where that was minimised.
+    n_parameters : int
+    fitted_by : str
+    """
+
+    columns: Columns
+    mean: NDArray
+    mean_covariance: NDArray
+    covariance: NDArray
+    covariance_error: tuple[NDArray, int | None]
+    identified: NDArray
+    noise_variance: float
+    kind: Covariance
+    covariate_names: Sequence[str]
+    criterion: float | None
+    n_parameters: int
+    fitted_by: str
+
+    @property
+    def centre(self) -> NDArray:  # type: ignore[override]
+        """Mean of all coefficients, at covariates of zero."""
+        return self.mean
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """Number of columns of a design."""
+        return len(self.mean)
+
+    def posterior(self, block: Factors) -> CoefficientPosterior:
+        """Posterior of all coefficients, those of products with covariates among them."""
+        return CoefficientPosterior(
+            block,
+            self.mean,
+            self.mean_covariance,
+            self.covariance,
+            self.noise_variance,
+            self.covariance_error,
+        )
+
+    def posterior_given_population(self, block: Factors) -> CoefficientPosterior:
+        """Posterior if the population were known to be as fitted."""
+        known = np.zeros_like(self.mean_covariance)
+        return CoefficientPosterior(block, self.mean, known, self.covariance, self.noise_variance)
+
+    def maps(self, covariates: NDArray) -> NDArray[np.float64]:
+        """How each group's own coefficients depend on all, shape (n, p, r).
+
+        Parameters
+        ----------
+        covariates : ndarray of shape (n, k)
+        """
+        p = len(self.columns)
+        maps = np.zeros((len(covariates), p, len(self.mean)))
+        maps[:, np.arange(p), np.arange(p)] = 1
+        for a, j in enumerate(self.columns.varying_places()):
+            first = p + a * covariates.shape[1]
+            maps[:, j, first : first + covariates.shape[1]] = covariates
+        return maps
+
+    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
+        """Rows of `tidy`."""
+        varying, p = self.columns.varying_places(), len(self.columns)
+        products = [f"{terms[j]}:{name}" for j in varying for name in self.covariate_names]
+        errors = np.where(self.identified, np.sqrt(np.diag(self.mean_covariance)), np.nan)
+        return [
+            *fixed_parameters([*terms, *products], self.mean, errors),
+            *spread_parameters(
+                group, terms, self.covariance[:p, :p], varying, correlated=self.kind == "full"
+            ),
+            residual_parameter(self.noise_variance),
+        ]
+
+    def figures(self) -> dict[str, float]:
+        """Return sigma, the restricted criterion, and the intraclass correlation."""
+        figures = {"sigma": np.sqrt(self.noise_variance)}
+        if self.criterion is not None:
+            figures["REMLcrit"] = self.criterion
+        if self.columns.intercept and self.columns.varying_places().tolist() == [0]:
+            between = self.covariance[0, 0]
+            total = between + self.noise_variance
+            figures["icc"] = between / total if total > 0 else np.nan
+        return figures
+
+    def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
+        """Share of each coefficient's variance that a group's own rows explain."""
+        return reliability(terms, sd, self.covariance)

@@ -1,0 +1,230 @@
+"""The one round of a linear regression: clients send factors, the server fits a mixed model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ebfed.priors import IdentificationWarning
+from ebfed.regression.columns import Columns
+from ebfed.regression.numerics.joint_descent import descend_jointly
+from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
+from ebfed.regression.protocol import (
+    LinearMessage,
+    LinearResult,
+    LinearSent,
+    LinearState,
+    RegressionFacts,
+    RegressionMemory,
+    RegressionState,
+)
+from ebfed.regression.rounds import Rounds, check_parts
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
+
+__all__ = ["LinearRounds"]
+
+
+@dataclass(frozen=True)
+class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessage]):
+    """Linear regression in one round; parameters are those of `LinearEB`."""
+
+    sends: ClassVar[str] = "the triangular factor of each client's rows, as it is"
+
+    covariance: Covariance
+    varying: Sequence[str | int] | None
+    fit_intercept: bool
+    method: Literal["reml", "ml"]
+    solver: Literal["marginal", "gradient"]
+    learning_rate: float
+    n_steps: int
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def block(self, clients: Clients | Factors) -> Factors:
+        """Return the clients' triangular factors."""
+        return clients if isinstance(clients, Factors) else Factors.of(clients)
+
+    def local(
+        self, sent: LinearSent, memory: RegressionMemory, clients: Factors, rng: Any
+    ) -> tuple[LinearMessage, RegressionMemory]:
+        """Send each client's number of rows and triangular factor."""
+        return {"n": clients.n, "factor": clients.padded(sent["size"])}, memory
+
+    def bits(self, sent: LinearSent, clients: Factors) -> float:
+        """Bits of the factors: numbers of a triangle."""
+        p = clients.n_features + 1
+        r = np.minimum(clients.n, p)
+        return float(64 * (r * p - r * (r - 1) / 2).sum())
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, state: RegressionState, facts: RegressionFacts) -> LinearState:
+        """Check the arguments, and return the state before the only round."""
+        for name, values in (
+            ("covariance", ("diag", "spherical", "full")),
+            ("method", ("reml", "ml")),
+            ("solver", ("marginal", "gradient")),
+        ):
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
+        if self.solver == "gradient" and (
+            self.covariance != "spherical" or self.varying is not None
+        ):
+            raise ValueError("solver='gradient' needs covariance='spherical' and varying=None.")
+        if not (self.learning_rate > 0 and self.n_steps > 0):
+            raise ValueError("learning_rate and n_steps must be positive.")
+        names = np.unique(facts["covariates"])
+        if len(names) > 1:
+            raise ValueError(f"clients have different covariates: {names.tolist()}.")
+        columns = self._columns(state["n_features"], state["columns"])
+        covariates = str(names[0])
+        size = min(_width(columns, covariates), int(facts["n"].max()))
+        return {**state, "covariates": covariates, "size": size}
+
+    def _columns(self, n_features: int, names: str) -> Columns:
+        return Columns(n_features, names, self.fit_intercept, self.varying)
+
+    def ask(self, state: LinearState) -> LinearSent:
+        """Ask for factors with so many rows."""
+        return {"done": False, "round": state["round"], "size": state["size"]}
+
+    def check_message(
+        self, message: LinearMessage, facts: RegressionFacts, sent: LinearSent
+    ) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+        check_parts(message, len(facts["n"]))
+        columns = self._columns(int(facts["n_features"][0]), str(facts["columns"][0]))
+        width = _width(columns, str(facts["covariates"][0]))
+        shape = (len(facts["n"]), sent["size"], width)
+        if message.keys() != {"n", "factor"} or message["factor"].shape != shape:
+            raise ValueError(f"a message must have a factor of shape {shape}.")
+        if not np.array_equal(message["n"], facts["n"]):
+            raise ValueError("a message must have the numbers of rows that were stated.")
+
+    def update(self, state: LinearState, messages: LinearMessage) -> LinearState:
+        """Fit the mixed model."""
+        if self.solver == "gradient":
+            return self._descend(state, messages)
+        columns = self._columns(state["n_features"], state["columns"])
+        n, varying = messages["n"], columns.varying_places()
+        notes = _open_questions(n, varying)
+        fit = fit_mixed_model(
+            messages["factor"],
+            int(n.sum()),
+            varying,
+            covariance=self.covariance,
+            method=self.method,
+            intercept=self.fit_intercept,
+            identified=not notes,
+        )
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=7)
+        spread = {
+            "spherical": min(len(varying), 1),
+            "diag": len(varying),
+            "full": len(varying) * (len(varying) + 1) // 2,
+        }
+        result: LinearResult = {
+            "mean": fit.mean,
+            "mean_covariance": fit.mean_covariance,
+            "identified": fit.identified,
+            "covariance": fit.covariance,
+            "covariance_error": fit.covariance_error,
+            "noise_variance": fit.noise_variance,
+            "criterion": fit.criterion,
+            "n_parameters": fit.rank + spread[self.covariance] + 1,
+            "notes": notes + _remarks(columns.terms, fit, varying),
+            "covariates": state["covariates"],
+        }
+        return state | {
+            "round": 1,
+            "done": True,
+            "history": [{"criterion": value} for value in fit.path],
+            "log_likelihood": fit.log_likelihood,
+            "converged": fit.converged if fit.path else None,
+            "result": result,
+        }
+
+    def _descend(self, state: LinearState, messages: LinearMessage) -> LinearState:
+        """Run gradient descent on everything together."""
+        found = descend_jointly(messages["factor"], messages["n"], self.learning_rate, self.n_steps)
+        p = len(found.mean)
+        note = (
+            "Gradient descent on coefficients and variances together has no minimum to converge "
+            f"to; the variances are those after {self.n_steps} steps, and say little about the "
+            "population. solver='marginal' estimates them."
+        )
+        warnings.warn(note, ConvergenceWarning, stacklevel=8)
+        result: LinearResult = {
+            "mean": found.mean,
+            "mean_covariance": np.zeros((p, p)),
+            "identified": np.ones(p, bool),
+            "covariance": found.variance * np.eye(p),
+            "covariance_error": np.zeros((p, p)),
+            "noise_variance": found.noise_variance,
+            "criterion": np.nan,
+            "n_parameters": p + 2,
+            "notes": [note],
+            "covariates": state["covariates"],
+        }
+        return state | {
+            "round": 1,
+            "done": True,
+            "history": [{"objective": value} for value in found.path],
+            "log_likelihood": np.nan,
+            "converged": None,
+            "result": result,
+        }
+
+
+def _width(columns: Columns, covariates: str) -> int:
+    """Return the number of columns of a factor."""
+    k = len(covariates.split("\n")) if covariates else 0
+    return len(columns) + k * len(columns.varying_places()) + 1
+
+
+def _remarks(names: list[str], fit: Fit, varying: NDArray) -> list[str]:
+    """Note which parameters are at a boundary."""
+    remarks = []
+    if fit.rank < len(fit.mean):
+        remarks.append(
+            f"Columns of X are collinear: of {len(fit.mean)} mean coefficients only {fit.rank} "
+            "combinations are identified. Predictions for rows like those of the fit are "
+            "right; single coefficients and their standard errors mean nothing."
+        )
+    if fit.noise_variance == 0:
+        remarks.append(
+            "The mean coefficients explain all rows: noise and spread are taken to be zero."
+        )
+    elif fit.path and (flat := [j for j in varying if fit.covariance[j, j] == 0]):
+        remarks.append(
+            "Estimated variance between groups is zero for "
+            f"{', '.join(names[j] for j in flat)}: groups differ there no more than their "
+            "noise explains."
+        )
+    return remarks
+
+
+def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
+    """Say what the numbers of rows alone do not identify."""
+    if not len(varying):
+        return []
+    has_data = n[n > 0]
+    if len(has_data) < 2:
+        return [
+            "Only one group has data: the spread of the population is not identified and taken to "
+            "be zero."
+        ]
+    if has_data.max() == 1:
+        return [
+            "No group has two rows: noise and spread of the population are not identified apart. "
+            "The spread is taken to be zero, so that all groups have the same coefficients."
+        ]
+    return []

@@ -1,0 +1,432 @@
+"""The rounds of a logistic regression: clients send posterior moments, the server steps.
+
+In the first round clients send the sizes of their columns, from which the server chooses units.
+Then each round asks for the posterior of every client under a population, and takes a step towards
+the most likely one (see `NormalPopulation.step`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ebfed.priors import IdentificationWarning
+from ebfed.regression.classes import check_not_one_class, check_two_classes
+from ebfed.regression.columns import Columns
+from ebfed.regression.numerics.directions import find_directions
+from ebfed.regression.numerics.joint_logistic_descent import joint_step, sums_of_clients
+from ebfed.regression.numerics.normal_population import (
+    CAUTION,
+    LOW,
+    Covariance,
+    NormalPopulation,
+    Step,
+)
+from ebfed.regression.posteriors.logistic import MOST_CORRECTED, WhiteRows
+from ebfed.regression.protocol import (
+    LogisticMemory,
+    LogisticMessage,
+    LogisticPhase,
+    LogisticResult,
+    LogisticSent,
+    LogisticState,
+    RegressionFacts,
+    RegressionState,
+)
+from ebfed.regression.rounds import Rounds, check_parts
+from ebfed.tables.clients import Clients
+
+__all__ = ["LogisticRounds", "Method"]
+
+Method = Literal["ep", "polya-gamma", "laplace", "gradient"]
+
+# A fit is done when the next step promises no more of the log-likelihood.
+PROMISE = 1e-9
+# A promise at which expectation propagation has come near enough for its correction to begin.
+ENOUGH = 1e-3
+# A log-likelihood of a row that is as good as that of certainty.
+PERFECT = -0.01
+# What a fit may leave: a step of less than half a standard error.
+MOST_LEFT = 0.1
+# Coordinates more oblique than this would magnify the noise of importance sampling.
+OBLIQUE = 30.0
+# And more oblique than this, variances lie on ridges where a search may stop short.
+FAR = 500.0
+# What is little where there is no end.
+LITTLE = 0.5
+# Steps so much shorter than the largest are no steps.
+SHORTEST = 1e-4
+
+
+@dataclass(frozen=True)
+class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, LogisticMessage]):
+    """Logistic regression in rounds; parameters are those of `LogisticEB`."""
+
+    sends: ClassVar[str] = "figures of each client's rows, as they are"
+
+    covariance: Covariance
+    varying: Sequence[str | int] | None
+    method: Method
+    fit_intercept: bool
+    n_rounds: int
+    learning_rate: float
+    n_draws: int
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def local(
+        self, sent: LogisticSent, memory: LogisticMemory, clients: Clients, rng: Any
+    ) -> tuple[LogisticMessage, LogisticMemory]:
+        """Send sizes of columns; then posterior moments, or a step of gradient descent."""
+        second = sent["classes"][1]
+        if sent["phase"] == "size":
+            return _measure(clients, second), memory
+        mean, root = sent["mean"], sent["root"]
+        if sent["phase"] == "gradient":
+            theta = memory.get("theta", np.zeros((len(clients), len(mean))))
+            theta, message = joint_step(
+                clients, second, mean, root[0, 0] ** 2, theta, self.learning_rate
+            )
+            return message, memory | {"theta": theta}
+        rows = WhiteRows.of(clients, NormalPopulation(mean, root, np.ones(len(mean))), second)
+        mean, covariance, evidence = rows.approximate(sent["phase"])
+        return {"mean": mean, "covariance": covariance, "evidence": evidence}, memory
+
+    def bits(self, sent: LogisticSent, clients: Clients) -> float:
+        """Bits of posterior moments, or of a step of gradient descent."""
+        p = clients.X.shape[1]
+        numbers = 2 * p if self.method == "gradient" else 1 + p + p * (p + 1) // 2
+        return 64.0 * len(clients) * numbers
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, state: RegressionState, facts: RegressionFacts) -> LogisticState:
+        """Check the arguments, and return the state before the first round."""
+        self._check_arguments()
+        classes = np.unique(facts["classes"])
+        check_two_classes(classes)
+        check_not_one_class(classes)
+        notes = _open_questions(state["n"])
+        columns = Columns(
+            state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
+        )
+        varies = columns.varies()
+        if not varies.all() and (self.covariance != "diag" or self.method == "gradient"):
+            raise ValueError(
+                "varying must name all columns, unless covariance='diag' and method is not "
+                f"'gradient'; got {list(self.varying or ())!r}."
+            )
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=7)
+        return {
+            **state,
+            "phase": "size",
+            "classes": classes,
+            "estimates_spread": not notes,
+            "varies": varies,
+            "notes": notes,
+            "seed": int(np.random.default_rng([*state["key"], 2]).integers(2**31)),
+            "log_likelihood": -np.inf,
+        }
+
+    def _check_arguments(self) -> None:
+        for name, values in (
+            ("covariance", ("diag", "spherical", "full")),
+            ("method", ("ep", "polya-gamma", "laplace", "gradient")),
+        ):
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
+        for name in ("n_rounds", "n_draws"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
+        if not 0 < self.learning_rate < np.inf:
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
+
+    def ask(self, state: LogisticState) -> LogisticSent:
+        """Ask for sizes of columns, or for what a population is to be judged by."""
+        assert state["phase"] != "end"
+        sent: LogisticSent = {
+            "done": False,
+            "round": state["round"],
+            "phase": state["phase"],
+            "classes": state["classes"],
+        }
+        if "frame" not in state:
+            return sent
+        frame = state["frame"]
+        return sent | {"mean": frame @ state["mean"], "root": frame @ state["root"]}
+
+    def check_message(
+        self, message: LogisticMessage, facts: RegressionFacts, sent: LogisticSent
+    ) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+        m, p = len(facts["n"]), int(facts["n_features"][0]) + bool(self.fit_intercept)
+        check_parts(message, m)
+        shapes: dict[str, tuple[int, ...]]
+        if sent["phase"] == "size":
+            shapes = {"centre": (m, p), "products": (m, p, p), "second": (m,)}
+        elif sent["phase"] == "gradient":
+            shapes = {"mean": (m, p), "log_variance": (m,)}
+        else:
+            k = sent["root"].shape[1]
+            shapes = {"mean": (m, k), "covariance": (m, k, k), "evidence": (m,)}
+        if {name: np.shape(cast(NDArray, part)) for name, part in message.items()} != shapes:
+            raise ValueError(f"a message must have the shapes {shapes}.")
+
+    def update(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
+        """Take a step of the population's parameters."""
+        if state["phase"] == "size":
+            state = self._begin(state, messages)
+        elif state["phase"] == "gradient":
+            state = self._average(state, messages)
+        else:
+            state = self._climb(state, messages)
+        state = state | {"round": state["round"] + 1}
+        return self._end(state) if state["phase"] == "end" else state
+
+    def _begin(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
+        """Choose units from the sizes of columns."""
+        n, centre = state["n"], messages["centre"]
+        N = max(int(n.sum()), 1)
+        within = messages["products"].sum(axis=0) / N
+        square = np.diag(within) + n @ centre**2 / N
+        if self.covariance == "spherical" or self.method == "gradient":
+            square = np.full(len(square), square.mean())
+        empty = square == 0
+        unit = 1 / np.sqrt(np.where(empty, 1.0, square))
+        ways, identified = find_directions(within, centre, n / N, self.fit_intercept)
+        notes = list(state["notes"])
+        if not identified.all():
+            notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        frame = np.eye(len(unit))
+        flat = empty | ~state["varies"] if state["estimates_spread"] else np.ones(len(unit), bool)
+        if self.covariance == "full" and self.method != "gradient":
+            # any covariance may be learned in any coordinates: in those in which columns are
+            # centred, of unit size, and say different things
+            frame, ways, unit = ways, np.eye(ways.shape[1]), np.ones(ways.shape[1])
+            flat = np.full(len(unit), not state["estimates_spread"])
+        root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
+        # squares of scores are information where scores are those of the likelihood
+        exact = state["estimates_spread"] and self.method != "laplace"
+        has_data = messages["second"][n > 0] / n[n > 0]
+        oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
+        if oblique > FAR and self.covariance != "full" and self.method != "gradient":
+            notes += [UNCENTRED]
+            warnings.warn(UNCENTRED, ConvergenceWarning, stacklevel=7)
+        phase: LogisticPhase = "ep" if self.method == "polya-gamma" else self.method
+        return state | {
+            "phase": phase,
+            "mean": np.zeros(len(unit)),
+            "root": root,
+            "unit": unit,
+            "frame": frame,
+            "directions": ways,
+            "identified": identified,
+            "can_correct": len(unit) <= MOST_CORRECTED and oblique < OBLIQUE,
+            # where the likelihood has no maximum; Laplace's approximation to it has
+            "one_class_groups": exact and bool(np.isin(has_data, (0, 1)).all()),
+            "notes": notes,
+            "caution": CAUTION if exact else np.inf,
+            "reach": 1.0,
+            "gain": np.inf,
+        }
+
+    def _population(self, state: LogisticState) -> NormalPopulation:
+        return NormalPopulation(state["mean"], state["root"], state["unit"])
+
+    def _climb(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
+        """Take a step of scoring, or a quarter of the last if that led down."""
+        here, value = self._population(state), float(messages["evidence"].sum())
+        _, root = here.seen_from(state["frame"])
+        tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
+        state = state | {"history": [*state["history"], tried]}
+        slack = PROMISE * (1 + abs(value))
+        # these approximations have the slopes of their evidence
+        climbs = state["phase"] == "ep" or not state["estimates_spread"]
+        if climbs and value < state["log_likelihood"] - slack:
+            best = NormalPopulation(state["best_mean"], state["best_root"], state["unit"])
+            return _asked(state, best.toward(here, 0.25)) | {
+                "caution": 10 * state["caution"],
+                "reach": state["reach"] / 2,
+            }
+        step, asked = self._step(state, messages, state["reach"]), state
+        # without an evidence to climb, steps that come to nothing get shorter
+        vain = not climbs and step.gain > state["gain"]
+        reach, caution = state["reach"] * (0.5 if vain else 1.0), state["caution"]
+        if climbs:
+            reach, caution = min(2 * state["reach"], 1.0), max(state["caution"] / 10, CAUTION)
+        state = state | {
+            "log_likelihood": value,
+            "reach": reach,
+            "caution": caution,
+            "gain": step.gain,
+            "best_mean": here.mean,
+            "best_root": here.root,
+            "mean_covariance": state["frame"] @ step.mean_covariance @ state["frame"].T,
+        }
+        settled = step.gain <= slack or state["reach"] < SHORTEST
+        near = settled or step.gain <= ENOUGH
+        if near and state["phase"] == "ep" and state["can_correct"]:
+            return _asked(state, step.population) | {"phase": "corrected", "reach": 1.0}
+        if value > PERFECT * state["n"].sum() or (
+            state["one_class_groups"] and step.gain <= LITTLE
+        ):
+            return state | {"phase": "end"}
+        if settled:
+            left = self._step(asked, messages, 1.0).gain
+            if left > MOST_LEFT + slack:
+                _warn(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
+            return state | {"phase": "end", "converged": left <= MOST_LEFT + slack}
+        if state["round"] >= self.n_rounds:
+            if not state["one_class_groups"]:  # there is nothing to converge to
+                _warn(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
+            converged = None if state["one_class_groups"] else False
+            return state | {"phase": "end", "converged": converged}
+        return _asked(state, step.population)
+
+    def _step(self, state: LogisticState, messages: LogisticMessage, reach: float) -> Step:
+        return self._population(state).step(
+            messages["mean"],
+            messages["covariance"],
+            self.covariance,
+            ways=state["directions"],
+            spread=state["estimates_spread"],
+            varies=state["varies"],
+            caution=state["caution"],
+            reach=reach,
+        )
+
+    def _average(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
+        """Average what clients made of mean and variance."""
+        log_variance = float(messages["log_variance"].mean())
+        mean = messages["mean"].mean(axis=0)
+        if not np.isfinite([log_variance, *mean]).all():
+            raise ValueError(
+                f"gradient descent diverged after {state['round']} rounds; lower "
+                f"learning_rate={self.learning_rate!r}, or rescale X."
+            )
+        # the step on theta is stable down to here
+        variance = max(np.exp(min(log_variance, 50.0)), self.learning_rate)
+        state = state | {
+            "mean": mean,
+            "root": np.sqrt(variance) * np.eye(len(mean)),
+            "log_likelihood": np.nan,
+            "mean_covariance": np.full((len(mean), len(mean)), np.nan),
+            "history": [*state["history"], {"variance": variance}],
+        }
+        return state | {"phase": "end"} if state["round"] >= self.n_rounds else state
+
+    def _end(self, state: LogisticState) -> LogisticState:
+        """Add what was learned, in plain numbers."""
+        population, frame = self._population(state), state["frame"]
+        mean, root = population.seen_from(frame)
+        notes = list(state["notes"])
+        varies = (
+            state["varies"] if self.covariance == "diag" else np.ones(len(population.mean), bool)
+        )
+        low, high = population.at_bounds(varies)
+        if self.method == "gradient":
+            notes += [JOINT]
+            warnings.warn(JOINT, IdentificationWarning, stacklevel=7)
+        elif high or state["one_class_groups"]:
+            notes += [UNBOUNDED]
+            warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=7)
+        elif state["log_likelihood"] > PERFECT * state["n"].sum():
+            notes += [SEPARATED]
+        elif low and state["estimates_spread"]:
+            notes += [NO_SPREAD]
+        if self.method == "laplace":
+            notes += [LAPLACE]
+        result: LogisticResult = {
+            "classes": state["classes"],
+            "mean": mean,
+            "mean_covariance": state["mean_covariance"],
+            "covariance": root @ root.T,
+            # for posteriors no variance is zero: what depends on the mean depends on no coordinates
+            "root": frame @ population.root,
+            "identified": state["identified"],
+            "notes": notes,
+            "seed": state["seed"],
+        }
+        return state | {"done": True, "result": result}
+
+
+COLLINEAR = (
+    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
+    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
+)
+UNCENTRED = (
+    "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
+    "that of the intercept is then hardly told apart, and the fit may have stopped short: centre "
+    "them, or fit covariance='full', which does not depend on where zero is."
+)
+NO_SPREAD = (
+    "An estimated variance between groups is zero: groups differ no more than chance explains."
+)
+SEPARATED = (
+    "The classes are told apart without error: the likelihood has no maximum, and coefficients are "
+    "those at which the search stopped."
+)
+UNBOUNDED = (
+    "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
+    "groups all of one class. The variance is that at which the search stopped."
+)
+LAPLACE = (
+    "Laplace's approximation underestimates the spread of the population where groups have few "
+    "rows, and so shrinks too much; method='ep' does not."
+)
+JOINT = (
+    "method='gradient' maximises jointly over all coefficients and the variance of their "
+    "population, which has no maximum: the variance is that of the last round."
+)
+
+
+def _warn(how: str, gain: float, advice: str) -> None:
+    warnings.warn(
+        f"not converged: {how} the next was to raise the log-likelihood by {gain:.2g}. {advice}",
+        ConvergenceWarning,
+        stacklevel=7,
+    )
+
+
+def _asked(state: LogisticState, population: NormalPopulation) -> LogisticState:
+    """Return the state that asks clients about a population."""
+    return state | {"mean": population.mean, "root": population.root}
+
+
+def _measure(clients: Clients, second: Any) -> LogisticMessage:
+    """Mean of each client's rows, products about it, and how many are of the second class."""
+    n = np.maximum(clients.n, 1)
+    centre = sums_of_clients(clients.X, clients) / n[:, None]
+    away = clients.X - np.repeat(centre, clients.n, axis=0)
+    p = away.shape[1]
+    products = sums_of_clients((away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients)
+    ones = (np.asarray(clients.y) == second).astype(float)[:, None]
+    return {
+        "centre": centre,
+        "products": products.reshape(-1, p, p),
+        "second": sums_of_clients(ones, clients)[:, 0],
+    }
+
+
+def _open_questions(n: NDArray) -> list[str]:
+    """Say what the numbers of rows alone leave open."""
+    has_data = n[n > 0]
+    if len(has_data) < 2:
+        return [
+            "Only one group has data: the spread of the population is not identified and taken to "
+            "be zero."
+        ]
+    if has_data.max() == 1:
+        return [
+            "No group has two rows: the spread of the population is not identified. It is taken to "
+            "be zero, so that all groups have the same coefficients."
+        ]
+    return []

@@ -1,0 +1,232 @@
+"""Mixtures of regressions: their settings, and what a fit has learned of their population."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.priors import Posterior
+from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
+from ebfed.regression.population import (
+    FittedPopulation,
+    fixed_parameters,
+    residual_parameter,
+)
+from ebfed.regression.posteriors.component import ComponentPosterior
+from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.report.view import Components, Parameter
+from ebfed.tables.factors import Factors
+from ebfed.tables.frames import Style, frame
+
+__all__ = [
+    "FittedMixture",
+    "MixtureSettings",
+    "attributes",
+    "responsibility_frame",
+    "with_attributes",
+]
+
+
+@dataclass(frozen=True)
+class MixtureSettings:
+    """Arguments that mixtures of regressions have in common.
+
+    Parameters
+    ----------
+    title : str
+        Name of the estimator, for warnings.
+    n_components : int
+    fit_intercept : bool
+    n_rounds : int or None
+        Largest number of rounds; None for the default.
+    default_rounds : int
+        Largest number of rounds where `n_rounds` is None.
+    n_init : int
+    tol : float
+    noise_variance : float or None
+        Estimated if None.
+    one_variance : bool
+        Whether the coefficients of a component share a variance.
+    has_variances, has_noise : bool
+        Whether components have variances, and rows have noise.
+    least_variance : float
+        Lower bound on variances, in units of the columns.
+    ridge : float
+        Least information on a mean, in units of the columns.
+    """
+
+    title: str
+    n_components: int
+    fit_intercept: bool
+    n_rounds: int | None
+    n_init: int
+    tol: float
+    noise_variance: float | None
+    one_variance: bool = True
+    has_variances: bool = True
+    has_noise: bool = True
+    least_variance: float = 0.0
+    ridge: float = 0.0
+    default_rounds: int = 300
+
+    @property
+    def most_rounds(self) -> int:
+        """Largest number of rounds."""
+        return self.default_rounds if self.n_rounds is None else self.n_rounds
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        for name in ("n_components", "n_init", "n_rounds"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not (whole and value >= 1) and not (name == "n_rounds" and value is None):
+                raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
+        if not (isinstance(self.tol, Real) and 0 <= self.tol < np.inf):
+            raise ValueError(f"tol must be a number from 0; got {self.tol!r}.")
+        noise = self.noise_variance
+        if noise is not None and not (isinstance(noise, Real) and 0 < noise < np.inf):
+            raise ValueError(f"noise_variance must be above 0, or None; got {noise!r}.")
+
+    def open_questions(self, facts: RegressionFacts) -> list[str]:
+        """Say what the numbers of rows alone do not identify.
+
+        Raises
+        ------
+        ValueError
+            If there are more components than groups with rows.
+        """
+        has_data = facts["n"][facts["n"] > 0]
+        if len(has_data) and self.n_components > len(has_data):
+            raise ValueError(
+                f"n_components={self.n_components} is more than there are groups with rows: "
+                f"n_samples={len(has_data)} of them."
+            )
+        if self.has_variances and len(has_data) == 1:
+            return [
+                "Only one group has data: the spread of the population is not identified and "
+                "taken to be zero."
+            ]
+        if self.has_variances and has_data.max(initial=0) <= 1:
+            return [
+                "No group has two rows: noise and spread of the population are not identified "
+                "apart. The spread is taken to be zero."
+            ]
+        return []
+
+
+def weigh_factors(block: Factors, population: MixturePopulation) -> Evidence:
+    """Weigh the rows behind triangular factors, in the units of the data."""
+    return weigh(rotate(block.rows, block.n), population)
+
+
+@dataclass(frozen=True)
+class FittedMixture(FittedPopulation):
+    """A mixture of normal populations, or of points.
+
+    Attributes
+    ----------
+    settings : MixtureSettings
+    result : MixtureResult
+        What the server has learned.
+    n_columns : int
+        Number of columns of a design.
+    fitted_by : str
+    weigh : callable
+        From a block and a population to the `Evidence` of its clients.
+    kind : type
+        Kind of the posteriors.
+    """
+
+    settings: MixtureSettings
+    result: MixtureResult
+    n_columns: int
+    fitted_by: str
+    weigh: Callable[[Any, MixturePopulation], Evidence] = weigh_factors
+    kind: type[ComponentPosterior] = ComponentPosterior
+
+    @property
+    def centre(self) -> NDArray:  # type: ignore[override]
+        """Mean of the population."""
+        return self.result["weights"] @ self.result["means"]
+
+    @property
+    def n_parameters(self) -> int:  # type: ignore[override]
+        """Number of fitted parameters: weights, means, variances, noise."""
+        return self.result["n_parameters"]
+
+    @property
+    def components(self) -> Components:
+        """Components of the mixture."""
+        return Components(self.result["weights"], self.result["means"], self.result["variances"])
+
+    def posterior(self, block: Any) -> ComponentPosterior:
+        """Posterior of the coefficients of each client of a block."""
+        result = self.result
+        variances = result["variances"]
+        population = MixturePopulation(
+            result["weights"],
+            result["means"],
+            variances[:, :1] if self.settings.one_variance else variances,
+            max(result["noise_variance"], result["least_noise"]),
+        )
+        return self.kind(block, self.weigh, population, result["means_covariance"])
+
+    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
+        """Rows of `tidy`."""
+        means, variances = self.result["means"], self.result["variances"]
+        rows = fixed_parameters(terms, self.centre, np.full(len(terms), np.nan))
+        for j, weight in enumerate(self.result["weights"]):
+            name = f"component {j}"
+            rows.append(("component", name, "weight", weight, np.nan))
+            errors = np.sqrt(np.diag(self.result["means_covariance"][j]))
+            rows += [
+                ("component", name, *each) for each in zip(terms, means[j], errors, strict=True)
+            ]
+            if self.settings.has_variances:
+                shown = ["all"] if self.settings.one_variance else terms
+                rows += [
+                    ("component", name, f"sd__{term}", np.sqrt(variance), np.nan)
+                    for term, variance in zip(shown, variances[j], strict=False)
+                ]
+        if not self.settings.has_noise:
+            return rows
+        return [*rows, residual_parameter(self.result["noise_variance"])]
+
+
+def attributes(result: MixtureResult) -> dict[str, Any]:
+    """Return the learned attributes of a mixture by name, mean and variance of the whole too."""
+    weights, means, variances = result["weights"], result["means"], result["variances"]
+    mean = weights @ means
+    return {
+        "weights_": weights,
+        "means_": means,
+        "means_covariance_": result["means_covariance"],
+        "variances_": variances,
+        "noise_variance_": result["noise_variance"],
+        "notes_": result["notes"],
+        "mean_": mean,
+        "variance_": weights @ (variances + (means - mean) ** 2),
+    }
+
+
+def with_attributes(result: MixtureResult, learned: Any) -> MixtureResult:
+    """Return a result with learned attributes as they are now; a user may have set them."""
+    return result | {
+        "weights": learned.weights_,
+        "means": learned.means_,
+        "means_covariance": learned.means_covariance_,
+        "variances": learned.variances_,
+        "noise_variance": learned.noise_variance_,
+    }
+
+
+def responsibility_frame(posterior: Posterior, style: Style) -> Any:
+    """Return a frame of labels and the probability of each component."""
+    assert isinstance(posterior, ComponentPosterior)
+    columns = {f"component_{j}": x for j, x in enumerate(posterior.responsibilities.T)}
+    return frame({style.group: posterior.ids} | columns, style)

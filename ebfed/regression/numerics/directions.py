@@ -1,0 +1,57 @@
+"""Directions in which the coefficients of a logistic regression matter alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["find_directions"]
+
+
+def find_directions(
+    within: NDArray, centres: NDArray, share: NDArray, intercept: bool
+) -> tuple[NDArray, NDArray]:
+    """Find the directions in which coefficients matter, and matter alike.
+
+    Parameters
+    ----------
+    within : ndarray of shape (p, p)
+        Average of products of rows about their clients' mean.
+    centres : ndarray of shape (n, p)
+        These means.
+    share : ndarray of shape (n,)
+        Of the rows.
+    intercept : bool
+        Whether the first column is all ones.
+
+    Returns
+    -------
+    ways : ndarray of shape (p, rank)
+        ``X ways`` has unit mean square and no correlation.
+    identified : bool ndarray of shape (p,)
+        Whether rows tell this coefficient from the others.
+    """
+    p = len(within)
+    centre = share @ centres if intercept else np.zeros(p)
+    if intercept:
+        centre[0] = 0.0
+    away = centres - centre
+    products = within + (share[:, None] * away).T @ away
+    size = np.sqrt(np.diag(products))
+    size = np.where(size > 1e-13 * np.abs(centre), size, 0.0)  # of what is constant, rounding
+    scale = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(
+        products / np.outer(scale, scale) * np.outer(size > 0, size > 0)
+    )
+    has_data = values > 1e-11 * max(values[-1], 1e-300)
+    ways = vectors[:, has_data] / np.sqrt(values[has_data])
+    if has_data.all():  # the root that depends on no order of columns
+        ways = ways @ vectors.T
+    ways = ways / scale[:, None]
+    lost = vectors[:, ~has_data] / scale[:, None]
+    identified = np.abs(vectors[:, ~has_data]).max(axis=1, initial=0.0) < 1e-6
+    if intercept:  # of centred columns, to that of columns as they are
+        moves = np.abs(centre @ lost) > 1e-9 * (np.abs(centre) @ np.abs(lost))
+        identified[0] = not moves.any()
+        ways[0] -= centre @ ways
+    return ways, identified

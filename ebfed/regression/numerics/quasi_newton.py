@@ -1,0 +1,73 @@
+"""A quasi-Newton method that starts from a metric."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+__all__ = ["descend"]
+
+
+def descend(
+    function: Callable[[NDArray], tuple[float, NDArray]],
+    x: NDArray,
+    metric: Callable[[], NDArray],
+    limit: float,
+    tolerance: float,
+) -> tuple[NDArray, list[float], bool]:
+    """Minimise by the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
+
+    Parameters
+    ----------
+    function : callable
+        Returns value and slope.
+    x : ndarray of shape (k,)
+    metric : callable
+        About the inverse of the second derivatives at x, asked for when the function has been
+        evaluated there; where they are right, steps are Newton's.
+    limit : float
+        How far from zero an entry may go.
+    tolerance : float
+        Stop where a quadratic would fall by half of this.
+
+    Returns
+    -------
+    x : ndarray of shape (k,)
+    path : list of float
+        Values, falling.
+    converged : bool
+    """
+    value, slope = function(x)
+    path, inverse = [value], metric()
+    for _ in range(1000):
+        step = -inverse @ slope
+        fall = -slope @ step  # twice what a quadratic has left to fall
+        if fall < max(tolerance, 1e-13 * abs(value)):
+            break
+        length = 1.0
+        while True:
+            candidate = np.clip(x + length * step, -limit, limit)
+            reached, there = function(candidate)
+            if reached <= value - 1e-4 * length * fall or length < 1e-10:
+                break
+            length /= 2
+        if reached >= value:  # rounding is all that is left
+            break
+        moved, turned = candidate - x, there - slope
+        x, value, slope = candidate, reached, there
+        path.append(value)
+        if (along := moved @ turned) > 1e-12 * np.sqrt(moved @ moved * (turned @ turned)):
+            update = np.eye(len(x)) - np.outer(moved, turned) / along
+            inverse = update @ inverse @ update.T + np.outer(moved, moved) / along
+    left = bool(fall > max(1e-4, tolerance) + 1e-12 * abs(value))
+    if left:
+        warnings.warn(
+            f"the variances did not converge: the criterion may fall by another {fall / 2:.2g}.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return x, path, not left

@@ -1,0 +1,120 @@
+"""Roots of a covariance: which entries are free, and how a criterion bends in them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CommonRoot", "DiagonalRoot", "LowerRoot", "RootEntries", "raised_inverse"]
+
+
+class RootEntries(ABC):
+    """Free entries of a lower triangular root."""
+
+    @abstractmethod
+    def root(self, free: NDArray) -> NDArray:
+        """Return the root with these free entries."""
+
+    @abstractmethod
+    def free(self, root: NDArray) -> NDArray:
+        """Return the free entries of a root."""
+
+    @abstractmethod
+    def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries, from that in all."""
+
+    @abstractmethod
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries, from that in the diagonal of T."""
+
+
+class DiagonalRoot(RootEntries):
+    """Every entry of the diagonal is free."""
+
+    def root(self, free: NDArray) -> NDArray:
+        """Return the root with these free entries."""
+        return np.diag(free)
+
+    def free(self, root: NDArray) -> NDArray:
+        """Return the free entries of a root."""
+        return np.diag(root)
+
+    def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries."""
+        return np.diag(slope)
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries."""
+        whole = _bend(root, curvature)
+        unit = np.sqrt(np.diag(whole))
+        # where columns say the same, their variances are hard to tell apart
+        return raised_inverse(whole / np.outer(unit, unit), 1e-3) / np.outer(unit, unit)
+
+
+class CommonRoot(RootEntries):
+    """All entries of the diagonal are the same."""
+
+    def __init__(self, q: int):
+        self.q = q
+
+    def root(self, free: NDArray) -> NDArray:
+        """Return the root with these free entries."""
+        return free[0] * np.eye(self.q)
+
+    def free(self, root: NDArray) -> NDArray:
+        """Return the free entries of a root."""
+        return root[0, :1]
+
+    def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries."""
+        return np.atleast_1d(np.trace(slope))
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries."""
+        return 1 / _bend(root[:1], np.atleast_2d(curvature.sum()))
+
+
+class LowerRoot(RootEntries):
+    """Every entry of the lower triangle is free."""
+
+    def __init__(self, places: tuple[NDArray, NDArray]):
+        self.places = places
+
+    def root(self, free: NDArray) -> NDArray:
+        """Return the root with these free entries."""
+        q = self.places[0][-1] + 1
+        root = np.zeros((q, q))
+        root[self.places] = free
+        return root
+
+    def free(self, root: NDArray) -> NDArray:
+        """Return the free entries of a root."""
+        return root[self.places]
+
+    def of(self, slope: NDArray) -> NDArray:
+        """Slope in the free entries."""
+        return slope[self.places]
+
+    def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
+        """About the inverse curvature in the free entries."""
+        whole = _bend(root, curvature)
+        side = np.sqrt(np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0))
+        units = np.maximum(root**2 * side, 1.0) * side[:, None]
+        np.fill_diagonal(units, np.diag(whole))
+        return np.diag(1 / units[self.places])
+
+
+def _bend(root: NDArray, curvature: NDArray) -> NDArray:
+    """Curvature in the entries of a diagonal root; near zero it bends as its fourth power."""
+    bend = np.where(np.diag(curvature) > 0, np.diag(curvature), 1.0)
+    whole = 4 * np.outer(root, root) * curvature
+    whole[np.diag_indices(len(root))] = np.maximum(np.diag(whole), np.sqrt(bend))
+    return whole
+
+
+def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
+    """Inverse of a symmetric matrix, eigenvalues below a share of the largest raised to it."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors / np.maximum(values, least * max(values.max(initial=0.0), 1e-300))) @ vectors.T

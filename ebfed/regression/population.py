@@ -1,0 +1,123 @@
+"""What a fit has learned of the population of coefficients, for estimates and reports."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.priors import Posterior
+from ebfed.report.view import Components, Parameter
+
+__all__ = [
+    "FittedPopulation",
+    "fixed_parameters",
+    "reliability",
+    "residual_parameter",
+    "spread_parameters",
+]
+
+
+class FittedPopulation(ABC):
+    """A fitted population, made of learned attributes whenever it is asked for.
+
+    Attributes
+    ----------
+    centre : ndarray of shape (p,)
+        Coefficients of a group without rows.
+    n_parameters : int
+        Number of fitted parameters.
+    n_columns : int
+        Number of columns of a design.
+    fitted_by : str
+        How it was fitted, in a few words.
+    """
+
+    centre: NDArray
+    n_parameters: int
+    n_columns: int
+    fitted_by: str
+
+    @property
+    def components(self) -> Components | None:
+        """Components of a mixture."""
+        return None
+
+    @abstractmethod
+    def posterior(self, block: Any) -> Posterior:
+        """Posterior of the coefficients of each client of a block."""
+
+    def posterior_given_population(self, block: Any) -> Posterior:
+        """Posterior if the population were known to be as fitted."""
+        return self.posterior(block)
+
+    @abstractmethod
+    def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
+        """Rows of `tidy`.
+
+        Parameters
+        ----------
+        terms : sequence of str
+            Names of the coefficients.
+        group : str
+            What groups are called.
+        """
+
+    def figures(self) -> dict[str, float]:
+        """Return figures of the fit for `glance`."""
+        return {}
+
+    def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
+        """Share of each coefficient's variance that a group's own rows explain.
+
+        Parameters
+        ----------
+        terms : sequence of p str
+            Names of the coefficients.
+        sd : ndarray of shape (n_groups, p)
+            Posterior standard deviations.
+        """
+        return {}
+
+
+def reliability(
+    terms: Sequence[str], sd: NDArray, covariance: NDArray
+) -> dict[str, NDArray[np.float64]]:
+    """Share of each variance between groups that the posterior does not leave open."""
+    variances = np.diag(covariance)
+    left = sd**2
+    return {
+        term: np.clip(1 - left[:, j] / variances[j], 0, 1)
+        for j, term in enumerate(terms)
+        if variances[j] > 0
+    }
+
+
+def fixed_parameters(terms: Sequence[str], mean: NDArray, errors: NDArray) -> list[Parameter]:
+    """Rows of `tidy` for the means of coefficients."""
+    figures = zip(terms, mean, errors, strict=True)
+    return [("fixed", "", term, value, error) for term, value, error in figures]
+
+
+def spread_parameters(
+    group: str, terms: Sequence[str], covariance: NDArray, varying: NDArray, *, correlated: bool
+) -> list[Parameter]:
+    """Rows of `tidy` for the spread of coefficients between groups."""
+    spreads = np.sqrt(np.diag(covariance))
+    rows = [("ran_pars", group, f"sd__{terms[j]}", spreads[j], np.nan) for j in varying]
+    if not correlated:
+        return rows
+    for a, j in enumerate(varying):
+        for k in varying[:a]:
+            both = spreads[j] * spreads[k]
+            value = covariance[j, k] / both if both > 0 else np.nan
+            rows.append(("ran_pars", group, f"cor__{terms[k]}.{terms[j]}", value, np.nan))
+    return rows
+
+
+def residual_parameter(noise_variance: float) -> Parameter:
+    """Row of `tidy` for the noise of rows."""
+    return "ran_pars", "Residual", "sd__Observation", float(np.sqrt(noise_variance)), np.nan

@@ -1,0 +1,349 @@
+"""What passes between clients and server of a regression: the keys of each dict, with types.
+
+`ebfed.engines.protocol` says who makes which dict, and when. Arrays of clients have an entry for
+each of n_clients; p is the number of coefficients, k that of components or of coordinates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import Facts, Sent, State
+
+__all__ = [
+    "Candidate",
+    "EvidenceMessage",
+    "LinearMessage",
+    "LinearResult",
+    "LinearSent",
+    "LinearState",
+    "LogisticMemory",
+    "LogisticMessage",
+    "LogisticPhase",
+    "LogisticResult",
+    "LogisticSent",
+    "LogisticState",
+    "MixtureMemory",
+    "MixtureParameters",
+    "MixturePhase",
+    "MixtureResult",
+    "MixtureSent",
+    "MixtureState",
+    "RegressionFacts",
+    "RegressionMemory",
+    "RegressionSent",
+    "RegressionState",
+    "SizesMessage",
+]
+
+LogisticPhase = Literal["size", "ep", "corrected", "laplace", "gradient"]
+MixturePhase = Literal["sizes", "pool", "climb", "parameters"]
+
+
+class RegressionFacts(Facts):
+    """What clients of a regression state."""
+
+    covariates: NotRequired[NDArray[np.str_]]
+    """Names of the covariates of groups, one to a line, shape (1,)."""
+    classes: NotRequired[NDArray]
+    """Labels of the response, sorted, where it is a class."""
+
+
+class RegressionSent(Sent):
+    """What the server of a regression broadcasts."""
+
+    n_clients: NotRequired[int]
+    history: NotRequired[list[dict[str, float]]]
+    """Rows of the history, in the last broadcast."""
+    log_likelihood: NotRequired[float]
+    converged: NotRequired[bool | None]
+    result: NotRequired[Any]
+    """What was learned, in the last broadcast; as in `RegressionState`."""
+
+
+class RegressionState(State):
+    """What the server of a regression keeps."""
+
+    history: list[dict[str, float]]
+    """Rows of the history."""
+    converged: bool | None
+    """Whether the fit reached its goal; None where it has a fixed number of steps."""
+    log_likelihood: NotRequired[float]
+    notes: NotRequired[list[str]]
+    """What a reader should know of the fit."""
+    result: NotRequired[Any]
+    """What was learned: `LinearResult`, `LogisticResult` or `MixtureResult`."""
+
+
+class RegressionMemory(TypedDict):
+    """What clients of a regression keep."""
+
+    turn: NotRequired[NDArray[np.int8]]
+    """The round in which the client is to answer, -1 for never."""
+
+
+class LinearResult(TypedDict):
+    """What a linear regression learns; p coefficients, those of covariates last."""
+
+    mean: NDArray[np.float64]
+    """Mean of the population, shape (p,)."""
+    mean_covariance: NDArray[np.float64]
+    """Sampling covariance of the mean, shape (p, p)."""
+    identified: NDArray[np.bool_]
+    """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
+    covariance: NDArray[np.float64]
+    """Covariance of the population, shape (p, p)."""
+    covariance_error: NDArray[np.float64]
+    """Sampling error of the covariance, shape (p, p); see `Fit`."""
+    noise_variance: float
+    criterion: float
+    """-2 log-likelihood, restricted for REML."""
+    n_parameters: int
+    notes: list[str]
+    covariates: str
+    """Names of the covariates of groups, one to a line."""
+
+
+class LinearSent(RegressionSent):
+    """What the server of a linear regression broadcasts."""
+
+    size: NotRequired[int]
+    """Number of rows of a factor."""
+
+
+class LinearState(RegressionState):
+    """What the server of a linear regression keeps."""
+
+    size: int
+    """Number of rows of a factor."""
+    covariates: str
+    """Names of the covariates of groups, one to a line."""
+
+
+class LinearMessage(TypedDict):
+    """What clients of a linear regression send."""
+
+    n: NDArray[np.int64]
+    factor: NDArray[np.float64]
+    """Triangular factors of the rows, shape (n_clients, size, p + 1)."""
+
+
+class LogisticResult(TypedDict):
+    """What a logistic regression learns."""
+
+    classes: NDArray
+    mean: NDArray[np.float64]
+    """Mean of the population, shape (p,)."""
+    mean_covariance: NDArray[np.float64]
+    """Sampling covariance of the mean, shape (p, p)."""
+    covariance: NDArray[np.float64]
+    """Covariance of the population, shape (p, p); zero at its lower bound."""
+    root: NDArray[np.float64]
+    """Root of the covariance, shape (p, k), without zeros: it has digits that a square loses."""
+    identified: NDArray[np.bool_]
+    """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
+    notes: list[str]
+    seed: int
+    """Seed of the draws from posteriors."""
+
+
+class LogisticSent(RegressionSent):
+    """What the server of a logistic regression broadcasts."""
+
+    phase: NotRequired[LogisticPhase]
+    classes: NotRequired[NDArray]
+    mean: NotRequired[NDArray[np.float64]]
+    root: NotRequired[NDArray[np.float64]]
+
+
+class LogisticState(RegressionState):
+    """What the server of a logistic regression keeps; coordinates are those of ``frame eta``."""
+
+    phase: LogisticPhase | Literal["end"]
+    classes: NDArray
+    estimates_spread: bool
+    """Whether numbers of rows identify the spread of the population."""
+    varies: NDArray[np.bool_]
+    """Whether each coefficient differs between groups."""
+    seed: int
+    """Seed of the draws from posteriors."""
+    mean: NotRequired[NDArray[np.float64]]
+    """Mean of the population that is asked about, shape (k,)."""
+    root: NotRequired[NDArray[np.float64]]
+    """Root of its covariance, shape (k, k)."""
+    unit: NotRequired[NDArray[np.float64]]
+    """Units of the coordinates, shape (k,)."""
+    frame: NotRequired[NDArray[np.float64]]
+    """Coefficients are ``frame eta``, shape (p, k)."""
+    directions: NotRequired[NDArray[np.float64]]
+    """Directions in which the mean moves, shape (k, rank)."""
+    identified: NotRequired[NDArray[np.bool_]]
+    can_correct: NotRequired[bool]
+    """Whether importance sampling is to correct expectation propagation."""
+    one_class_groups: NotRequired[bool]
+    """Whether every group has one class only, so that the likelihood has no maximum."""
+    caution: NotRequired[float]
+    """Weight of the normal information in a step; see `NormalPopulation.step`."""
+    reach: NotRequired[float]
+    """Share of the largest step that is allowed."""
+    gain: NotRequired[float]
+    """Gain of log-likelihood that the last step expected."""
+    best_mean: NotRequired[NDArray[np.float64]]
+    """Mean of the likeliest population so far."""
+    best_root: NotRequired[NDArray[np.float64]]
+    mean_covariance: NotRequired[NDArray[np.float64]]
+
+
+class LogisticMemory(RegressionMemory):
+    """What clients of a logistic regression keep."""
+
+    theta: NotRequired[NDArray[np.float64]]
+    """Coefficients of gradient descent, shape (n_clients, p)."""
+
+
+class LogisticMessage(TypedDict):
+    """What clients of a logistic regression send; which parts depends on the phase."""
+
+    centre: NotRequired[NDArray[np.float64]]
+    """Mean of the rows of X, shape (n_clients, p)."""
+    products: NotRequired[NDArray[np.float64]]
+    """Products of the rows about their mean, shape (n_clients, p, p)."""
+    second: NotRequired[NDArray[np.float64]]
+    """Number of rows of the second class, shape (n_clients,)."""
+    mean: NotRequired[NDArray[np.float64]]
+    """Posterior mean; of gradient descent, the mean of the population after a step."""
+    covariance: NotRequired[NDArray[np.float64]]
+    """Posterior covariance, shape (n_clients, k, k)."""
+    evidence: NotRequired[NDArray[np.float64]]
+    """Log marginal likelihood, shape (n_clients,)."""
+    log_variance: NotRequired[NDArray[np.float64]]
+    """Log-variance of the population after a step of gradient descent, shape (n_clients,)."""
+
+
+class MixtureParameters(TypedDict):
+    """Parameters of a mixture; see `MixturePopulation`."""
+
+    weights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    noise: float
+
+
+class MixtureResult(TypedDict):
+    """What a mixture of regressions learns: k components of p coefficients."""
+
+    weights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    means_covariance: NDArray[np.float64]
+    """Sampling covariance of each mean, shape (k, p, p)."""
+    variances: NDArray[np.float64]
+    noise_variance: float
+    least_noise: float
+    """Noise that posteriors use where the estimate is zero."""
+    n_parameters: int
+    n_numbers: int
+    """How many numbers each client sent in all rounds."""
+    notes: list[str]
+    classes: NotRequired[NDArray]
+
+
+class Candidate(TypedDict):
+    """A start of a mixture, and where it has come to."""
+
+    tried: MixtureParameters
+    """Population that clients are asked about."""
+    path: list[float]
+    """Log-likelihood of each round."""
+    weights: list[NDArray[np.float64]]
+    """Weights of each round."""
+    trail: list[tuple[MixtureParameters, MixtureParameters]]
+    """Where the last steps began and ended."""
+    information: NotRequired[NDArray[np.float64]]
+    """Information on the means, shape (k, p, p)."""
+    leap: float
+    """How many times as far as the last step extrapolation may go."""
+    reach: float
+    """Share of the step that is tried; above 1 for extrapolation."""
+    gain: float
+    """Gain of log-likelihood of the last round."""
+    lost: int
+    """How many rounds lost log-likelihood."""
+    stuck: bool
+    """Whether no step is left to try."""
+
+
+class MixtureSent(RegressionSent):
+    """What the server of a mixture of regressions broadcasts."""
+
+    phase: NotRequired[MixturePhase]
+    rank: NotRequired[int]
+    """Number of rows of a factor."""
+    units: NotRequired[NDArray[np.float64]]
+    """Units of the columns of ``[X y]``, shape (p + 1,)."""
+    size: NotRequired[NDArray[np.float64]]
+    """Largest norm of a column of one client's design, shape (p,)."""
+    populations: NotRequired[dict[str, MixtureParameters]]
+    """Populations that clients are asked about, by number."""
+    population: NotRequired[MixtureParameters | None]
+    """Population of the round before, where clients send coefficients."""
+    classes: NotRequired[NDArray]
+
+
+class MixtureState(RegressionState):
+    """What the server of a mixture of regressions keeps."""
+
+    phase: MixturePhase
+    p: int
+    """Number of coefficients of a client."""
+    rank: int
+    estimates_spread: bool
+    """Whether numbers of rows identify the variances of components."""
+    candidates: list[Candidate]
+    n_numbers: int
+    """How many numbers each client has sent."""
+    units: NotRequired[NDArray[np.float64]]
+    size: NotRequired[NDArray[np.float64]]
+    columns_size: NotRequired[NDArray[np.float64]]
+    """Root mean squares of the columns of X, in units, shape (p,)."""
+    population: NotRequired[MixtureParameters | None]
+    classes: NotRequired[NDArray]
+
+
+class MixtureMemory(RegressionMemory):
+    """What clients of a mixture of regressions keep; see `RotatedRows`."""
+
+    design: NotRequired[NDArray[np.float64]]
+    response: NotRequired[NDArray[np.float64]]
+    rest: NotRequired[NDArray[np.float64]]
+    sizes: NotRequired[NDArray[np.int64]]
+    squares: NotRequired[NDArray[np.float64]]
+    theta: NotRequired[NDArray[np.float64]]
+    """Coefficients that the client sent last, shape (n_clients, p)."""
+    clipped: NotRequired[NDArray[np.bool_]]
+    """Whether the channel ever clipped the client's coefficients."""
+
+
+class SizesMessage(TypedDict):
+    """What clients of a mixture of regressions send first."""
+
+    n: NDArray[np.int64]
+    squares: NDArray[np.float64]
+    """Sums of squares of the columns of ``[X y]``, shape (n_clients, p + 1)."""
+
+
+class EvidenceMessage(TypedDict):
+    """What clients' rows say of one population; see `Evidence`."""
+
+    log: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    variance_information: NDArray[np.float64]
+    variance_rest: NDArray[np.float64]
+    crossed: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    noise_information: NDArray[np.float64]
+    information: NDArray[np.float64]
+    """Information on the means of a block of clients, shape (1, k, p, p)."""

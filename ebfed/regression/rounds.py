@@ -1,0 +1,119 @@
+"""The rounds of a regression: what clients compute, and what the server makes of it.
+
+An estimator makes such an object from its arguments, on the clients' side and on the server's. It
+holds nothing of a fit: what passes between rounds is in states, messages and memories, whose keys
+are in `ebfed.engines.protocol`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.privacy import ledger
+from ebfed.regression.protocol import (
+    RegressionFacts,
+    RegressionMemory,
+    RegressionSent,
+    RegressionState,
+)
+from ebfed.tables.clients import Clients
+
+__all__ = ["Rounds", "check_parts", "check_shapes"]
+
+StateT = TypeVar("StateT", bound=RegressionState)
+SentT = TypeVar("SentT", bound=RegressionSent)
+MemoryT = TypeVar("MemoryT", bound=RegressionMemory)
+MessageT = TypeVar("MessageT")
+
+
+class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
+    """Both sides of a method, without the rows."""
+
+    # What the ledger says clients send.
+    sends: ClassVar[str]
+
+    fit_intercept: bool
+
+    def expected_rounds(self) -> int | None:
+        """Return the number of rounds, if that is fixed."""
+        return None
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def block(self, clients: Clients) -> Any:
+        """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`."""
+        return clients
+
+    @abstractmethod
+    def local(
+        self, sent: SentT, memory: MemoryT, clients: Any, rng: Any
+    ) -> tuple[MessageT, MemoryT]:
+        """Compute the messages of a block of clients, and what they keep."""
+
+    @abstractmethod
+    def bits(self, sent: SentT, clients: Any) -> float:
+        """Bits of the messages of a block of clients in one round."""
+
+    def releases(self, sent: SentT, memory: MemoryT, clients: Any) -> list[dict[str, Any]]:
+        """List what a block of clients sends in a round: rows of a ledger."""
+        return [ledger.disclosure(self.sends, len(clients), self.bits(sent, clients))]
+
+    def ledger(self, sent: SentT, memory: MemoryT, clients: Any) -> list[dict[str, Any]]:
+        """List what a block of clients sent in all rounds together."""
+        rows = self.releases(sent, memory, clients)
+        return [row | {"times": sent["round"]} for row in rows]
+
+    def kept(self, memory: MemoryT) -> dict[str, Any]:
+        """Return what clients keep after the last round."""
+        return {}
+
+    # Server -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, state: RegressionState, facts: RegressionFacts) -> StateT:
+        """Check the arguments, and return the state before the first round.
+
+        Parameters
+        ----------
+        state : dict
+            State that all methods have in common.
+        facts : dict
+            Facts that clients stated.
+        """
+
+    @abstractmethod
+    def ask(self, state: StateT) -> SentT:
+        """Return what is broadcast before a round that is not the last."""
+
+    @abstractmethod
+    def check_message(self, message: MessageT, facts: RegressionFacts, sent: SentT) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+
+    @abstractmethod
+    def update(self, state: StateT, messages: MessageT) -> StateT:
+        """Return the next state, with ``result`` if it is ``done``."""
+
+
+def check_parts(message: Any, n_clients: int) -> None:
+    """Raise a ValueError if a message has no finite numbers for each client."""
+    for name, part in message.items():
+        if not (isinstance(part, np.ndarray) and part.ndim and len(part) == n_clients):
+            raise ValueError(f"{name} must have an entry for each of {n_clients} clients.")
+        if part.dtype.kind not in "if" or not np.isfinite(part).all():
+            raise ValueError(f"{name} must be finite numbers.")
+
+
+def check_shapes(message: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise a ValueError if a message does not have finite numbers of these shapes."""
+    if not isinstance(message, dict) or message.keys() != shapes.keys():
+        raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
+    for name, shape in shapes.items():
+        part: NDArray = message[name]
+        if not (isinstance(part, np.ndarray) and part.dtype.kind in "if" and part.shape == shape):
+            raise ValueError(f"{name} must be numbers of shape {shape}.")
+        if not np.isfinite(part).all():
+            raise ValueError(f"{name} must be finite.")

@@ -155,7 +155,7 @@ def _fit_groups(
 ) -> Any:
     """Estimate means or rates, reading files batch by batch."""
     from ebfed.location import BernoulliEB, GaussianEB
-    from ebfed.tables.lazy import summarise
+    from ebfed.tables.files import summarise
 
     with _progress(files) as progress:
         table, left_out = summarise(

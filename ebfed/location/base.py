@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -84,7 +85,7 @@ class LocationEstimator(
     summaries_: Summary
     settings_: list[dict]
     _learned: Learned
-    _intake: Intake
+    _intake: Intake = Intake()  # of an estimator that has read nothing
 
     # What a method says -----------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ class LocationEstimator(
     def client_side(self) -> Client:
         """Return what clients do."""
         columns = list(getattr(self, "feature_names_in_", ()))
-        return Client(named_channels(self.channel), columns, self._covariate_names())
+        return Client(named_channels(self.channel), columns, self._intake.covariate_names)
 
     def server_side(self) -> Server:
         """Return what the server does."""
@@ -133,8 +134,9 @@ class LocationEstimator(
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
         """Return what a fit has learned, from the last broadcast."""
-        prior = self.population()
+        prior, d = self.population(), self.n_features_in_
         prior.__dict__.update(sent["prior"])
+        numbered = ["value"] if d == 1 else [f"x{j}" for j in range(d)]
         return Learned(
             prior,
             self.family().settled(prior.noise_variance_),
@@ -142,9 +144,10 @@ class LocationEstimator(
             sent["settings"],
             summaries,
             memory,
-            self._covariate_names(),
+            self._intake.covariate_names,
             sent["n_clients"],
             sent["log_likelihood"],
+            list(getattr(self, "feature_names_in_", [])) or numbered,
         )
 
     # Clients and server -----------------------------------------------------------------------
@@ -226,9 +229,6 @@ class LocationEstimator(
             learned.settings, learned.memory, learned.summaries
         )
         return self
-
-    def _covariate_names(self) -> list[str]:
-        return self._intake.covariate_names if hasattr(self, "_intake") else []
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class LocationEstimator(
         which is counted at home and not sent (NaN in a server's own copy).
         """
         check_is_fitted(self, "prior_")
-        return frame(ledger.columns(self._learned.ledger), self._style())
+        return frame(ledger.columns(self._learned.ledger), _output(self, self._intake.style))
 
     @property
     def groups_(self) -> NDArray:
@@ -450,7 +450,7 @@ class LocationEstimator(
         columns = {"n": summary.n, "local": learned.likelihood(summary).local}
         terms = getattr(self, "feature_names_in_", None)
         return posterior.labelled(
-            summary.ids, columns, self._output(style), None if terms is None else tuple(terms)
+            summary.ids, columns, _output(self, style), None if terms is None else tuple(terms)
         )
 
     def estimates(self, backend: str | None = None) -> Any:
@@ -483,7 +483,9 @@ class LocationEstimator(
         if X is None:
             codes = slice(None) if groups is None else number_labels(read_labels(groups))[1]
             return self.posterior(groups=groups, covariates=covariates).mean[codes]
-        return self._fitted_rows(self._rows(X, groups, covariates, exposure))
+        _check_in_memory(X)
+        rows = self._read(X, groups, covariates=covariates, exposure=exposure)
+        return self._learned.estimates_of(rows)
 
     def score(
         self,
@@ -534,14 +536,11 @@ class LocationEstimator(
         check_is_fitted(self, "prior_")
         if isinstance(X, Clients | Summary):
             raise TypeError("augment needs the rows themselves; got a summary.")
-        rows = self._rows(X, groups, covariates, exposure)
+        _check_in_memory(X)
+        rows = self._read(X, groups, covariates=covariates, exposure=exposure)
         labels = rows.summary.ids if rows.labels is None else rows.labels
-        fitted, clients = self._fitted_rows(rows), rows.clients
-        given = self._learned.covariates_of(clients.ids, rows.covariates)
-        expected = self._learned.expected(given, len(clients))
-        if rows.labels is not None:
-            expected = expected[number_labels(rows.labels)[1]]
-        names, values = self._response_names(), rows.values
+        fitted, expected = self._learned.estimates_of(rows), self._learned.expected_of(rows)
+        names, values = self._learned.terms, rows.values
         assert values is not None
         columns = {name: values[:, j] for j, name in enumerate(names)}
         size = np.ones(1) if rows.exposure is None else rows.exposure
@@ -550,7 +549,7 @@ class LocationEstimator(
             columns[".fitted" + suffix] = fitted[:, j] * size
             columns[".resid" + suffix] = values[:, j] - fitted[:, j] * size
             columns[".fixed" + suffix] = expected[:, j] * size
-        style = self._output(rows.style).avoiding(columns)
+        style = _output(self, rows.style).avoiding(columns)
         return indexed_like(frame({style.group: labels} | columns, style), X)
 
     def view(self) -> LocationView:
@@ -558,15 +557,21 @@ class LocationEstimator(
         check_is_fitted(self, "prior_")
         d, learned, client = self.n_features_in_, self._learned, self.client_side()
         covariates = learned.memory["covariates"]
+
+        def refit(summary: Summary, **settings: Any) -> NDArray:
+            again = clone(self).set_params(**settings)
+            again.fit(summary, covariates=covariates if covariates.shape[1] else None)
+            return again.posterior().mean
+
         return LocationView(
             title=type(self).__name__,
-            style=self._style(),
+            style=_output(self, self._intake.style),
             is_server=learned.is_server,
             sizes=learned.summaries.n,
             columns=list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])),
             ledger=learned.ledger,
             notes=self.notes_,
-            terms=self._response_names(),
+            terms=learned.terms,
             varies=np.ones(d, bool),
             method=learned.method,
             n_parameters=self.n_parameters_,
@@ -587,15 +592,8 @@ class LocationEstimator(
             all_exact=learned.all_exact,
             channels=lambda: client.shown_channels(learned.settings, d),
             weight=lambda: learned.posterior_of_all().weight,
-            refit=self._refit,
+            refit=refit,
         )
-
-    def _refit(self, summary: Summary, **settings: Any) -> NDArray:
-        """Posterior means of the same fit to other summaries of these groups."""
-        covariates = self._learned.memory["covariates"]
-        again = clone(self).set_params(**settings)
-        again.fit(summary, covariates=covariates if covariates.shape[1] else None)
-        return again.posterior().mean
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -615,28 +613,22 @@ class LocationEstimator(
             rows = self._intake.read(
                 X, self.checked_rows, family.summarise, groups=groups, learn=learn, **given
             )
-            if rows.values is None:
-                self._check_summary(rows.summary, learn)
-            return rows
-        self._check_lazy(given.pop("exposure", None))
-        rows = self._intake.read_lazily(X, self._check_columns, groups=groups, learn=learn, **given)
+            if rows.values is not None:
+                return rows
+            if learn:
+                self.n_features_in_ = rows.summary.n_features
+            elif rows.summary.n_features != self.n_features_in_:
+                raise ValueError(
+                    f"X has {rows.summary.n_features} features, but {type(self).__name__} was "
+                    f"fitted with {self.n_features_in_}."
+                )
+        else:
+            self.check_lazy()
+            given.pop("exposure", None)
+            check = partial(validate_data, self, skip_check_array=True, reset=learn)
+            rows = self._intake.read_lazily(X, check, groups=groups, learn=learn, **given)
         family.check_summary(rows.summary)
         return rows
-
-    def _rows(self, X: Any, groups: Any, covariates: Any, exposure: Any) -> GroupRows:
-        """Read rows that are in memory."""
-        if Intake.is_lazy(X):
-            raise ValueError(
-                "estimates row by row need the rows in memory; posterior(X, groups=...) estimates "
-                "the groups of X."
-            )
-        return self._read(X, groups, covariates=covariates, exposure=exposure)
-
-    def _fitted_rows(self, rows: GroupRows) -> NDArray:
-        """Estimate of the group of each row, shape (n_rows, d)."""
-        given = self._learned.covariates_of(rows.clients.ids, rows.covariates)
-        mean = self._learned.posterior(rows.clients, given).mean
-        return mean if rows.labels is None else mean[number_labels(rows.labels)[1]]
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn and the family do; returns them as floats, (n_rows, d)."""
@@ -653,44 +645,26 @@ class LocationEstimator(
                 raise type(error)(f"X must hold numbers: {error}") from None
             raise
 
-    def _check_columns(self, columns: Any, learn: bool) -> None:
-        import pandas as pd
-
-        header = pd.DataFrame(columns=list(columns))
-        validate_data(self, header, skip_check_array=True, reset=learn)
-
-    def _check_lazy(self, exposure: Any) -> None:
-        """Refuse what tables of other engines cannot summarise."""
-        family = self.family()
-        if family.takes_exposure:
+    def check_lazy(self) -> None:
+        """Refuse rows that tables of other engines cannot summarise."""
+        if self.family().takes_exposure:
             raise ValueError(
                 f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
             )
 
-    def _check_summary(self, summary: Summary, learn: bool) -> None:
-        if learn:
-            self.n_features_in_ = summary.n_features
-        elif summary.n_features != self.n_features_in_:
-            raise ValueError(
-                f"X has {summary.n_features} features, but {type(self).__name__} was fitted with "
-                f"{self.n_features_in_}."
-            )
-        self.family().check_summary(summary)
 
-    def _output(self, style: Style) -> Style:
-        """Apply what `set_output` asks for."""
-        wanted = _get_output_config("transform", self)["dense"]
-        return style if wanted == "default" else style.using(wanted)
+def _output(estimator: Any, style: Style) -> Style:
+    """Apply what `set_output` asks for."""
+    wanted = _get_output_config("transform", estimator)["dense"]
+    return style if wanted == "default" else style.using(wanted)
 
-    def _style(self) -> Style:
-        return self._output(self._intake.style)
 
-    def _response_names(self) -> list[str]:
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            return list(names)
-        d = self.n_features_in_
-        return ["value"] if d == 1 else [f"x{j}" for j in range(d)]
+def _check_in_memory(X: Any) -> None:
+    if Intake.is_lazy(X):
+        raise ValueError(
+            "estimates row by row need the rows in memory; posterior(X, groups=...) estimates "
+            "the groups of X."
+        )
 
 
 def chosen_prior(prior: Any, names: Mapping[str, Prior]) -> Prior:

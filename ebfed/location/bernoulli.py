@@ -133,10 +133,11 @@ class BernoulliEB(LocationEstimator):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
         return (self.numbers(X, learn) > self.binarize).astype(float)
 
-    def _check_lazy(self, exposure: Any) -> None:
+    def check_lazy(self) -> None:
+        """Refuse a threshold for rows of other engines."""
         if self.binarize is not None:
             raise ValueError(
                 "binarize cuts rows in memory; cut those of X where they are, to a column of "
                 "0 and 1."
             )
-        super()._check_lazy(exposure)
+        super().check_lazy()

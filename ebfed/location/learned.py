@@ -17,6 +17,7 @@ from ebfed.location.client import settled
 from ebfed.priors import Posterior, Prior
 from ebfed.priors.base import OwnReports
 from ebfed.tables.clients import Summary
+from ebfed.tables.intake import GroupRows
 
 __all__ = ["Learned", "known_noise"]
 
@@ -44,6 +45,8 @@ class Learned:
         Of the whole fit: a node of a federation has some of them.
     reported : float or None
         Log-likelihood of the reports, where that is not for the clients to add up.
+    terms : list of d str
+        Names of the parameters of a group.
     is_server : bool
         Whether the rows are with the clients, elsewhere.
     ledger : list of dict
@@ -59,6 +62,7 @@ class Learned:
     covariate_names: list[str]
     n_clients: int
     reported: float | None
+    terms: list[str]
     is_server: bool = False
     ledger: list[dict[str, Any]] = field(default_factory=list)
 
@@ -113,6 +117,16 @@ class Learned:
         """Posterior of clients, from their own data and the population they come from."""
         prior = self.population(covariates)
         return self.shrink(summary, self.likelihood(summary), prior)
+
+    def estimates_of(self, rows: GroupRows) -> NDArray:
+        """Estimate of the group of each row, shape (n_rows, d)."""
+        given = self.covariates_of(rows.clients.ids, rows.covariates)
+        return rows.spread(self.posterior(rows.clients, given).mean)
+
+    def expected_of(self, rows: GroupRows) -> NDArray:
+        """Estimate for each row if nothing were known of its group, shape (n_rows, d)."""
+        given = self.covariates_of(rows.clients.ids, rows.covariates)
+        return rows.spread(self.expected(given, len(rows.summary)))
 
     def shrink(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:
         """Apply a population to clients, some of whose messages it may have been fitted to."""

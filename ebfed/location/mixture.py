@@ -344,7 +344,7 @@ class MixtureEB(LocationEstimator):
     def history_(self) -> Any:
         """Frame of the steps or rounds of the fit."""
         check_is_fitted(self, "prior_")
-        return frame(self._history, self._style())
+        return frame(self._history, self.view().style)
 
     def responsibilities(self, X: Any = None, *, groups: Any = None) -> Any:
         """Probability that each group belongs to each component.

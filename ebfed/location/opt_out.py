@@ -227,6 +227,7 @@ class OptOutMean(LocationEstimator):
             plain.covariate_names,
             plain.n_clients,
             plain.reported,
+            plain.terms,
             theta=theta,
             personalize=self.personalize,
         )

@@ -57,6 +57,10 @@ class GroupRows:
             return self.summary
         return replace(self.summary, ids=np.full(len(self.summary), None))
 
+    def spread(self, values: NDArray) -> NDArray:
+        """Repeat values of groups for each of their rows."""
+        return values if self.labels is None else values[number_labels(self.labels)[1]]
+
 
 # Checks values of shape (n_rows, d), and returns them as floats.
 Check = Callable[[Any, bool], NDArray]
@@ -133,7 +137,7 @@ class Intake:
     def read_lazily(
         self,
         X: Any,
-        check_columns: Callable[[Sequence[str], bool], None],
+        check: Callable[[Any], Any],
         *,
         groups: Any = None,
         consent: Any = None,
@@ -144,8 +148,8 @@ class Intake:
 
         Parameters
         ----------
-        check_columns : callable
-            Checks the names of the columns of values, as `Check` does values.
+        check : callable
+            Checks an empty frame with the names of the columns of values.
         """
         import pandas as pd
 
@@ -159,7 +163,7 @@ class Intake:
                 "covariates= must be a frame or an array with a row for each group, where the rows "
                 "of X are not in memory; leave its columns out of X."
             )
-        check_columns(X.columns, learn)
+        check(pd.DataFrame(columns=list(X.columns)))
         summary, labels = self._sorted(X.summary, None, False)
         chosen = consent if X.consent is None else X.consent
         style = self._remember(X.style, learn)

@@ -27,7 +27,7 @@ NOT_YET = {
     "studies",
 }
 # Names of the glossary that the code is to get.
-NOT_NAMED_YET = {"exposure", "n_reporting"}
+NOT_NAMED_YET = {"n_reporting"}
 PARTS = {each.stem for each in (ROOT / "ebfed").iterdir() if each.is_dir() or each.suffix == ".py"}
 PARTS -= {"__pycache__"}
 

@@ -14,11 +14,8 @@ TERMS, INSTEAD = (
 # Parts of the package that still use some of those words.
 NOT_YET = {
     "channels",
-    "cli",
-    "engines",
     "formula",
     "kernels",
-    "learning",
     "likelihoods",
     "location",
     "priors",

@@ -555,7 +555,7 @@ def test_places_do_not_matter(kind):
     assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
     assert server.covariate_names_ == ["uranium", "clay"]
     assert "uranium" in str(server.summary())
-    assert "public: uranium, clay" in str(server.privacy_["what"].tolist())
+    assert "public covariates: uranium, clay" in str(server.privacy_["what"].tolist())
     sent = over_the_wire(server.broadcast(state))
     estimates = []
     for node, clients, memory in cohort.nodes:

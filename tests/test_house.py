@@ -18,13 +18,12 @@ LIMITS = {
 }
 # What is not reached yet, and how far it may be from its limit.
 NOT_YET = {
-    "lines of the longest file": 745,
-    "methods of the largest class": 57,
-    "classes of the longest MRO": 7,
-    "keys without a type": 78,
+    "lines of the longest file": 713,
+    "methods of the largest class": 43,
+    "keys without a type": 2,
     "isinstance of a family": 3,
-    "messages with 'came'": 8,
-    "classes of ambiguous name": 13,
+    "messages with 'came'": 4,
+    "classes of ambiguous name": 10,
 }
 
 

@@ -56,9 +56,9 @@ def test_digits_are_those_of_scikit_learn_split_in_two():
             np.vstack([digits.data, digits.data_test]),
         ]
     )
-    theirs = np.column_stack([y, X])
-    order = np.lexsort(both.T), np.lexsort(theirs.T)
-    np.testing.assert_array_equal(both[order[0]], theirs[order[1]])
+    shipped = np.column_stack([y, X])
+    order = np.lexsort(both.T), np.lexsort(shipped.T)
+    np.testing.assert_array_equal(both[order[0]], shipped[order[1]])
     # every fifth of each digit
     all_of_class, of_test = np.bincount(y), np.bincount(digits.target_test)
     np.testing.assert_array_equal(of_test, all_of_class // 5)

@@ -40,8 +40,8 @@ def test_without_noise_rows_lie_on_the_regression():
     X, y, groups, truth = make_additive_regression(6, [3, 0, 1, 2, 5, 1], 7, noise=0)
     assert np.bincount(groups, minlength=6).tolist() == [3, 0, 1, 2, 5, 1]
     for client in range(6):
-        mine = groups == client
-        np.testing.assert_allclose(y[mine], X[mine] @ truth.theta[client], rtol=1e-10, atol=1e-10)
+        rows = groups == client
+        np.testing.assert_allclose(y[rows], X[rows] @ truth.theta[client], rtol=1e-10, atol=1e-10)
 
 
 def test_excess_risk_is_what_estimates_add_to_the_error():

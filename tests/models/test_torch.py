@@ -73,12 +73,12 @@ def parameters_of(predictor, clients=CLIENTS, seed=1):
     return np.random.default_rng(seed).normal(0, 0.7, (clients, predictor.size))
 
 
-def as_ours(theirs, ours, theta, names):
+def in_torch_order(torch_model, own_model, theta, names):
     """Parameters of a model of NumPy as those of a module, whose weights lie the other way."""
-    out = np.empty((len(theta), theirs.size))
-    for (name, block), own in zip(ours.named(theta).items(), names, strict=True):
-        out[:, theirs.blocks[own]] = block.swapaxes(1, 2).reshape(len(theta), -1)
-        assert block.size == out[:, theirs.blocks[own]].size, name
+    out = np.empty((len(theta), torch_model.size))
+    for (name, block), own in zip(own_model.named(theta).items(), names, strict=True):
+        out[:, torch_model.blocks[own]] = block.swapaxes(1, 2).reshape(len(theta), -1)
+        assert block.size == out[:, torch_model.blocks[own]].size, name
     return out
 
 
@@ -89,16 +89,18 @@ def as_ours(theirs, ours, theta, names):
 )
 @pytest.mark.parametrize("clients", [1, CLIENTS])
 def test_the_same_network_gives_the_same(model, sizes, clients):
-    ours = model.bind(D, sizes[-1])
-    theirs = Torch(layers(*sizes), classifies=model.classifies).bind(D, sizes[-1])
+    own_model = model.bind(D, sizes[-1])
+    torch_model = Torch(layers(*sizes), classifies=model.classifies).bind(D, sizes[-1])
     batch = rows_of(classes=K if model.classifies else 0)
-    theta = parameters_of(ours, clients=clients)
-    names = list(theirs.blocks)
-    at = as_ours(theirs, ours, theta, names)
-    expected, found = ours.gradient(theta, batch), theirs.gradient(at, batch)
-    np.testing.assert_allclose(theirs.outputs(at, batch.X), ours.outputs(theta, batch.X), **SINGLE)
+    theta = parameters_of(own_model, clients=clients)
+    names = list(torch_model.blocks)
+    at = in_torch_order(torch_model, own_model, theta, names)
+    expected, found = own_model.gradient(theta, batch), torch_model.gradient(at, batch)
     np.testing.assert_allclose(
-        found.gradient, as_ours(theirs, ours, expected.gradient, names), **SINGLE
+        torch_model.outputs(at, batch.X), own_model.outputs(theta, batch.X), **SINGLE
+    )
+    np.testing.assert_allclose(
+        found.gradient, in_torch_order(torch_model, own_model, expected.gradient, names), **SINGLE
     )
     np.testing.assert_allclose(found.loss, expected.loss, **SINGLE)
     np.testing.assert_array_equal(found.score, expected.score)

@@ -23,7 +23,7 @@ def test_parts_on_all_clients_are_worth_the_joint_release():
 
 
 def test_one_sample_for_all_parts_is_not_one_for_each():
-    """What a part tells of who was drawn helps to read the other."""
+    """A part that reveals who was drawn helps to read the other."""
     import dp_accounting as dpa
 
     def spent(release):

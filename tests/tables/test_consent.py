@@ -251,8 +251,8 @@ def test_a_federation_of_nodes_by_hand():
     rows, key = CLASS[GROUPS], np.array([3, 4], np.uint64)
     nodes = []
     for first, last in ((0, 90), (90, 200), (200, M)):
-        mine = (first <= GROUPS) & (last > GROUPS)
-        table = pd.DataFrame({"x": X[mine], "county": GROUPS[mine], "choice": rows[mine]})
+        inside = (first <= GROUPS) & (last > GROUPS)
+        table = pd.DataFrame({"x": X[inside], "county": GROUPS[inside], "choice": rows[inside]})
         node = fit(variances=None)
         nodes.append((node, *node.prepare(table, groups="county", consent="choice")))
 

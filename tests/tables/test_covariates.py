@@ -51,7 +51,7 @@ def test_lme4(dataset, method):
     effects = table.set_index("group").loc[est.groups_.astype(str)]
     posterior = est.posterior()
     np.testing.assert_allclose(posterior.mean[:, 0], effects["blup"], rtol=STORED)
-    # lme4's are given the population; ours add what estimating coefficients and variance adds
+    # lme4 conditions on the population; ebfed adds the uncertainty of coefficients and variance
     away, n = 1 - posterior.weight, est.summaries_.n[:, None]
     total = prior.variance_ + est.noise_variance_ / n
     there = prior.at(est._learned.memory["covariates"])
@@ -236,8 +236,8 @@ def test_bad_input(kind, covariates, error, refusal):
         twice=2 * URANIUM[OWNER],
     )
     extra = ["uranium", "clay", "name", "hole", "one", "twice", "varied"]
-    mine = covariates if isinstance(covariates, list) else []
-    rows = rows.drop(columns=[name for name in extra if name not in mine])
+    named = covariates if isinstance(covariates, list) else []
+    rows = rows.drop(columns=[name for name in extra if name not in named])
     with pytest.raises(error, match=refusal):
         clone(CLASSES[kind]).fit(rows, groups="county", covariates=covariates)
 
@@ -280,7 +280,7 @@ def test_groups_old_and_new(kind):
     est = fitted(kind)
     own = est.posterior()
     np.testing.assert_array_equal(est.posterior(ROWS, groups="county").mean, own.mean)
-    plain = ROWS[["county", "radon"]]  # groups of the fit remember theirs
+    plain = ROWS[["county", "radon"]]  # groups of the fit remember their covariates
     np.testing.assert_array_equal(est.posterior(plain, groups="county").mean, own.mean)
     np.testing.assert_array_equal(est.posterior(groups=["c03", "c01"]).mean, own.mean[[1, 3]])
     with pytest.raises(ValueError, match="covariates uranium, clay of 1 groups that were not in"):
@@ -294,12 +294,12 @@ def test_groups_old_and_new(kind):
     expected = linear if kind == "means" else 1 / (1 + np.exp(-linear))
     assert both.mean[1].item() == pytest.approx(expected, rel=1e-9)
     # as good as any that was fitted, but for its message's share in the coefficients
-    stranger = ROWS[ROWS["county"] == "c05"].replace({"c05": "zz"})
-    there = est.posterior(stranger, groups="county")
+    unseen = ROWS[ROWS["county"] == "c05"].replace({"c05": "zz"})
+    there = est.posterior(unseen, groups="county")
     gap = abs(there.mean[0] - own.mean[5]).item()
     assert gap < 0.1 * own.sd[5].item()
-    assert np.isfinite(est.score(stranger, groups="county"))
-    given = est.predict(stranger["radon"], groups=stranger["county"], covariates=W[5:6])
+    assert np.isfinite(est.score(unseen, groups="county"))
+    given = est.predict(unseen["radon"], groups=unseen["county"], covariates=W[5:6])
     np.testing.assert_allclose(given, there.mean[0, 0])
 
 
@@ -410,9 +410,9 @@ def test_rows_without_groups_take_a_series_in_its_order():
     est = eb.GaussianEB(0.1).fit(kept["x"].to_numpy(), covariates=kept["w"])
     np.testing.assert_array_equal(est.coef_, expected.coef_)
     errors = np.full(len(kept), 0.3)
-    ours = eb.posterior_from(kept["x"], errors, covariates=kept["w"])
-    theirs = eb.posterior_from(kept["x"], errors, covariates=kept["w"].to_numpy())
-    np.testing.assert_array_equal(ours.mean, theirs.mean)
+    in_series = eb.posterior_from(kept["x"], errors, covariates=kept["w"])
+    in_array = eb.posterior_from(kept["x"], errors, covariates=kept["w"].to_numpy())
+    np.testing.assert_array_equal(in_series.mean, in_array.mean)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
@@ -437,11 +437,11 @@ def test_groups_without_rows_and_groups_not_asked():
     w = rng.standard_normal((60, 2))
     own = np.where(n > 0, w.sum(axis=1) + rng.standard_normal(60), 0.0)
     summary = eb.Summary(np.arange(60), n, own[:, None], np.maximum(n - 1.0, 0)[:, None])
-    est, told = eb.GaussianEB().fit(summary, covariates=w), n > 0
-    alone = eb.GaussianEB().fit(summary.take(told), covariates=w[told])
+    est, has_data = eb.GaussianEB().fit(summary, covariates=w), n > 0
+    alone = eb.GaussianEB().fit(summary.take(has_data), covariates=w[has_data])
     np.testing.assert_allclose(est.coef_, alone.coef_, rtol=1e-9)
-    np.testing.assert_allclose(est.predict()[told], alone.predict(), rtol=1e-9)
-    np.testing.assert_allclose(est.predict()[~told], est.intercept_ + w[~told] @ est.coef_)
+    np.testing.assert_allclose(est.predict()[has_data], alone.predict(), rtol=1e-9)
+    np.testing.assert_allclose(est.predict()[~has_data], est.intercept_ + w[~has_data] @ est.coef_)
     asked = rng.random(60) < 0.5
     some = eb.GaussianEB(participation=asked).fit(summary, covariates=w)
     np.testing.assert_allclose(
@@ -453,7 +453,7 @@ def test_groups_without_rows_and_groups_not_asked():
         eb.GaussianEB(participation=few).fit(summary, covariates=w)
     counts = eb.Summary.from_counts(rng.binomial(n, 0.4), n)
     rates = eb.BernoulliEB().fit(counts, covariates=w)
-    expected = eb.BernoulliEB().fit(counts.take(told), covariates=w[told])
+    expected = eb.BernoulliEB().fit(counts.take(has_data), covariates=w[has_data])
     np.testing.assert_allclose(rates.coef_, expected.coef_, rtol=1e-6)
     assert np.isfinite(rates.posterior().to_frame()[["estimate", "sd", "lower"]]).all(axis=None)
 
@@ -506,7 +506,7 @@ def test_blocks_do_not_matter(kind):
         np.testing.assert_array_equal(est.posterior().sd, one.posterior().sd)
 
 
-def told(content):
+def over_the_wire(content):
     return wire.unpack(wire.pack(content))
 
 
@@ -519,19 +519,21 @@ class Nodes(Cohort):
             node = clone(estimator)
             given = {"groups": "county", "covariates": ["uranium", "clay"]}
             self.nodes.append([node, *node.prepare(rows, **given)])
-        self.facts = [told(node.describe(*own)) for node, *own in self.nodes]
+        self.facts = [over_the_wire(node.describe(*own)) for node, *own in self.nodes]
 
     def ask(self, sent, round_, turn):
         first, messages = 0, []
         for i, each in enumerate(self.nodes):
             node, clients, memory = each
-            mine = turn[first : first + len(clients)]
+            own_turn = turn[first : first + len(clients)]
             stream = Stream(self.key, round_, first)
-            message, each[2] = node.local(told(sent), memory | {"turn": mine}, clients, stream)
+            message, each[2] = node.local(
+                over_the_wire(sent), memory | {"turn": own_turn}, clients, stream
+            )
             node.check_facts(self.facts[i])
-            node.check_message(told(message), self.facts[i], told(sent), mine)
+            node.check_message(over_the_wire(message), self.facts[i], over_the_wire(sent), own_turn)
             if i not in self.silent:
-                messages.append(told(message))
+                messages.append(over_the_wire(message))
             first += len(clients)
         return messages
 
@@ -553,14 +555,14 @@ def test_places_do_not_matter(kind):
     assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
     assert server.covariate_names_ == ["uranium", "clay"]
     assert "uranium" in str(server.summary())
-    assert "public: uranium, clay" in str(server.privacy_["what"].tolist())
-    sent = told(server.broadcast(state))
+    assert "public covariates: uranium, clay" in str(server.privacy_["what"].tolist())
+    sent = over_the_wire(server.broadcast(state))
     estimates = []
     for node, clients, memory in cohort.nodes:
         node.finish(sent, memory, clients)
         estimates.append(node.predict())
     np.testing.assert_array_equal(np.concatenate(estimates), whole.predict())
-    again = clone(estimator).conclude(told(server.keep(state) | {"log_likelihood": 0.0}))
+    again = clone(estimator).conclude(over_the_wire(server.keep(state) | {"log_likelihood": 0.0}))
     new = pd.DataFrame({"county": ["zz"], "radon": [1.0], "uranium": [0.5], "clay": [True]})
     table = new[["county", "uranium", "clay"]]
     np.testing.assert_allclose(
@@ -603,9 +605,9 @@ def test_what_nodes_may_not_state():
     message, _ = node.local(sent, memory | {"turn": turn}, clients, Stream(cohort.key, 0, 0))
     part = message["all clients"]
     node.check_message(message, facts, sent, turn)
-    for strange in (part["covariates"] + 1, part["covariates"][:, :1]):
+    for invalid in (part["covariates"] + 1, part["covariates"][:, :1]):
         with pytest.raises(ValueError, match="all clients must have"):
-            node.check_message({"all clients": part | {"covariates": strange}}, facts, sent, turn)
+            node.check_message({"all clients": part | {"covariates": invalid}}, facts, sent, turn)
 
 
 def test_collinear_columns_are_found_before_anything_is_sent():

@@ -1,4 +1,4 @@
-"""Every engine tells the same as the rows in memory, and refuses the same tables."""
+"""Every engine gives the same as rows in memory, and rejects the same tables."""
 
 import datetime as dt
 import importlib.util

@@ -19,7 +19,6 @@ NOT_YET = {
     "evaluation",
     "formula",
     "kernels",
-    "learning",
     "likelihoods",
     "location",
     "priors",

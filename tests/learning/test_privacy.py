@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.learning.clipping import shorten
@@ -481,6 +482,26 @@ def test_wrong_arguments_are_named(learner, name, value):
 def test_wrong_budgets_are_named(epsilon):
     with pytest.raises(ValueError, match=r"^epsilon must be a finite number above 0"):
         fit(eb.DPFedAvg, epsilon=epsilon, noise_multiplier=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"), [(eb.DPFedAvg, eb.FedAvg), (eb.DPAdaPeD, eb.AdaPeD)], ids=["avg", "adaped"]
+)
+def test_names_of_papers_are_learners_with_privacy(name, plain):
+    one, other = fit(name), fit(plain)
+    np.testing.assert_array_equal(one.parameters_, other.parameters_)
+    assert one.privacy_.equals(other.privacy_)
+    with pytest.raises(ValueError, match=f"^privacy must be given to {name.__name__}, such as"):
+        name().fit(FEATURES, CLASSES, groups=GROUPS)
+
+
+def test_privacy_is_a_client_privacy_and_may_be_searched_over():
+    with pytest.raises(TypeError, match="privacy must be a ClientPrivacy; got 8"):
+        eb.FedAvg(privacy=8).fit(FEATURES, CLASSES, groups=GROUPS)
+    with pytest.raises(ValueError, match="privacy must be None: LocalOnly sends nothing"):
+        fit(eb.LocalOnly)
+    est = clone(eb.Ditto(privacy=eb.ClientPrivacy(epsilon=8))).set_params(privacy__epsilon=2.0)
+    assert est.get_params()["privacy__epsilon"] == est.privacy.epsilon == 2.0
 
 
 def test_either_a_budget_or_noise():

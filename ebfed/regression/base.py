@@ -41,7 +41,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     Attributes
     ----------
     clients_ : block of clients
-        Their rows (which, in a real federation, stay with them).
+        Rows of the groups; in a real federation they stay with the clients.
     groups_ : ndarray of shape (n_groups,)
         Labels, sorted.
     terms_ : list of str

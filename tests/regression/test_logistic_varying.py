@@ -107,5 +107,5 @@ def test_needs_a_diagonal_covariance(options):
 
 def test_unknown_columns():
     X, groups = np.arange(12.0).reshape(-1, 1) % 5, np.repeat([0, 1, 2], 4)
-    with pytest.raises(ValueError, match="varying must name columns of .* got 'age'"):
+    with pytest.raises(ValueError, match=r"varying must name columns of .* got 'age'"):
         eb.LogisticEB(varying=["age"]).fit(X, X[:, 0] > 2, groups=groups)

@@ -111,6 +111,7 @@ class AdaMix(RegressorMixin, RegressionEstimator):
     Examples
     --------
     >>> import ebfed as eb
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(300), 6)
     >>> slope = np.where(rng.random(300) < 0.3, -2, 1) + 0.2 * rng.normal(size=300)

@@ -88,6 +88,7 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
     Examples
     --------
     >>> import ebfed as eb
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(300), 6)
     >>> x = rng.normal(size=1800)

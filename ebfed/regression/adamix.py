@@ -43,51 +43,54 @@ class AdaMix(RegressorMixin, RegressionEstimator):
     Parameters
     ----------
     n_components : int
+        Number of components.
     covariance : {"spherical", "diag"}
         Whether the coefficients of a component share one variance or have one each; the latter
         asks for many groups, or many rows in each.
     noise_variance : float, optional
-        Estimated if None. Must be given where clients send draws through a `channel`; 1 if None
-        for ``"gradient"``, whose loss is half the sum of squares divided by it.
+        Variance of the noise of rows, estimated if None. Must be given where clients send draws
+        through a `channel`; 1 if None for ``"gradient"``, whose loss is half the sum of squares
+        divided by it.
     fit_intercept : bool
         Whether to put a column of ones first.
     solver : {"em", "gradient"}
         ``"em"`` maximises the marginal likelihood.
         ``"gradient"`` is Algorithm 1 of Ozkara et al.: from a random theta_i, in every round each
         client takes one step of gradient descent and sends it, and the server fits a Gaussian
-        mixture to what came. For replication: that objective is unbounded below, so what is found
-        depends on the number of rounds.
+        mixture to the messages. For replication: that objective is unbounded below, so what is
+        found depends on the number of rounds.
     channel : Channel, optional
         How clients send their coefficients: least-squares estimates in the first round, then draws
         from their posterior given the population of before, to which the server fits a Gaussian
         mixture with the channel's variance as noise (stochastic EM). None: the slopes of the
         likelihood are sent instead, as they are, which needs fewer rounds and loses nothing.
     learning_rate : float
-        Of ``"gradient"``.
+        Learning rate of ``"gradient"``.
     n_rounds : int, optional
-        At most, from 3 on; 300 if None. Their exact number for ``"gradient"`` (301 if None: the
-        start and 300 steps) and through a `channel`, where it has to be given: each round is one
-        more report of every client.
+        Number of rounds, at most, from 3 on; 300 if None. Their exact number for ``"gradient"``
+        (301 if None: the start and 300 steps) and through a `channel`, where it has to be given:
+        each round is one more report of every client.
     n_init : int
-        Starts, by k-means++, of which the likeliest is kept.
+        Number of starts, by k-means++; the likeliest is kept.
     tol : float
-        The fit ends with a round that gains less log-likelihood per group.
+        Smallest gain of log-likelihood per group; a round that gains less is the last.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     verbose : int
         1 shows a progress bar over rounds.
     random_state : int, Generator or None
-        Of starts, draws and channels.
+        Seed of starts, draws and channels.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
+        Weights of the components.
     means_, variances_ : ndarray of shape (k, p)
-        Of the components, sorted by their means; the intercept first.
+        Means and variances of the components, sorted by their means; the intercept first.
     means_covariance_ : ndarray of shape (k, p, p)
         Sampling covariance of each component's mean, given who belongs to it.
     mean_, variance_ : ndarray of shape (p,)
-        Of the population.
+        Mean and variance of the population.
     noise_variance_ : float
     coefficients_ : ndarray of shape (n_groups, p)
         Each group's own: posterior means, or what ``"gradient"`` arrived at.
@@ -108,6 +111,7 @@ class AdaMix(RegressorMixin, RegressionEstimator):
     Examples
     --------
     >>> import ebfed as eb
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(300), 6)
     >>> slope = np.where(rng.random(300) < 0.3, -2, 1) + 0.2 * rng.normal(size=300)

@@ -51,35 +51,37 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
     Parameters
     ----------
     n_components : int
+        Number of components.
     covariance : {"spherical", "diag"}
         Whether the coefficients of a component share one variance or have one each.
     fit_intercept : bool
         Whether to put a column of ones first.
     n_rounds : int, optional
-        At most; 300 if None.
+        Number of rounds, at most; 300 if None.
     n_init : int
-        Starts, by k-means++, of which the likeliest is kept.
+        Number of starts, by k-means++; the likeliest is kept.
     tol : float
-        The fit ends with a round that gains less log-likelihood per group.
+        Smallest gain of log-likelihood per group; a round that gains less is the last.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     verbose : int
         1 shows a progress bar over rounds.
     random_state : int, Generator or None
-        Of the starts.
+        Seed of the starts.
 
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
         The labels of `y`, sorted.
     weights_ : ndarray of shape (k,)
+        Weights of the components.
     means_, variances_ : ndarray of shape (k, q)
-        Of the components, sorted by their means; ``q = p (C - 1)``, class by class from the second
-        on, the intercept first.
+        Means and variances of the components, sorted by their means; ``q = p (C - 1)``, class by
+        class from the second on, the intercept first.
     means_covariance_ : ndarray of shape (k, q, q)
         Sampling covariance of each component's mean, given who belongs to it.
     mean_, variance_ : ndarray of shape (q,)
-        Of the population.
+        Mean and variance of the population.
     terms_ : list of str
         Names of the coefficients; with more than two classes, ``"x0[b]"`` is that of x0 for b.
     clients_, groups_, history_, privacy_, notes_ :

@@ -41,7 +41,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     Attributes
     ----------
     clients_ : block of clients
-        Their rows (which, in a real federation, stay with them).
+        Rows of the groups; in a real federation they stay with the clients.
     groups_ : ndarray of shape (n_groups,)
         Labels, sorted.
     terms_ : list of str
@@ -393,7 +393,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             components=population.components,
             parameters=lambda: population.parameters(terms, self._style_.group),
             figures=population.figures,
-            reliability=lambda: population.reliability(terms, self.posterior().sd),
+            reliability=lambda: (
+                {} if self._is_server else population.reliability(terms, self.posterior().sd)
+            ),
             converged=self.converged_,
             n_rounds=self.n_iter_,
             n_steps=len(self._history),

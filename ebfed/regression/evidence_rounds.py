@@ -276,11 +276,11 @@ class EvidenceRounds(
         rng = np.random.RandomState(np.random.default_rng([*state["key"], 3]).integers(2**31))
         k = min(k, len(np.unique(values, axis=0)))
         if k < self.settings.n_components:
-            told_apart = (
+            few = (
                 f"Groups have only {k} different estimate{'s' * (k > 1)}: of "
                 f"{self.settings.n_components} components {k} {'are' if k > 1 else 'is'} fitted."
             )
-            state = state | {"notes": [*state["notes"], told_apart]}
+            state = state | {"notes": [*state["notes"], few]}
         starts: dict[bytes, MixturePopulation] = {}
         for _ in range(self.settings.n_init if k > 1 else 1):
             labels, centres = kmeans(values, k, rng)

@@ -1,4 +1,4 @@
-"""How the rows of clients speak of the components of a mixture: as numbers, or as classes."""
+"""Evidence of clients' rows for the components of a mixture: of numbers, or of classes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class EvidenceSource(ABC):
-    """How the rows of clients speak of components."""
+    """Evidence of clients' rows for the components of a mixture."""
 
     @abstractmethod
     def block(self, clients: Clients) -> Any:

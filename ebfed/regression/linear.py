@@ -50,14 +50,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     Parameters
     ----------
     covariance : {"diag", "spherical", "full"}
-        Of the coefficients: a variance for each, one for all, or any (then the coefficients may be
-        correlated, as in ``(1 + x | group)``).
+        Covariance of the coefficients: a variance for each, one for all, or any (then the
+        coefficients may be correlated, as in ``(1 + x | group)``).
     varying : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
         have one coefficient for all. All, if None.
     fit_intercept : bool
         Whether to put a column of ones first.
     method : {"reml", "ml"}
+        Likelihood that is maximised: restricted, or not.
     solver : {"marginal", "gradient"}
         ``"marginal"`` maximises the marginal likelihood, by Fisher scoring and quasi-Newton steps.
         ``"gradient"`` is Algorithm 4 of Ozkara et al., for replication: gradient descent on all
@@ -68,13 +69,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     n_steps : int
         Number of steps of ``"gradient"``.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     random_state : ignored
 
     Attributes
     ----------
     mean_ : ndarray of shape (p,)
-        Of the population, the intercept first; for columns that do not vary, their coefficient.
+        Mean of the population, the intercept first; for columns that do not vary, their
+        coefficient.
     population_coef_ : ndarray of shape (q, k)
         How the mean of each coefficient that varies depends on each covariate.
     covariate_names_ : list of k str
@@ -82,7 +84,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`.
     covariance_ : ndarray of shape (p, p)
-        Of the population; zero for columns that do not vary.
+        Covariance of the population; zero for columns that do not vary.
     noise_variance_ : float
     criterion_ : float
         -2 log-likelihood (restricted for REML), as lme4 has it.
@@ -233,10 +235,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self._y_name, self._group_name, self._style_ = y, groups, found.style
             self.covariate_names_, self._covariates = [], GroupCovariates()
         order.append(found.columns.index(y))
-        has_data = found.summary
-        scatter = has_data.scatter[:, order][:, :, order]
-        moments = Summary(has_data.ids, has_data.n, has_data.mean[:, order], scatter)
-        return Factors.from_moments(moments, bool(self.fit_intercept)), has_data.ids
+        summary = found.summary
+        scatter = summary.scatter[:, order][:, :, order]
+        moments = Summary(summary.ids, summary.n, summary.mean[:, order], scatter)
+        return Factors.from_moments(moments, bool(self.fit_intercept)), summary.ids
 
     def _features(self, X: Any, covariates: Any, reset: bool) -> Any:
         if reset:

@@ -39,7 +39,7 @@ class LinearPopulation(FittedPopulation):
     identified : bool ndarray of shape (r,)
     noise_variance : float
     kind : {"spherical", "diag", "full"}
-        Of the covariance.
+        Kind of the covariance.
     covariate_names : sequence of k str
     criterion : float or None
         Restricted criterion, where that was minimised.

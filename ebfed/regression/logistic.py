@@ -37,7 +37,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     Parameters
     ----------
     covariance : {"diag", "spherical", "full"}
-        Of the coefficients: a variance for each, one for all, or any.
+        Covariance of the coefficients: a variance for each, one for all, or any.
     varying : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
         covariance ``"diag"``; the others have one coefficient for all. All, if None.
@@ -59,27 +59,27 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     n_rounds : int
         Largest number of rounds; the exact number for ``"gradient"``.
     learning_rate : float
-        Of ``"gradient"``.
+        Learning rate of ``"gradient"``.
     n_draws : int
-        Of each posterior of ``"polya-gamma"``.
+        Number of draws from each posterior of ``"polya-gamma"``.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     verbose : int
         1 shows a progress bar over rounds.
     random_state : int, Generator or None
-        Of ``"polya-gamma"``; the other methods draw nothing.
+        Seed of the draws of ``"polya-gamma"``; the other methods draw nothing.
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
         The labels of `y`, sorted; the model is of the probability of the second.
     mean_ : ndarray of shape (p,)
-        Of the population, the intercept first.
+        Mean of the population, the intercept first.
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`; NaN for ``"gradient"``. Of collinear columns, that of the
         combinations that are identified.
     covariance_ : ndarray of shape (p, p)
-        Of the population.
+        Covariance of the population.
     clients_, groups_, terms_, history_, privacy_, notes_ :
         See `RegressionEstimator`.
 

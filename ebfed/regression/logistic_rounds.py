@@ -215,7 +215,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
         # squares of scores are information where scores are those of the likelihood
         exact = state["estimates_spread"] and self.method != "laplace"
-        has_data = messages["second"][n > 0] / n[n > 0]
+        shares = messages["second"][n > 0] / n[n > 0]
         oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
         if oblique > FAR and self.covariance != "full" and self.method != "gradient":
             notes += [UNCENTRED]
@@ -231,7 +231,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             "identified": identified,
             "can_correct": len(unit) <= MOST_CORRECTED and oblique < OBLIQUE,
             # where the likelihood has no maximum; Laplace's approximation to it has
-            "one_class_groups": exact and bool(np.isin(has_data, (0, 1)).all()),
+            "one_class_groups": exact and bool(np.isin(shares, (0, 1)).all()),
             "notes": notes,
             "caution": CAUTION if exact else np.inf,
             "reach": 1.0,
@@ -364,14 +364,14 @@ COLLINEAR = (
 )
 UNCENTRED = (
     "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
-    "that of the intercept is then hardly told apart, and the fit may have stopped short: centre "
+    "that of the intercept is then hardly identified, and the fit may have stopped short: centre "
     "them, or fit covariance='full', which does not depend on where zero is."
 )
 NO_SPREAD = (
     "An estimated variance between groups is zero: groups differ no more than chance explains."
 )
 SEPARATED = (
-    "The classes are told apart without error: the likelihood has no maximum, and coefficients are "
+    "The classes are separated without error: the likelihood has no maximum, and coefficients are "
     "those at which the search stopped."
 )
 UNBOUNDED = (
@@ -390,7 +390,8 @@ JOINT = (
 
 def _warn(how: str, gain: float, advice: str) -> None:
     warnings.warn(
-        f"not converged: {how} the next was to raise the log-likelihood by {gain:.2g}. {advice}",
+        f"not converged: {how} the next step was to raise the log-likelihood by {gain:.2g}. "
+        f"{advice}",
         ConvergenceWarning,
         stacklevel=7,
     )

@@ -37,8 +37,9 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
     Parameters
     ----------
     n_components : int
+        Number of components.
     noise_variance : float, optional
-        Estimated if None. Must be given for ``"clustering"``.
+        Variance of the noise of rows, estimated if None. Must be given for ``"clustering"``.
     fit_intercept : bool
         Whether to put a column of ones first.
     solver : {"em", "clustering"}
@@ -46,27 +47,29 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
         ``"clustering"`` is Algorithm 6 of Ozkara et al.: clients send theta_i^, which the server
         clusters by k-means. For replication.
     n_rounds : int, optional
-        At most, from 3 on; 300 if None. Their exact number for ``"clustering"`` (10 if None).
+        Number of rounds, at most, from 3 on; 300 if None. Their exact number for ``"clustering"``
+        (10 if None).
     n_init : int
-        Starts, by k-means++, of which the likeliest is kept.
+        Number of starts, by k-means++; the likeliest is kept.
     tol : float
-        The fit ends with a round that gains less log-likelihood per group.
+        Smallest gain of log-likelihood per group; a round that gains less is the last.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     verbose : int
         1 shows a progress bar over rounds.
     random_state : int, Generator or None
-        Of the starts.
+        Seed of the starts.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
+        Weights of the components.
     means_ : ndarray of shape (k, p)
         The coefficient vectors, sorted; the intercept first.
     means_covariance_ : ndarray of shape (k, p, p)
         Sampling covariance of each, given who has it.
     mean_, variance_ : ndarray of shape (p,)
-        Of the population.
+        Mean and variance of the population.
     noise_variance_ : float
     log_likelihood_ : float
         NaN where the rows are explained exactly, so that it has no bound, and of ``"clustering"``.
@@ -85,6 +88,7 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
     Examples
     --------
     >>> import ebfed as eb
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(300), 6)
     >>> x = rng.normal(size=1800)

@@ -69,6 +69,7 @@ class PosteriorMeans(CoefficientScheme):
         self, rows: RotatedRows, theta: NDArray, population: MixturePopulation, rng: Any
     ) -> NDArray[np.float64]:
         """Average the coefficient vectors."""
+        # [E] Algorithm 6
         share = responsibilities(weigh(rows, population).log, population.weights)[1]
         return share @ population.means
 
@@ -141,9 +142,11 @@ class GradientSteps(Draws):
         away = rows.response - (rows.design @ theta[:, :, None])[:, :, 0]
         slope = -(rows.design.swapaxes(1, 2) @ away[:, :, None])[:, :, 0] / population.noise
         from_means = theta[:, None] - population.means
+        # [E] Equation 10
         log = -0.5 * (from_means**2 / population.variances + np.log(population.variances))
         share = responsibilities(log.sum(axis=2), population.weights)[1]
         slope += (share[:, :, None] * from_means / population.variances).sum(axis=1)
+        # [E] Algorithm 1
         theta = theta - self.learning_rate * slope
         if not np.abs(theta).max(initial=0.0) < LARGEST:
             raise ValueError(
@@ -162,10 +165,11 @@ class GradientSteps(Draws):
 
 def least_squares(rows: RotatedRows) -> NDArray:
     """Least-squares coefficients of each client, of least norm, shape (n, p)."""
+    # [E] Equation 52
     least = 1e-20 * rows.squares.max(axis=1, initial=0.0)[:, None]
-    has_data = rows.squares > least
+    known = rows.squares > least
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(has_data, rows.response / rows.squares, 0.0)
+        share = np.where(known, rows.response / rows.squares, 0.0)
     return (rows.design.swapaxes(1, 2) @ share[:, :, None])[:, :, 0]
 
 

@@ -20,7 +20,7 @@ def find_directions(
     centres : ndarray of shape (n, p)
         These means.
     share : ndarray of shape (n,)
-        Of the rows.
+        Share of the rows of each client.
     intercept : bool
         Whether the first column is all ones.
 
@@ -43,13 +43,13 @@ def find_directions(
     values, vectors = np.linalg.eigh(
         products / np.outer(scale, scale) * np.outer(size > 0, size > 0)
     )
-    has_data = values > 1e-11 * max(values[-1], 1e-300)
-    ways = vectors[:, has_data] / np.sqrt(values[has_data])
-    if has_data.all():  # the root that depends on no order of columns
+    known = values > 1e-11 * max(values[-1], 1e-300)
+    ways = vectors[:, known] / np.sqrt(values[known])
+    if known.all():  # the root that depends on no order of columns
         ways = ways @ vectors.T
     ways = ways / scale[:, None]
-    lost = vectors[:, ~has_data] / scale[:, None]
-    identified = np.abs(vectors[:, ~has_data]).max(axis=1, initial=0.0) < 1e-6
+    lost = vectors[:, ~known] / scale[:, None]
+    identified = np.abs(vectors[:, ~known]).max(axis=1, initial=0.0) < 1e-6
     if intercept:  # of centred columns, to that of columns as they are
         moves = np.abs(centre @ lost) > 1e-9 * (np.abs(centre) @ np.abs(lost))
         identified[0] = not moves.any()

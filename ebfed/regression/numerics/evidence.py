@@ -161,14 +161,14 @@ def _one_variance(
     pull = away / K
     log = -0.5 * (np.log(K) + away * pull).sum(axis=1)
     mean = (rows.design.swapaxes(1, 2) @ pull[:, :, None])[:, :, 0]
-    has_data = rows.squares / K
+    explained = rows.squares / K
     return (
         log,
         mean,
-        0.5 * ((mean**2).sum(axis=1) - has_data.sum(axis=1))[:, None],
-        0.5 * (has_data**2).sum(axis=1)[:, None],
+        0.5 * ((mean**2).sum(axis=1) - explained.sum(axis=1))[:, None],
+        0.5 * (explained**2).sum(axis=1)[:, None],
         np.zeros((len(K), 1)),
-        0.5 * (has_data / K).sum(axis=1)[:, None],
+        0.5 * (explained / K).sum(axis=1)[:, None],
         0.5 * (pull**2 - 1 / K).sum(axis=1),
         0.5 * (1 / K**2).sum(axis=1),
         rows.design,
@@ -241,10 +241,10 @@ def information(evidence: Evidence, share: NDArray, grid: NDArray) -> NDArray:
     for out, design, scale, weight, fine in zip(
         sums[0], evidence.white, evidence.scale, share.T, grid, strict=True
     ):
-        own_part = np.flatnonzero(weight > 1e-16)
+        members = np.flatnonzero(weight > 1e-16)
         scale = scale * np.sqrt(weight)[:, None]
         # some clients at a time, whose figures stay in the processor's cache
-        for place in np.split(own_part, range(CHUNK, len(own_part), CHUNK)):
+        for place in np.split(members, range(CHUNK, len(members), CHUNK)):
             whole = design[place]
             whole *= scale[place, :, None]
             whole *= fine

@@ -66,8 +66,10 @@ def descend_jointly(
         left = y - np.einsum("mrp,mp->mr", X, theta)
         away = mu - theta
         squares, distances = (left**2).sum(axis=1), (away**2).sum(axis=1)
+        # [E] Equation 54
         each = n * log_noise + squares / noise + p * log_spread + distances / spread
         path.append(float(each.mean() / 2))
+        # [E] Algorithm 4
         theta = theta + learning_rate * (np.einsum("mrp,mr->mp", X, left) / noise + away / spread)
         mu = mu - learning_rate * away.mean(axis=0) / spread
         log_noise -= learning_rate * float((n / 2 - squares / (2 * noise)).mean())

@@ -57,6 +57,7 @@ def joint_step(
     away = (theta - mean) / variance
     signs = np.where(np.asarray(clients.y) == second, 1.0, -1.0)
     logit = np.einsum("np,np->n", clients.X, np.repeat(theta, clients.n, axis=0))
+    # [E] Equation 55
     slope = sums_of_clients(clients.X * (-signs * expit(-signs * logit))[:, None], clients)
     by_log_variance = theta.shape[1] / 2 - 0.5 * variance * (away**2).sum(axis=1)
     with np.errstate(over="ignore", invalid="ignore"):  # the server sees that descent diverged

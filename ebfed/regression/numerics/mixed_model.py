@@ -68,7 +68,7 @@ class Fit:
     path : list of float
         The criterion at each step.
     rank : int
-        Of all clients' X together.
+        Rank of all clients' X together.
     converged : bool
     identified : bool ndarray of shape (p,)
         Whether rows tell this coefficient of the mean from the others.
@@ -113,7 +113,7 @@ def fit_mixed_model(
     intercept : bool
         Whether the first column is all ones.
     identified : bool
-        Whether the spread can be told at all; taken to be zero if not.
+        Whether numbers of rows identify the spread; taken to be zero if not.
     """
     problem = _Problem(rows, n_rows, varying, covariance, method, intercept)
     root = np.zeros((len(varying), len(varying)))
@@ -411,7 +411,7 @@ class _Profile:
     log_det, of_mean : float
         Sum of ``log|V_i|``; for REML, ``log|H|``.
     products : ndarray of shape (p + 1, p + 1)
-        Of ``[X y]`` whitened.
+        Products of the columns of ``[X y]``, whitened.
     half : ndarray of shape (rank, p)
         ``H^-1 = half' half``.
     beta : ndarray of shape (p,)
@@ -432,11 +432,11 @@ def _symmetric(matrix: NDArray) -> NDArray:
 
 
 def _basis(products: NDArray) -> tuple[NDArray, NDArray]:
-    """Directions of the coefficients that X tells, shape (p, rank), and those that it does not."""
+    """Directions of coefficients that X identifies, shape (p, rank), and those that it does not."""
     size = np.sqrt(np.diag(products))
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(products / np.outer(size, size))
-    has_data = values > 1e-11 * max(values.max(initial=0.0), 1e-300)
-    if has_data.all():
+    known = values > 1e-11 * max(values.max(initial=0.0), 1e-300)
+    if known.all():
         return np.eye(len(products)), np.empty((len(products), 0))
-    return vectors[:, has_data] / size[:, None], vectors[:, ~has_data] / size[:, None]
+    return vectors[:, known] / size[:, None], vectors[:, ~known] / size[:, None]

@@ -101,7 +101,7 @@ class NormalPopulation:
         spread : bool
             Whether root is to be learned.
         varies : bool ndarray of shape (p,), optional
-            Of a diagonal covariance, which variances are to be learned; all if None.
+            Which variances of a diagonal covariance are to be learned; all if None.
         caution : float
             The information of normal rows weighs as much as so many clients for each parameter.
         reach : float
@@ -109,18 +109,18 @@ class NormalPopulation:
         """
         (n, p), q = means.shape, ways.shape[1]
         scores, information = _mean_block(means, covariances, np.linalg.solve(self.root, ways))
-        # what rows tell of the mean less what they leave open (Louis, 1982), the spread known
-        has_data = _inverse(information)
+        # information of the rows less what is missing (Louis, 1982), at a known spread
+        mean_covariance = _inverse(information)
         if spread:
             spread_scores, spread_information = _spread_block(means, covariances, kind)
             scores = np.hstack([scores, spread_scores])
             information = block_diag(information, spread_information)
-            if kind == "diag":  # variances that lie at their lower bound, and are to fall, stay
+            if kind == "diag":  # variances at their lower bound that are to fall stay
                 low = np.diag(self.root) ** 2 <= 1.01 * LOW * self.unit**2
                 stay = low & (spread_scores.sum(axis=0) < 0)
                 held = q + np.flatnonzero(stay if varies is None else stay | ~varies)
                 scores[:, held] = information[held] = information[:, held] = 0.0
-            has_data = _shared(scores[:, :q], scores[:, q:], has_data)
+            mean_covariance = _shared(scores[:, :q], scores[:, q:], mean_covariance)
         slope, k = scores.sum(axis=0), scores.shape[1]
         few = 1 / (1 + n / (caution * k))
         inverse = _inverse((1 - few) * scores.T @ scores + few * information)
@@ -144,7 +144,7 @@ class NormalPopulation:
             if along > rise:
                 best, rise = new, along
         gain = float(slope[:q] @ move[:q]) + rise
-        return Step(best, 0.5 * abs(gain), ways @ has_data @ ways.T)
+        return Step(best, 0.5 * abs(gain), ways @ mean_covariance @ ways.T)
 
     def _bounded(self, root: NDArray, kind: Covariance) -> NDArray:
         """Keep the variances within their bounds."""
@@ -190,30 +190,30 @@ def root_of(covariance: NDArray) -> NDArray:
 
 
 def _inverse(information: NDArray) -> NDArray:
-    """Invert, leaving alone the directions that nothing is known of."""
+    """Invert in the directions that have information; zero in the others."""
     size = np.sqrt(np.maximum(np.diag(information), 0))
     size = np.where(size > 1e-140, size, 1.0)
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
-    has_data = values > 1e-9
-    return (vectors[:, has_data] / values[has_data]) @ vectors[:, has_data].T / np.outer(size, size)
+    known = values > 1e-9
+    return (vectors[:, known] / values[known]) @ vectors[:, known].T / np.outer(size, size)
 
 
-def _shared(mean: NDArray, spread: NDArray, has_data: NDArray) -> NDArray:
+def _shared(mean: NDArray, spread: NDArray, covariance: NDArray) -> NDArray:
     """Covariance of the mean where the spread is fitted too.
 
-    Scores of the mean that those of the spread explain tell nothing of it: with C their squared
-    correlations, ``I (1 - C)`` is left of the information I.
+    Scores of the mean that are explained by scores of the spread carry no information on it: with C
+    their squared correlations, ``I (1 - C)`` is left of the information I.
 
     Parameters
     ----------
     mean, spread : ndarray of shape (n, k) and (n, s)
         Scores.
-    told : ndarray of shape (k, k)
+    covariance : ndarray of shape (k, k)
         ``I^-1``.
     """
     both = mean.T @ spread
     explained = both @ _inverse(spread.T @ spread) @ both.T
-    values, vectors = np.linalg.eigh(has_data)
+    values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
     half, ways = np.linalg.eigh(_inverse(mean.T @ mean))
     white = ways * np.sqrt(np.maximum(half, 0)) @ ways.T

@@ -36,9 +36,9 @@ def improve(
     Parameters
     ----------
     population : MixturePopulation
-    heard : dict of arrays
+    messages : dict of arrays
         Fields of `Evidence`, and ``information`` of shape (k, p, p), of all clients.
-    told : bool ndarray of shape (n,)
+    has_data : bool ndarray of shape (n,)
         Which clients have rows.
     spread, noise : bool
         Whether variances, and the noise, are to be estimated.
@@ -72,24 +72,24 @@ def improve(
 
 
 def _solve(information: NDArray, slope: NDArray) -> NDArray:
-    """Step in a mean; none in directions that no client tells of."""
+    """Step in a mean; none in directions without information."""
     values, vectors = _axes(information)
     return vectors @ ((vectors.T @ slope) / values)
 
 
 def invert(information: NDArray) -> NDArray:
-    """Sampling covariance of a mean, zero in directions that no client tells of."""
+    """Sampling covariance of a mean, zero in directions without information."""
     values, vectors = _axes(information)
     return (vectors / values) @ vectors.T
 
 
 def rank(information: NDArray) -> int:
-    """In how many directions clients tell of a mean."""
+    """Number of directions with information on a mean."""
     return len(_axes(information)[0])
 
 
 def shortest(means: NDArray, information: NDArray) -> NDArray:
-    """Leave out of means (k, p) what lies in directions that no client tells of."""
+    """Set means (k, p) to zero in directions without information."""
     values, vectors = _axes(information)
     if len(values) == means.shape[1]:
         return means
@@ -98,7 +98,7 @@ def shortest(means: NDArray, information: NDArray) -> NDArray:
 
 
 def ridged(information: NDArray, ridge: float) -> NDArray:
-    """Add to the information on means (k, p, p), but in no direction that no client tells of.
+    """Add to the information on means (k, p, p), but not in directions without any.
 
     There it is left out: a step would be a rounding error divided by the ridge.
     """
@@ -110,7 +110,7 @@ def ridged(information: NDArray, ridge: float) -> NDArray:
 
 
 def _axes(information: NDArray, least: float = 1e-9) -> tuple[NDArray, NDArray]:
-    """Eigenvalues and vectors, columns scaled alike, of the directions that are told of."""
+    """Eigenvalues and vectors, columns scaled alike, of the directions with information."""
     size = np.sqrt(np.diag(information))
     size = np.where(size > 0, size, np.inf)
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
@@ -130,9 +130,9 @@ def _score(
 ) -> tuple[NDArray, float]:
     """Take a step of Fisher scoring in all variances at once, none of which may turn negative.
 
-    The information is an arrow: variances are told apart by the clients of different components,
-    and all have to do with the noise. Of what one component has beside its diagonal only sums of
-    rows o are known; ``o o' / sum(o)`` has the same.
+    The information is an arrow: the variances of different components are known from different
+    clients, and all are correlated with the noise. Of one component beside its diagonal, only the
+    sums of rows o are known; ``o o' / sum(o)`` has the same.
     """
     values = np.zeros_like(slope) if variances is None else variances
     open_ = (information > 0) & ((values > 0) | (slope > 0)) & (variances is not None)
@@ -141,12 +141,12 @@ def _score(
         # information^-1 of slope and of what is crossed with the noise, component by component
         fixed = np.where(open_, 0.0, step)
         toward, ratio = np.zeros_like(slope), np.zeros_like(slope)
-        for j, own_part in enumerate(open_):
-            if own_part.any():
+        for j, free in enumerate(open_):
+            if free.any():
                 block = _block(information[j], rest[j])
-                sides = np.stack([slope[j] - block @ fixed[j], crossed[j]], axis=1)[own_part]
-                toward[j, own_part], ratio[j, own_part] = np.linalg.solve(
-                    block[np.ix_(own_part, own_part)], sides
+                sides = np.stack([slope[j] - block @ fixed[j], crossed[j]], axis=1)[free]
+                toward[j, free], ratio[j, free] = np.linalg.solve(
+                    block[np.ix_(free, free)], sides
                 ).T
         pivot = noise_information - (ratio * crossed).sum()
         by_noise = noise_slope - (toward * crossed).sum() - (crossed * fixed).sum()

@@ -92,9 +92,9 @@ class ComponentPosterior(GaussianMixturePosterior):
         ):
             W = white * scale[:, :, None]
             D = np.broadcast_to(variances, p)
-            has_data = -(W.swapaxes(1, 2) @ W) * D[:, None]
-            has_data[:, np.arange(p), np.arange(p)] += 1.0
-            yield has_data * D + has_data @ covariance @ has_data.swapaxes(1, 2)
+            remaining = -(W.swapaxes(1, 2) @ W) * D[:, None]
+            remaining[:, np.arange(p), np.arange(p)] += 1.0
+            yield remaining * D + remaining @ covariance @ remaining.swapaxes(1, 2)
 
     def _components(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         """Responsibility (n, 1), mean and sd (n, p) of each component."""
@@ -112,11 +112,11 @@ class ComponentPosterior(GaussianMixturePosterior):
         """
         variances = np.empty((len(self._means), len(rows)))
         for place, found in self._blocks():
-            own_part = (codes >= place.start) & (codes < place.stop)
-            x = rows[own_part]
+            here = (codes >= place.start) & (codes < place.stop)
+            x = rows[here]
             for j, covariance in enumerate(self._covariances(found)):
-                turned = covariance[codes[own_part] - place.start] @ x[:, :, None]
-                variances[j, own_part] = np.maximum((x * turned[:, :, 0]).sum(axis=1), 0)
+                turned = covariance[codes[here] - place.start] @ x[:, :, None]
+                variances[j, here] = np.maximum((x * turned[:, :, 0]).sum(axis=1), 0)
         for share, mean, variance in zip(
             self.responsibilities.T, self._means, variances, strict=True
         ):
@@ -134,6 +134,6 @@ class ComponentPosterior(GaussianMixturePosterior):
                 values, vectors = np.linalg.eigh((covariance + covariance.swapaxes(1, 2)) / 2)
                 root = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
                 own = self._means[j, place] + np.einsum("npq,snq->snp", root, noise[:, place])
-                own_part = (picked[:, place] == j)[:, :, None]
-                draws[:, place] = np.where(own_part, own, draws[:, place])
+                here = (picked[:, place] == j)[:, :, None]
+                draws[:, place] = np.where(here, own, draws[:, place])
         return draws

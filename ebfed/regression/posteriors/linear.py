@@ -102,14 +102,15 @@ class CoefficientPosterior(NormalMarginals):
             between = X @ self._covariance
             V = between @ X.swapaxes(1, 2)
             V[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] += self._noise
-            has_data = np.linalg.solve(V, X)
-            A = X.swapaxes(1, 2) @ has_data
-            weights = self._covariance @ has_data.swapaxes(1, 2)  # S X' V^-1, (n, p, r)
+            solved = np.linalg.solve(V, X)
+            A = X.swapaxes(1, 2) @ solved
+            weights = self._covariance @ solved.swapaxes(1, 2)  # S X' V^-1, (n, p, r)
         else:  # rows without noise: their least-squares coefficients where those vary
             root = _root(self._covariance)
             weights = root @ np.linalg.pinv(X @ root)
             A = np.zeros((len(block), p, p))
         away = np.eye(p) - weights @ X
+        # [E] Theorem 7
         mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
         own = away @ self._covariance + 2 * away @ self._unknown(A) @ away.swapaxes(1, 2)
         return mean, (own + own.swapaxes(1, 2)) / 2, away
@@ -134,9 +135,9 @@ class CoefficientPosterior(NormalMarginals):
         out = np.empty(len(rows))
         first = 0
         for _, covariance in self._blocks():
-            own_part = np.flatnonzero((codes >= first) & (codes < first + len(covariance)))
+            here = np.flatnonzero((codes >= first) & (codes < first + len(covariance)))
             at_once = max(1, 4_000_000 // rows.shape[1] ** 2)
-            for some in np.array_split(own_part, 1 + len(own_part) // at_once):
+            for some in np.array_split(here, 1 + len(here) // at_once):
                 x = rows[some]
                 out[some] = np.einsum("np,npq,nq->n", x, covariance[codes[some] - first], x)
             first += len(covariance)

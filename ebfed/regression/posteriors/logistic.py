@@ -190,7 +190,7 @@ class DrawnCoefficients(Posterior):
     covariance : ndarray of shape (n, p, p)
         Moments in these coordinates, better known than from the draws.
     mean_covariance : ndarray of shape (p, p)
-        Of the population's mean; a draw of it is added to each draw.
+        Covariance of the population's mean; a draw of it is added to each draw.
     seed : int
     """
 

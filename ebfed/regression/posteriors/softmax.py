@@ -120,12 +120,10 @@ class SoftmaxPosterior(ComponentPosterior):
         c = q // p
         covariances = np.empty((k, len(rows), c, c))
         for place, found in self._blocks():
-            own_part = (codes >= place.start) & (codes < place.stop)
+            here = (codes >= place.start) & (codes < place.stop)
             for j, covariance in enumerate(self._covariances(found)):
-                own = covariance.reshape(-1, c, p, c, p)[codes[own_part] - place.start]
-                covariances[j, own_part] = np.einsum(
-                    "nj,najbk,nk->nab", rows[own_part], own, rows[own_part]
-                )
+                own = covariance.reshape(-1, c, p, c, p)[codes[here] - place.start]
+                covariances[j, here] = np.einsum("nj,najbk,nk->nab", rows[here], own, rows[here])
         for share, mean, covariance in zip(
             self.responsibilities.T, self._means.reshape(k, n, c, p), covariances, strict=True
         ):

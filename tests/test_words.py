@@ -14,8 +14,6 @@ TERMS, INSTEAD = (
 # Parts of the package that still use some of those words.
 NOT_YET = {
     "channels",
-    "cli",
-    "engines",
     "formula",
     "kernels",
     "learning",
@@ -24,7 +22,6 @@ NOT_YET = {
     "priors",
     "regression",
     "report",
-    "studies",
 }
 # Names of the glossary that the code is to get.
 NOT_NAMED_YET = {"exposure", "n_reporting"}

@@ -21,7 +21,6 @@ NOT_YET = {
     "priors",
     "regression",
     "report",
-    "studies",
 }
 # Names of the glossary that the code is to get.
 NOT_NAMED_YET = {"n_reporting"}

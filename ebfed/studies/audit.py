@@ -31,14 +31,15 @@ import pandas as pd
 
 from ebfed import channels
 from ebfed.channels import Channel, Clip, Gaussian
+from ebfed.learning import PPSGD, ClientPrivacy, DPAdaPeD, DPFedAvg, FeO2, Learner
 from ebfed.privacy.audit import audit
 from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
 from ebfed.studies.scaffold import each, records
-from ebfed.studies.training_audit import Canary, audit_training, trials
+from ebfed.studies.training_audit import Canary, audit_training
 from ebfed.tables.clients import Summary
 
-__all__ = ["PrivacyAudit", "extremes", "run"]
+__all__ = ["PrivacyAudit", "extremes", "run", "trials"]
 
 EPSILONS = (0.5, 1.0, 4.0)
 
@@ -240,6 +241,36 @@ def _registered() -> list[type[Channel]]:
 
 def _has_epsilon(cls: type[Channel]) -> bool:
     return "epsilon" in inspect.signature(cls).parameters
+
+
+def trials() -> Iterator[tuple[str, Learner, Canary]]:
+    """Yield name, learner and canary of all audits: every private learner, and who is trusted.
+
+    Examples
+    --------
+    >>> [name for name, _, _ in trials()][:3]
+    ['DPFedAvg', 'DPFedAvg q=.2', 'DPFedAvg 5 of 10']
+    """
+    common: dict[str, Any] = {"n_rounds": 5, "learning_rate": 0.01}
+    budget = ClientPrivacy(epsilon=3.0, delta=0.1)
+    moved: dict[str, Any] = {"epsilon": 3.0, "delta": 0.1, "clip_quantile": 0.5, "clip_step": 0.02}
+    local = ClientPrivacy(epsilon=3.0, delta=0.1, trust="none")
+    yield "DPFedAvg", DPFedAvg(privacy=budget, **common), "beyond"
+    yield "DPFedAvg q=.2", DPFedAvg(privacy=budget, **common, sample_rate=0.2), "beyond"
+    less = ClientPrivacy(epsilon=5.0, delta=0.02)
+    half = DPFedAvg(privacy=less, **common, sampling="fixed", sample_rate=0.5)
+    yield "DPFedAvg 5 of 10", half, "beyond"
+    # little more noise on bits than they need, so that they tell as much as they may
+    bits = ClientPrivacy(**moved, bit_noise=0.5)
+    yield "DPFedAvg bits", DPFedAvg(privacy=bits, **common, sample_rate=0.5), "beyond"
+    yield "DPFedAvg no trust", DPFedAvg(privacy=local, **common), "beyond"
+    yield "FeO2", FeO2(privacy=budget, **common, sample_rate=0.5, ratio=0.5), "beyond"
+    more = ClientPrivacy(**moved, bit_noise=0.75)
+    yield "FeO2 bits", FeO2(privacy=more, **common, ratio=0.5), "within"
+    yield "FeO2 no trust", FeO2(privacy=local, **common), "beyond"
+    yield "DPAdaPeD", DPAdaPeD(privacy=budget, **common, local_steps=5, psi_clip=0.01), "beyond"
+    yield "PPSGD q=.2", PPSGD(privacy=budget, **common, sample_rate=0.2), "beyond"
+    yield "PPSGD no trust", PPSGD(privacy=local, **common, objective="rows"), "beyond"
 
 
 def _trials(epsilon: float, delta: float) -> Iterator[tuple[str, Channel, int]]:

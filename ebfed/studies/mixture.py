@@ -11,7 +11,7 @@ method can do better on average.
 
 With privacy, the server holds the means, clipped to the ball of `theory.reporting_radius`, and
 releases noisy sums and counts of three points, `ROUNDS_OF_EM` times, at an epsilon for all of these
-together (`estimators.noisy_em`).
+together (`location.noisy_em`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ have a fixed size it is 10 to 20 per cent, because their account is an upper bou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -45,14 +44,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ebfed.engines.protocol import (
-    LearningFacts,
-    LearningMemory,
-    LearningMessage,
-    LearningSent,
-    LearningState,
-)
-from ebfed.learning import PPSGD, ClientPrivacy, DPAdaPeD, DPFedAvg, FeO2, Learner
+from ebfed.engines import protocol
+from ebfed.learning import ClientPrivacy, FeO2, Learner
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
 from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
@@ -60,7 +53,7 @@ from ebfed.privacy.calibration import check_count
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Clients
 
-__all__ = ["Canary", "audit_training", "trials"]
+__all__ = ["Canary", "audit_training"]
 
 Canary = Literal["beyond", "within"]
 
@@ -78,24 +71,24 @@ def audit_training(
     error: float = 1e-6,
     rng: Any = 0,
 ) -> Audit:
-    """Bound the epsilon of a private learner's training from below, by telling trainings apart.
+    """Bound the epsilon of a private learner's training from below.
 
     Parameters
     ----------
     learner : Learner
         Learner with `privacy`. Its model is replaced by a linear one of two parameters.
     claim : (float, float), optional
-        Epsilon and delta to put to the test; what the learner's ledger holds if not given.
+        Epsilon and delta to test; those of the learner's ledger if None.
     others : int
-        Clients besides the canary. Where each client adds noise, none are needed.
+        Number of clients besides the canary. If each client adds noise, none is needed.
     canary : {"beyond", "within"}
-        Whether its changes are longer than the norm to clip to, or a little shorter.
+        Whether its changes are longer than the clipping norm, or a little shorter.
     simulations : int
-        Trainings with each of two inputs, at least 1,000.
+        Number of trainings with each of two inputs, at least 1,000.
     error : float
-        Probability with which the bound may exceed the true epsilon: with which a sound learner
-        fails.
+        Probability that the bound exceeds the true epsilon, so that a correct learner fails.
     rng : int, Generator or None
+        Seed of all random numbers.
 
     Returns
     -------
@@ -106,8 +99,8 @@ def audit_training(
     TypeError
         If `learner` is no learner with `privacy`.
     ValueError
-        If the learner promises nothing, or what no audit of this size could refute, or an argument
-        is out of range.
+        If the learner gives no guarantee, or one that no audit of this size could refute, or an
+        argument is out of range.
 
     References
     ----------
@@ -116,6 +109,7 @@ def audit_training(
 
     Examples
     --------
+    >>> from ebfed.learning import ClientPrivacy, DPFedAvg
     >>> privacy = ClientPrivacy(epsilon=3.0, delta=0.1)
     >>> found = audit_training(DPFedAvg(n_rounds=2, privacy=privacy), simulations=1000)
     >>> found.passed, found.lower > 1
@@ -162,36 +156,6 @@ def audit_training(
     )
 
 
-def trials() -> Iterator[tuple[str, Learner, Canary]]:
-    """Yield name, learner and canary of all audits: every private learner, and who is trusted.
-
-    Examples
-    --------
-    >>> [name for name, _, _ in trials()][:3]
-    ['DPFedAvg', 'DPFedAvg q=.2', 'DPFedAvg 5 of 10']
-    """
-    common: dict[str, Any] = {"n_rounds": 5, "learning_rate": 0.01}
-    budget = ClientPrivacy(epsilon=3.0, delta=0.1)
-    moved: dict[str, Any] = {"epsilon": 3.0, "delta": 0.1, "clip_quantile": 0.5, "clip_step": 0.02}
-    local = ClientPrivacy(epsilon=3.0, delta=0.1, trust="none")
-    yield "DPFedAvg", DPFedAvg(privacy=budget, **common), "beyond"
-    yield "DPFedAvg q=.2", DPFedAvg(privacy=budget, **common, sample_rate=0.2), "beyond"
-    less = ClientPrivacy(epsilon=5.0, delta=0.02)
-    half = DPFedAvg(privacy=less, **common, sampling="fixed", sample_rate=0.5)
-    yield "DPFedAvg 5 of 10", half, "beyond"
-    # little more noise on bits than they need, so that they tell as much as they may
-    bits = ClientPrivacy(**moved, bit_noise=0.5)
-    yield "DPFedAvg bits", DPFedAvg(privacy=bits, **common, sample_rate=0.5), "beyond"
-    yield "DPFedAvg no trust", DPFedAvg(privacy=local, **common), "beyond"
-    yield "FeO2", FeO2(privacy=budget, **common, sample_rate=0.5, ratio=0.5), "beyond"
-    more = ClientPrivacy(**moved, bit_noise=0.75)
-    yield "FeO2 bits", FeO2(privacy=more, **common, ratio=0.5), "within"
-    yield "FeO2 no trust", FeO2(privacy=local, **common), "beyond"
-    yield "DPAdaPeD", DPAdaPeD(privacy=budget, **common, local_steps=5, psi_clip=0.01), "beyond"
-    yield "PPSGD q=.2", PPSGD(privacy=budget, **common, sample_rate=0.2), "beyond"
-    yield "PPSGD no trust", PPSGD(privacy=local, **common, objective="rows"), "beyond"
-
-
 # The federation -----------------------------------------------------------------------------
 
 
@@ -201,8 +165,8 @@ class _Federation:
 
     learner: Learner
     clients: Clients
-    memory: LearningMemory
-    facts: LearningFacts
+    memory: protocol.LearningMemory
+    facts: protocol.LearningFacts
 
     @classmethod
     def of(cls, learner: Learner, responses: list[float], others: int) -> _Federation:
@@ -224,8 +188,8 @@ class _Federation:
         return replace(self, clients=Clients(left.ids, ends, left.X[1:], np.asarray(left.y)[1:]))
 
     def answer(
-        self, sent: LearningSent, memory: LearningMemory, rng: Any
-    ) -> tuple[LearningMessage, LearningMemory]:
+        self, sent: protocol.LearningSent, memory: protocol.LearningMemory, rng: Any
+    ) -> tuple[protocol.LearningMessage, protocol.LearningMemory]:
         """Return the messages of all, and what they keep."""
         everyone = np.zeros(len(self.clients), np.int8)
         return self.learner.local(sent, memory | {"turn": everyone}, self.clients, rng)
@@ -261,24 +225,24 @@ def _silenced(learner: Learner) -> Learner:
     return clone(learner).set_params(**silent)
 
 
-def _parts(message: LearningMessage) -> dict[str, NDArray]:
+def _parts(message: protocol.LearningMessage) -> dict[str, NDArray]:
     """Return all parts of a message side by side."""
     others: Any = {name: values for name, values in message.items() if name != "changes"}
     return message["changes"] | others
 
 
-def _of(message: LearningMessage, parts: dict[str, NDArray]) -> LearningMessage:
+def _of(message: protocol.LearningMessage, parts: dict[str, NDArray]) -> protocol.LearningMessage:
     """Return a message like that one, of these parts."""
     changes = {name: parts[name] for name in message["changes"]}
     others = {name: parts[name] for name in message if name != "changes"}
-    return LearningMessage(changes=changes, **others)  # type: ignore[typeddict-item]
+    return protocol.LearningMessage(changes=changes, **others)  # type: ignore[typeddict-item]
 
 
 def _promise(trained: Learner) -> tuple[float, float]:
     """Return what the ledger holds of the canary."""
     rows = [row for row in trained._ledger if 0 < row["epsilon"] < math.inf]
     if not rows:
-        raise ValueError(f"{trained!r} promises nothing: there is nothing to refute.")
+        raise ValueError(f"{trained!r} gives no guarantee: there is nothing to refute.")
     return rows[0]["epsilon"], rows[0]["delta"]
 
 
@@ -299,7 +263,7 @@ class _Moves:
         By which each client's message changes it.
     """
 
-    messages: LearningMessage
+    messages: protocol.LearningMessage
     none: dict[str, NDArray]
     each: dict[str, NDArray]
 
@@ -355,14 +319,17 @@ def _rehearse(federation: _Federation) -> tuple[list[_Moves], Learner]:
 
 
 def _advance(
-    learner: Learner, state: LearningState, messages: LearningMessage, turn: NDArray
-) -> LearningState:
+    learner: Learner,
+    state: protocol.LearningState,
+    messages: protocol.LearningMessage,
+    turn: NDArray,
+) -> protocol.LearningState:
     """Update the server with the messages of those whose turn it is."""
     received = {name: values[turn == 0] for name, values in _parts(messages).items()}
     return learner.update(state | {"turn": turn}, _of(messages, received))
 
 
-def _moved(before: LearningState, after: LearningState) -> dict[str, NDArray]:
+def _moved(before: protocol.LearningState, after: protocol.LearningState) -> dict[str, NDArray]:
     """Return by how much each published part moved."""
     moved = {name: value - before["shared"][name] for name, value in after["shared"].items()}
     return moved | {"clip": np.array([math.log(after["clip"] / before["clip"])])}

@@ -9,7 +9,6 @@ from ebfed import channels
 from ebfed.channels.one_bit import Coin
 from ebfed.cli.app import app
 from ebfed.studies import audit
-from ebfed.studies.training_audit import trials
 
 runner = CliRunner()
 
@@ -67,7 +66,7 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
 
 @pytest.mark.slow
 def test_learners_stand_below_channels(monkeypatch):
-    first = next(trials())
+    first = next(audit.trials())
     monkeypatch.setattr(audit, "trials", lambda: iter([first]))
     result = invoke("--epsilon", 1, "--simulations", 3000, trainings=1500)
     assert result.exit_code == 0, result.output

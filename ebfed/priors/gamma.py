@@ -75,7 +75,7 @@ class Gamma(WithCovariates, Prior):
 
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
     max_features: ClassVar[float] = np.inf
-    n_nodes: ClassVar[int] = 800  # cells of roots are uneven: more of them for the same error
+    n_nodes: ClassVar[int] = 1600  # cells of roots are uneven: more of them for the same error
     _by_column = (*Prior._by_column, "shape_")
 
     shape_: NDArray

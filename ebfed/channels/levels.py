@@ -57,6 +57,7 @@ class Levels(Law):
         """Round, and randomise."""
         count = np.broadcast_to(self._count(sizes)[:, None], u.shape)
         place = (u + 1) / 2 * (count - 1)
+        # [E] Equation 20
         level = np.minimum(place.astype(np.int64), count - 2)
         level += stream.bernoulli(place - level)
         return self._randomise(level, count, stream)

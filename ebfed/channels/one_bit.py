@@ -71,6 +71,7 @@ class Coin(Law):
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Draw bits."""
+        # [E] Equation 7
         chance = u * (self.slope / 2)
         chance += 0.5
         return stream.bernoulli(chance)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.engines import Estimator
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
-from ebfed.formula.grammar import Model, parse
+from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
@@ -101,7 +101,7 @@ def from_formula(
     model = parse(formula)
     if context is None:
         context = _surroundings()
-    rows = _Rows.of(model, data, consent, missing)
+    rows = CompleteRows.of(model, data, consent, missing)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family is not None and family not in LOCATION:
         raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
@@ -147,7 +147,7 @@ def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _responses(model: Model, there: Sequence[str]) -> list[str]:
+def _responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
     """Terms that stand for what was observed, and how long."""
     observed = [*model.observed, *([model.offset] if model.offset else [])]
     return [evaluated(text, there) for text in observed]
@@ -163,7 +163,7 @@ def _surroundings() -> dict[str, Any]:
 
 
 @dataclass
-class _Rows:
+class CompleteRows:
     """Rows that are complete.
 
     Attributes
@@ -181,7 +181,7 @@ class _Rows:
     dropped: int
 
     @classmethod
-    def of(cls, model: Model, data: Any, consent: str | None, missing: str) -> _Rows:
+    def of(cls, model: FormulaTerms, data: Any, consent: str | None, missing: str) -> CompleteRows:
         import pandas as pd
 
         if missing not in ("raise", "drop"):
@@ -208,7 +208,7 @@ class _Rows:
         return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
-def _choose(model: Model, design: Design, family: str | None) -> Estimator:
+def _choose(model: FormulaTerms, design: Design, family: str | None) -> Estimator:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -219,7 +219,7 @@ def _choose(model: Model, design: Design, family: str | None) -> Estimator:
 
 
 def _following(
-    estimator: Any, model: Model, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
     if model.offset:
@@ -261,7 +261,7 @@ def _following(
 
 
 def _check_location(
-    estimator: Any, model: Model, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
     if model.offset and not estimator.family().takes_exposure:
@@ -294,7 +294,7 @@ class FormulaFit:
 
     estimator_: Any
 
-    def __init__(self, model: Model, design: Design, context: Context, rows: _Rows):
+    def __init__(self, model: FormulaTerms, design: Design, context: Context, rows: CompleteRows):
         self.formula, self._model, self.design_ = model.text, model, design
         self._context, self._rows = context, rows
 
@@ -331,7 +331,7 @@ class FormulaFit:
                 )
         return classes
 
-    def _arguments(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+    def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
         if isinstance(self.estimator_, LocationEstimator):
             return self._of_location(rows, columns)
@@ -347,7 +347,7 @@ class FormulaFit:
         options = {"groups": column_of(each, style.group)}
         return (self._table(columns[row], style), response), options
 
-    def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+    def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style, labels = self._model, self._style(rows.labels), read_labels(rows.labels)
         ids, codes = number_labels(labels)
         options: dict[str, Any] = {}
@@ -504,13 +504,13 @@ class FormulaFit:
         """
         if data is None:
             return self.estimator_.posterior(groups=groups)
-        rows = _Rows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise")
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **options)
 
     def score(self, data: Any) -> float:
         """Score the estimator on rows of a frame, held out or not."""
-        rows = _Rows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise")
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.score(*arguments, **options)
 

@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Model", "parse"]
+__all__ = ["FormulaTerms", "parse"]
 
 FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
 
 
 @dataclass(frozen=True)
-class Model:
+class FormulaTerms:
     """A formula, taken apart.
 
     Attributes
@@ -64,7 +64,7 @@ class Model:
         return [text for text in (self.response, self.trials, self.failures) if text]
 
 
-def parse(formula: str) -> Model:
+def parse(formula: str) -> FormulaTerms:
     """Take a formula apart.
 
     Raises
@@ -125,18 +125,20 @@ def parse(formula: str) -> Model:
     return _model(text, left, fixed, _column(group), varying=varying, **rest)
 
 
-def _model(text: str, response: str, fixed: str, group: str, **rest: str | bool | None) -> Model:
+def _model(
+    text: str, response: str, fixed: str, group: str, **rest: str | bool | None
+) -> FormulaTerms:
     if not response:
         raise ValueError(f"formula has no response: {text!r}.")
     if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
-        return Model(text, response, fixed, group, **rest)  # type: ignore[arg-type]
+        return FormulaTerms(text, response, fixed, group, **rest)  # type: ignore[arg-type]
     parts = _split(counts[1], ",")
     if len(parts) != 2 or not all(parts):
         raise ValueError(f"{response} must have two parts, cbind(successes, trials).")
     successes, total = parts
     named = re.fullmatch(r"(trials|failures)\s*=\s*(.*)", total)
     key, total = (named[1], named[2]) if named else ("trials", total)
-    return Model(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
+    return FormulaTerms(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
 
 
 def _column(text: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Law, Reported, words
+from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw, words
 
 __all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses"]
 
@@ -132,7 +132,7 @@ class Binomial(Likelihood):
         return mean, min(variance, 0.5 * mean * (1 - mean))
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedCounts:
         """Likelihood of reports about these clients' proportions; see `Reported`."""
         has_data = has_data & (self.trials > 0)[:, None]

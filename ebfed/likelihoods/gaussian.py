@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally, number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import Law, ReportedMeans
+from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
 
 __all__ = ["Gaussian"]
 
@@ -212,7 +212,7 @@ class Gaussian(Likelihood):
         return np.broadcast_to(self.variances, self.values.shape)[:, 0]
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedMeans:
         """Likelihood of reports about these clients' local means; see `Reported`.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import MOST_ENTRIES, Law, Reported
+from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 
@@ -133,7 +133,7 @@ class Poisson(Likelihood):
         return max(mean, 0.05 * float(np.sqrt(variance))), variance
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedEvents:
         """Likelihood of reports about these clients' events over exposure; see `Reported`."""
         has_data = has_data & (self.exposure > 0)[:, None]

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 
-__all__ = ["Law", "Reported", "ReportedMeans"]
+__all__ = ["ReportLaw", "Reported", "ReportedMeans"]
 
 # With more rows than this, reports that are nearly the same count as one.
 MOST_ROWS = 2000
 MOST_ENTRIES = 200_000_000
 
 
-class Law(Protocol):
+class ReportLaw(Protocol):
     """How a report comes from a local value u, in units where the range is [-1, 1].
 
     Reports that cannot occur need no answer; values outside [-1, 1] are clipped first.
@@ -57,7 +57,7 @@ class Reported(Likelihood):
 
     Parameters
     ----------
-    law : Law
+    law : ReportLaw
     reports : ndarray of shape (n, d) or (n, d, ...)
     told : bool ndarray of shape (n, d)
         Whether the client reported on that coordinate at all.
@@ -67,7 +67,7 @@ class Reported(Likelihood):
         The range that reports speak of is ``centre ± half``.
     """
 
-    law: Law
+    law: ReportLaw
     reports: NDArray
     has_data: NDArray
     sizes: NDArray

@@ -266,6 +266,7 @@ class Beta(WithCovariates, Prior):
         """
         self.notes_, self.noise_variance_ = [], None
         self.raw_ = {"less": 0.0, **_moments(reports)}
+        # [E] Theorem 4
         mean = np.clip(reports.mean(axis=0), 1e-9, 1 - 1e-9)
         variance = reports.var(axis=0, ddof=1)
         self._set(mean, 1 / beta_binomial.concentration_from(mean, variance, less=0.0))
@@ -393,6 +394,7 @@ class Beta(WithCovariates, Prior):
         mean = np.repeat(self.mean_[None], len(likelihood), axis=0)
         concentration = np.repeat(self.concentration_[None], len(likelihood), axis=0)
         sent = ~np.isnan(own.value).any(axis=1)
+        # [E] Theorem 3
         means, concentration[sent] = beta_binomial.leave_one_out(own.value[sent], **raw)
         mean[sent] = np.clip(means, 1e-9, 1 - 1e-9)
         return BetaPosterior(likelihood, mean, concentration)

@@ -176,6 +176,7 @@ def leave_one_out(
     >>> mean.ravel()
     array([0.6   , 0.5333, 0.4667, 0.4   ])
     """
+    # [E] Equation 6
     deviations = own - centre
     mean = centre - deviations / (count - 1)
     scatter = scatter - deviations**2 * count / (count - 1)

@@ -52,7 +52,7 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
     table = np.column_stack([successes, trials, matrix])
     table, counts = np.unique(table, axis=0, return_counts=True)
     successes, trials = np.ascontiguousarray(table[:, :2].T).astype(np.int64)
-    rows = _Rows(successes, trials, table[:, 2:], counts.astype(float))
+    rows = _CountRows(successes, trials, table[:, 2:], counts.astype(float))
     pooled = np.clip(counts @ successes / (counts @ trials), 1e-9, 1 - 1e-9)
     start = np.zeros(matrix.shape[1])
     start[0] = np.log(pooled / (1 - pooled))
@@ -72,7 +72,7 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _CountRows:
     """Distinct clients, and how many there are of each."""
 
     successes: NDArray

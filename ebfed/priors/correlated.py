@@ -16,7 +16,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import NormalMarginals
 from ebfed.priors.regression import Design, RegressionTable
-from ebfed.priors.variance_components import Table, fit_components
+from ebfed.priors.variance_components import MomentTable, fit_components
 
 __all__ = ["CorrelatedPosterior", "shrink_jointly"]
 
@@ -91,7 +91,7 @@ class CorrelatedPosterior(NormalMarginals):
 class _RotatedTable(RegressionTable):
     """Rows along the eigenvectors: two of one variance still differ in their design."""
 
-    def coarse(self) -> Table:
+    def coarse(self) -> MomentTable:
         return self
 
 
@@ -137,9 +137,9 @@ def shrink_jointly(
         shift = np.broadcast_to(np.asarray(prior.mean, float), 1)[0]
     rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
     if prior.mean is None:
-        table: Table = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
+        table: MomentTable = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
     else:
-        table = Table(*rows, fixed_mean=0.0)
+        table = MomentTable(*rows, fixed_mean=0.0)
     learned = prior.variance is None
     t = np.broadcast_to(np.asarray(prior.variance, float), 1)[0]
     if learned:

@@ -163,7 +163,7 @@ class GaussianMixture(Prior):
         centre = np.average(rows.values, axis=0, weights=counts)
         unit = np.sqrt(np.average((rows.values - centre) ** 2, axis=0, weights=counts).mean())
         unit = unit if unit > 0 else 1.0
-        table = _Table.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
+        table = _SortedMessages.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
         rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
 
         def n_free(k: int) -> int:
@@ -213,7 +213,7 @@ class GaussianMixture(Prior):
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
         self.n_parameters_ = free
 
-    def _least(self, table: _Table) -> NDArray:
+    def _least(self, table: _SortedMessages) -> NDArray:
         """Least variance of a component in each column: 0 where there is noise enough."""
         spread = np.average(table.values**2, axis=0, weights=table.counts)
         noise = np.median(table.noise[table.level], axis=0)
@@ -284,7 +284,7 @@ class _Mixture(NamedTuple):
     variances: NDArray
 
 
-class _Table(NamedTuple):
+class _SortedMessages(NamedTuple):
     """Messages, those of equal noise next to each other."""
 
     values: NDArray
@@ -294,7 +294,7 @@ class _Table(NamedTuple):
     ends: NDArray  # where each level begins, and the last one ends
 
     @classmethod
-    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _Table:
+    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _SortedMessages:
         noise, level = _levels(variances)
         order = np.argsort(level, kind="stable")
         level = level[order]
@@ -335,7 +335,7 @@ def _log_joint(values: NDArray, noise: NDArray, level: NDArray, mixture: _Mixtur
     return joint
 
 
-def _start(table: _Table, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
+def _start(table: _SortedMessages, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
     """Centres by k-means++, and one variance for all: what noise does not explain around them."""
     from sklearn.cluster import kmeans_plusplus
 
@@ -353,7 +353,7 @@ def _start(table: _Table, k: int, shared: bool, least: NDArray, rng: Any) -> _Mi
 
 
 def _climb(
-    table: _Table, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
+    table: _SortedMessages, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
 ) -> tuple[_Mixture, NDArray]:
     """EM until a step gains less than `tol` of the log-likelihood; returns mixture and path."""
     path: list[float] = []
@@ -370,7 +370,7 @@ def _climb(
 
 
 def _maximised(
-    table: _Table, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
+    table: _SortedMessages, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
 ) -> _Mixture:
     """Weights, centres and variances given how many clients each component is expected to have."""
     from scipy.sparse import csr_array

@@ -15,7 +15,7 @@ from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, OwnReports, Prior
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
-from ebfed.priors.variance_components import Table, fit_components, informative
+from ebfed.priors.variance_components import MomentTable, fit_components, informative
 
 __all__ = ["Normal"]
 
@@ -165,9 +165,9 @@ class Normal(WithCovariates, Prior):
             noisy = likelihood.scatter > 0
             if self.covariance == "spherical":
                 noisy[:] = noisy.any()
-        tables: list[Table]
+        tables: list[MomentTable]
         if covariates is None:
-            tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
+            tables = [MomentTable.of(likelihood, j, noisy[j]) for j in range(d)]
         else:
             has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
             design = Design.of(covariates, np.all(has_data, axis=0))
@@ -246,7 +246,7 @@ class Normal(WithCovariates, Prior):
         if self.variance is not None and np.min(self.variance) < 0:
             raise ValueError(f"variance must not be negative; got {self.variance!r}.")
 
-    def _explain(self, likelihood: Gaussian, tables: list[Table]) -> None:
+    def _explain(self, likelihood: Gaussian, tables: list[MomentTable]) -> None:
         """Say in a sentence what the data could not tell."""
         m = min(table.size for table in tables)
         if m == 0:
@@ -449,7 +449,9 @@ class NormalPosterior(NormalMarginals):
             if noise is not None:
                 known = ~np.isnan(np.broadcast_to(noise, values.shape)) & ~silent
                 centre = centre - np.where(known, share * np.asarray(noise), 0.0)
+            # [E] Theorem 2
             spread = t + np.where(known, share, share / rest) * added + excess / rest
+            # [E] Theorem 1
             best = np.where(variance == 0, 1.0, spread / (spread + variance))
         weight = best if weight is None else np.where(silent, best, np.asarray(weight, float))
         self.weight = self._weight = weight

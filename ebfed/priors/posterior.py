@@ -453,7 +453,7 @@ class DiscretePosterior(Posterior):
             joint = block.logpdf(self.atoms) + self.log_weights
             # a message that no atom makes possible says nothing about which
             joint[np.isneginf(joint).all(axis=1)] = self.log_weights
-            yield softmax(joint, axis=1)
+            yield softmax(joint, axis=1)  # [E] Theorem 6
 
     def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
         return np.concatenate([function(weights) for weights in self.weights()])

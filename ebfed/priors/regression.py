@@ -3,7 +3,7 @@
 `Normal` takes the linear predictor for the mean itself, `Beta` for its logit. Inside, covariates
 are centred at the average client and scaled, so that the units they come in do not matter; what is
 kept is the predictor at average covariates and the slopes. `RegressionTable` is to messages with
-covariates what `Table` is to those without.
+covariates what `MomentTable` is to those without.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.variance_components import Profile, Table, informative
+from ebfed.priors.variance_components import MomentTable, Profile, informative
 
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
 
@@ -185,7 +185,7 @@ class RegressionProfile(Profile):
 
 
 @dataclass
-class RegressionTable(Table):
+class RegressionTable(MomentTable):
     """One coordinate's messages beside their covariates, those of equal variance rotated together.
 
     The triangular factor of the rows ``[w_i, x_i]`` of all messages of one variance has the same

@@ -216,7 +216,7 @@ def test_learners(data):
 def test_means(data, formula):
     fit = eb.from_formula(formula, data)
     expected = eb.GaussianEB().fit(pd.DataFrame({"y": Y}), groups=LABELS)
-    assert isinstance(fit.estimator_, eb.GaussianEB)
+    assert type(fit.estimator_) is eb.GaussianEB
     same(fit.posterior().mean, expected.posterior().mean)
     same(fit.posterior().sd, expected.posterior().sd)
     same(fit.predict(data), expected.predict()[CODES])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,31 @@ from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
 from ebfed.tables.clients import Summary
 
-__all__ = ["Channel", "Message", "public_figures"]
+__all__ = ["Channel", "ChannelMessage", "Message", "public_figures"]
 
+
+class ChannelMessage(TypedDict, total=False):
+    """Arrays that the clients of a block send through a channel, one entry per client."""
+
+    n: NDArray[np.int64]
+    """Numbers of rows, shape (n_clients,)."""
+    weight: NDArray[np.float64]
+    """Exposures, of a family that has them, shape (n_clients,)."""
+    mean: NDArray[np.float64]
+    """Local means, exact or with Gaussian noise, shape (n_clients, d)."""
+    scatter: NDArray[np.float64]
+    """Sums of squared deviations from the local means, shape (n_clients, d)."""
+    log_base: NDArray[np.float64]
+    """Log base measures of counts of events, shape (n_clients, d)."""
+    report: NDArray
+    """Reports on the local means, shape (n_clients, d), or with more axes."""
+    asked: NDArray[np.bool_]
+    """Coordinate of each report, shape (n_clients, d); missing if it covers all of them."""
+    covariates: NDArray[np.float64]
+    """Covariates of the clients, shape (n_clients, k)."""
+
+
+# A family may add sums of its own, so a message is typed as an open dict.
 Message = dict[str, NDArray]
 
 

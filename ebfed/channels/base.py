@@ -1,14 +1,14 @@
-"""Channels: what may leave a client.
+"""Channels: what a client sends, and what the server concludes from it.
 
-A `Channel` says what a client sends of its summary and what the server may conclude from it:
+A `Channel` has these methods:
 
 - `encode` turns a block of summaries into a message, a plain dict of arrays with one entry per
-  client; labels never leave, numbers of rows do;
+  client; labels are never sent, numbers of rows are;
 - `decode` estimates each client's local mean from the message, without bias;
-- `likelihood` says what the message tells about each client's parameter, given the family of its
-  rows; the prior is fitted to that and to nothing else;
-- `guarantee` says what a client is promised, `event` the same to an accountant, `bits` what a
-  report costs to send.
+- `likelihood` gives the likelihood of each client's parameter, given its message and the family of
+  its rows; the prior is fitted to that and to nothing else;
+- `guarantee` gives epsilon and delta of a report, `event` the same for an accountant, and `bits`
+  the size of a report.
 
 A channel is a scikit-learn estimator without `fit`, so that its arguments can be searched over.
 """
@@ -57,7 +57,7 @@ Message = dict[str, NDArray]
 
 
 class Channel(BaseEstimator, ABC):
-    """What may leave a client."""
+    """What a client sends of its summary."""
 
     identifies_spread: ClassVar[bool] = True
     """Whether messages of many clients carry the spread of a population, not only its mean."""
@@ -93,13 +93,13 @@ class Channel(BaseEstimator, ABC):
 
     @abstractmethod
     def likelihood(self, message: Message, family: Family) -> Likelihood:
-        """Say what the message tells about each client's parameter.
+        """Return the likelihood of each client's parameter, given its message.
 
         Parameters
         ----------
         message : dict of arrays
         family : Family
-            What the rows of the clients are; it has the likelihood of exact figures.
+            Family of the rows of the clients; it has the likelihood of exact figures.
         """
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
@@ -111,7 +111,7 @@ class Channel(BaseEstimator, ABC):
         return events.open_release()
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Tell which clients' local means the channel clips, shape (n_clients,)."""
+        """Return which clients' local means the channel clips, shape (n_clients,)."""
         return np.zeros(len(summary), bool)
 
     @property

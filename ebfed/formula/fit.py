@@ -1,4 +1,4 @@
-"""A model written as a formula, fitted to a frame, and what it says of other frames."""
+"""A model written as a formula, fitted to a frame, and its predictions for other frames."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def from_formula(
     ----------
     formula : str
     data : data frame
-        Of pandas, polars or Arrow.
+        Frame of pandas, polars or Arrow.
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
     family : {"gaussian", "binomial", "poisson"}, optional
-        What the rows are; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
+        Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
         an ``offset(log(e))`` gives the exposure e.
     consent : str, optional
         The column of each group's class of consent, for estimators with a channel for each.
     missing : {"raise", "drop"}
-        What to do with rows that lack a value. Those dropped are counted in the summary.
+        Treatment of rows that lack a value. Those dropped are counted in the summary.
     context : mapping, optional
-        Where functions and variables are looked for that are no columns; the caller's if None.
+        Names of functions and variables that are not columns; those of the caller if None.
     **settings
-        Of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
+        Arguments of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
 
     Returns
     -------
@@ -170,7 +170,7 @@ class CompleteRows:
     ----------
     data : data frame
     labels : series
-        Of the groups.
+        Label of the group of each row.
     consent : series or None
     dropped : int
     """
@@ -272,22 +272,21 @@ def _check_location(
             f"got ({model.varying} | {model.group})."
         )
     if not design.constant:
-        raise ValueError(f"covariates come with a constant; {model.fixed!r} takes it out.")
+        raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
 
 
 class FormulaFit:
-    """A fitted model, and the formula it came from.
+    """A fitted model, and its formula.
 
-    Frames need the columns that the formula uses, and are read by what it remembers of the rows it
-    was fitted to: categories, contrasts, means that were taken out. Everything else is the
-    estimator's: `summary`, `tidy`, `glance`, `fixef`, `ranef`, `coef`, `confint`, `ranks`,
-    `privacy_` …
+    Frames need the columns that the formula uses. They are read with the categories, contrasts and
+    means of the rows of the fit. All other methods are those of the estimator: `summary`, `tidy`,
+    `glance`, `fixef`, `ranef`, `coef`, `confint`, `ranks`, `privacy_` …
 
     Attributes
     ----------
     formula : str
     estimator_ : Estimator
-        Fitted.
+        The fitted estimator.
     design_ : Design
         The columns of the terms.
     """
@@ -498,9 +497,9 @@ class FormulaFit:
         Parameters
         ----------
         data : data frame, optional
-            With the response.
+            Rows with the response.
         groups : array-like, optional
-            Without `data`: which groups of the fit.
+            Groups of the fit, if there is no `data`.
         """
         if data is None:
             return self.estimator_.posterior(groups=groups)

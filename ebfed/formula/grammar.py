@@ -1,4 +1,4 @@
-"""The grammar: response, terms of all groups, terms that differ between groups, and whose.
+"""The grammar: response, terms of all groups, terms that differ between groups, and groups.
 
     y ~ x + C(kind) + (1 + x | county)     as in lme4: x differs between counties, kind does not
     y ~ x + (1 + x || county)              the same, intercept and slope not correlated
@@ -6,7 +6,7 @@
     rate | county                          a mean for every county
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
-What stands between the signs is formulaic's to read; here the formula is taken apart.
+The formula is parsed here; formulaic reads its terms.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
 
 @dataclass(frozen=True)
 class FormulaTerms:
-    """A formula, taken apart.
+    """The parts of a formula.
 
     Attributes
     ----------
     text : str
     response : str
-        An expression; of counts, that of the successes.
+        Expression of the response; for counts, of the successes.
     trials, failures : str
-        Of counts one is an expression, else empty.
+        Expression of the number of trials or failures; one of them, for counts, else empty.
     fixed : str
         Terms of all groups.
     varying : str or None
@@ -65,7 +65,7 @@ class FormulaTerms:
 
 
 def parse(formula: str) -> FormulaTerms:
-    """Take a formula apart.
+    """Parse a formula.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class Binomial(Likelihood):
         return total
 
     def log_coefficient(self) -> NDArray:
-        """``log C(n_i, z_i)``, shape (n,): what a count leaves open about the order of its rows."""
+        """``log C(n_i, z_i)``, shape (n,): the log-number of orders of the rows of a count."""
         from scipy.special import gammaln
 
         failures = self.trials[:, None] - self.successes
@@ -157,11 +157,11 @@ class Binomial(Likelihood):
 
 @dataclass(frozen=True)
 class ReportedCounts(Reported):
-    """Reports about proportions: ``sizes_i x_i ~ Binomial(sizes_i, theta_i)`` reached the channel.
+    """Reports about proportions: x_i with ``sizes_i x_i ~ Binomial(sizes_i, theta_i)``.
 
     Parameters
     ----------
-    law, reports, told, sizes, centre, half :
+    law, reports, has_data, sizes, centre, half :
         See `Reported`.
     """
 

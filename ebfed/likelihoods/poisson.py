@@ -28,7 +28,7 @@ class Poisson(Likelihood):
     ----------
     counts : int64 ndarray of shape (n, d)
     exposure : ndarray of shape (n,)
-        0: the message says nothing.
+        Exposure of each client. At 0 the message says nothing.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class Poisson(Likelihood):
 
 @dataclass(frozen=True)
 class ReportedEvents(Reported):
-    """Reports about rates: ``exposure_i x_i ~ Poisson(exposure_i theta_i)`` reached the channel.
+    """Reports about rates: x_i with ``exposure_i x_i ~ Poisson(exposure_i theta_i)``.
 
     Rates beyond the range are clipped to its end, so that the sum over counts is finite: all counts
     from the end of the range on are one outcome.
@@ -225,7 +225,7 @@ class ReportedEvents(Reported):
 
     @cached_property
     def _tables(self) -> list[tuple[NDArray, NDArray, NDArray, NDArray]]:
-        """For each coordinate: clients, where theirs starts, counts, and the report's density."""
+        """For each coordinate: clients, start of their part, counts, and report's density."""
         tables = []
         for j in range(self.n_features):
             clients = np.flatnonzero(self.has_data[:, j])

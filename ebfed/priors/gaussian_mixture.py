@@ -48,17 +48,17 @@ class GaussianMixture(Prior):
         Whether the columns of a component share one variance or have one each.
     max_k : int
     n_init : int
-        Starts of EM (k-means++), of which the likeliest is kept.
+        Number of starts of EM (k-means++); the likeliest is kept.
     random_state : int, Generator or None
-        Of the starts.
+        Seed of the starts.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
     means_, variances_ : ndarray of shape (k, d)
-        Of the components, sorted by their means.
+        Means and variances of the components, sorted by the means.
     mean_, variance_ : ndarray of shape (d,)
-        Of the population.
+        Mean and variance of the population.
     path_ : ndarray
         Log-likelihood before each step of EM; it never falls.
     bic_ : ndarray
@@ -405,10 +405,10 @@ def _component(
     n : ndarray of shape (n_levels, 1)
         Expected clients of each level of noise.
     first, second : ndarray of shape (n_levels, d)
-        Their sums of distances from the centre so far, and of squares of these.
+        Sums of distances of these clients from the current centre, and of squares of these.
     noise : ndarray of shape (n_levels, d)
     variance, least : ndarray of shape (d,)
-        So far, and at least.
+        Current variance, and its lower bound.
     shared : bool
         Whether columns have one variance.
 
@@ -420,7 +420,7 @@ def _component(
     def columns(sums: NDArray) -> NDArray:
         return np.full_like(sums, sums.sum()) if shared else sums
 
-    for _ in range(min(len(noise), 3)):  # with one level, one step arrives
+    for _ in range(min(len(noise), 3)):  # with one level, one step is enough
         precision = 1 / (noise + variance)
         shift = (first * precision).sum(axis=0) / (n * precision).sum(axis=0)
         square = np.maximum(second - 2 * first * shift + n * shift**2, 0.0)

@@ -62,8 +62,8 @@ def informative(
 
     Returns
     -------
-    told : bool ndarray of shape (n,)
-    variances, values : ndarray of shape (told.sum(),)
+    has_data : bool ndarray of shape (n,)
+    variances, values : ndarray of shape (has_data.sum(),)
     scatter, degrees : within-group scatter, where the scale of the variances is open
     """
     variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
@@ -86,7 +86,7 @@ class MomentTable:
     Attributes
     ----------
     variances, counts, means, scatters : ndarray of shape (r,)
-        Of the messages with each distinct variance: how many, their mean, their scatter around it.
+        Distinct variances; number, mean and scatter of the messages of each.
     scatter, degrees : within-group scatter, where the scale of `variances` is open
     """
 

@@ -295,7 +295,7 @@ def test_what_a_location_model_cannot_be(data):
         ValueError, match=r"one number for a group, \(1 \| county\); got \(1 \+ u \|"
     ):
         eb.from_formula("y ~ u + (1 + u | county)", data, given)
-    with pytest.raises(ValueError, match="covariates come with a constant; '0 \\+ u'"):
+    with pytest.raises(ValueError, match="covariates need a constant; '0 \\+ u'"):
         eb.from_formula("y ~ 0 + u | county", data, given)
 
 

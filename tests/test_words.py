@@ -11,19 +11,6 @@ TERMS, INSTEAD = (
     dict(re.findall(r"^\| (?!word|not)([^|-]+) \| (.+) \|$", part, re.MULTILINE))
     for part in GLOSSARY.split("## Words we do not use")
 )
-# Parts of the package that still use some of those words.
-NOT_YET = {
-    "channels",
-    "formula",
-    "kernels",
-    "likelihoods",
-    "location",
-    "priors",
-    "regression",
-    "report",
-}
-# Names of the glossary that the code is to get.
-NOT_NAMED_YET = {"n_reporting"}
 PARTS = {each.stem for each in (ROOT / "ebfed").iterdir() if each.is_dir() or each.suffix == ".py"}
 PARTS -= {"__pycache__"}
 
@@ -44,7 +31,7 @@ def test_the_glossary_is_short():
     assert {"came", "told", "heard", "strange", "mine", "theirs"} <= INSTEAD.keys()
 
 
-@pytest.mark.parametrize("part", sorted(set(PARTS) - NOT_YET))
+@pytest.mark.parametrize("part", sorted(PARTS))
 def test_the_code_uses_plain_words(part):
     folder = ROOT / "ebfed" / part
     for path in folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]:
@@ -65,6 +52,6 @@ def test_unwanted_words_are_found():
 
 def test_names_of_the_glossary_are_names_of_the_code():
     code = [path.read_text() for path in (ROOT / "ebfed").rglob("*.py")]
-    names = set(re.findall(r"\w+", "\n".join(code))) | NOT_NAMED_YET
+    names = set(re.findall(r"\w+", "\n".join(code)))
     shown = {name for text in TERMS.values() for name in re.findall(r"`(\w+)[^`]*`", text)}
     assert shown <= names, shown - names

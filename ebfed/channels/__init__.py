@@ -1,4 +1,4 @@
-"""What may leave a client: one file per channel."""
+"""Channels, which say what a client sends: one file per channel."""
 
 from ebfed.channels.add_noise import AddNoise
 from ebfed.channels.base import Channel

@@ -22,16 +22,17 @@ __all__ = ["AddNoise"]
 class AddNoise(Channel):
     """Send the local mean plus Gaussian noise of a given standard deviation.
 
-    One such message comes with no promise; a sum of many may (see `OptOutMean`). Its likelihood is
-    Gaussian, so that normal populations are fitted to it in closed form.
+    One such message has no guarantee of privacy; a sum of many may have one (see `OptOutMean`). The
+    likelihood of a message is Gaussian, so that normal populations are fitted to it in closed form.
 
     Parameters
     ----------
     sd : float, optional
-        Of the noise on each column. None: an estimator says, to clients that trust it.
+        Standard deviation of the noise on each column. If None, an estimator sets it.
     range : (low, high), optional
-        Clip means to it first, which bounds what one client can do to a sum. The likelihood takes
-        them for unclipped: choose a range that hardly any mean exceeds (the ledger counts them).
+        Range to which means are clipped first, which bounds the effect of one client on a sum. The
+        likelihood ignores clipping: choose a range that hardly any mean exceeds (the ledger counts
+        them).
 
     Examples
     --------
@@ -72,7 +73,7 @@ class AddNoise(Channel):
         return exact.blurred(np.array([self._scale() ** 2]))
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Tell which clients' local means lie outside the range, shape (n_clients,)."""
+        """Return which clients' local means lie outside the range, shape (n_clients,)."""
         return np.any(self._clip(summary.mean) != summary.mean, axis=1)
 
     @property
@@ -82,7 +83,7 @@ class AddNoise(Channel):
 
     @property
     def left_open(self) -> set[str]:
-        """The size of the noise, where none is given."""
+        """Name of the argument `sd`, where it is not given."""
         return {"sd"} if self.sd is None else set()
 
     def _scale(self) -> float:

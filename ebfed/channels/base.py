@@ -1,14 +1,14 @@
-"""Channels: what may leave a client.
+"""Channels: what a client sends, and what the server concludes from it.
 
-A `Channel` says what a client sends of its summary and what the server may conclude from it:
+A `Channel` has these methods:
 
 - `encode` turns a block of summaries into a message, a plain dict of arrays with one entry per
-  client; labels never leave, numbers of rows do;
+  client; labels are never sent, numbers of rows are;
 - `decode` estimates each client's local mean from the message, without bias;
-- `likelihood` says what the message tells about each client's parameter, given the family of its
-  rows; the prior is fitted to that and to nothing else;
-- `guarantee` says what a client is promised, `event` the same to an accountant, `bits` what a
-  report costs to send.
+- `likelihood` gives the likelihood of each client's parameter, given its message and the family of
+  its rows; the prior is fitted to that and to nothing else;
+- `guarantee` gives epsilon and delta of a report, `event` the same for an accountant, and `bits`
+  the size of a report.
 
 A channel is a scikit-learn estimator without `fit`, so that its arguments can be searched over.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,36 @@ from ebfed.likelihoods import Likelihood
 from ebfed.privacy import events
 from ebfed.tables.clients import Summary
 
-__all__ = ["Channel", "Message", "public_figures"]
+__all__ = ["Channel", "ChannelMessage", "Message", "public_figures"]
 
+
+class ChannelMessage(TypedDict, total=False):
+    """Arrays that the clients of a block send through a channel, one entry per client."""
+
+    n: NDArray[np.int64]
+    """Numbers of rows, shape (n_clients,)."""
+    weight: NDArray[np.float64]
+    """Exposures, of a family that has them, shape (n_clients,)."""
+    mean: NDArray[np.float64]
+    """Local means, exact or with Gaussian noise, shape (n_clients, d)."""
+    scatter: NDArray[np.float64]
+    """Sums of squared deviations from the local means, shape (n_clients, d)."""
+    log_base: NDArray[np.float64]
+    """Log base measures of counts of events, shape (n_clients, d)."""
+    report: NDArray
+    """Reports on the local means, shape (n_clients, d), or with more axes."""
+    asked: NDArray[np.bool_]
+    """Coordinate of each report, shape (n_clients, d); missing if it covers all of them."""
+    covariates: NDArray[np.float64]
+    """Covariates of the clients, shape (n_clients, k)."""
+
+
+# A family may add sums of its own, so a message is typed as an open dict.
 Message = dict[str, NDArray]
 
 
 class Channel(BaseEstimator, ABC):
-    """What may leave a client."""
+    """What a client sends of its summary."""
 
     identifies_spread: ClassVar[bool] = True
     """Whether messages of many clients carry the spread of a population, not only its mean."""
@@ -70,13 +93,13 @@ class Channel(BaseEstimator, ABC):
 
     @abstractmethod
     def likelihood(self, message: Message, family: Family) -> Likelihood:
-        """Say what the message tells about each client's parameter.
+        """Return the likelihood of each client's parameter, given its message.
 
         Parameters
         ----------
         message : dict of arrays
         family : Family
-            What the rows of the clients are; it has the likelihood of exact figures.
+            Family of the rows of the clients; it has the likelihood of exact figures.
         """
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
@@ -88,7 +111,7 @@ class Channel(BaseEstimator, ABC):
         return events.open_release()
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Tell which clients' local means the channel clips, shape (n_clients,)."""
+        """Return which clients' local means the channel clips, shape (n_clients,)."""
         return np.zeros(len(summary), bool)
 
     @property

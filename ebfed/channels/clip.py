@@ -29,9 +29,9 @@ class Clip(Report):
     Parameters
     ----------
     range : (low, high), optional
-        Each a number or one per column.
+        Ends of the range, each a number or one per column.
     radius : float, optional
-        Instead of a range: largest distance from `centre`.
+        Largest distance from `centre`, instead of a range.
     centre : array-like of shape (d,) or float
 
     Examples

@@ -1,6 +1,6 @@
-"""Where to look, and what to ask: ranges and questions chosen by Fisher information.
+"""Ranges and questions of channels, chosen by Fisher information.
 
-A report tells the more about a population the better its range fits. Before anything is known, a
+A report carries more information about a population if its range fits well. Before any report, a
 public `Guess` says where the population may lie; after a first wave of reports, an estimate takes
 its place. The criterion is the expected regret of the personalised estimates: with the inverse
 Fisher information C of one client's report about (mean, variance), noise variance v of a local mean
@@ -37,9 +37,9 @@ class Guess:
     Parameters
     ----------
     mean : (float, float)
-        Where the mean of the population may lie.
+        Ends of the range in which the mean of the population may lie.
     spread : float
-        About its standard deviation.
+        Rough standard deviation of the population.
 
     Examples
     --------
@@ -105,10 +105,10 @@ def settle(
     ----------
     channel : Report
     family : Family
-        What the rows of the clients are.
+        Family of the rows of the clients.
     n_features, n_clients : int
     size : float
-        Rows, or exposure, of a typical client.
+        Number of rows, or exposure, of a typical client.
     guess : Guess or None
 
     Returns
@@ -128,7 +128,7 @@ def settle(
         return {}
     if guess is None:
         if not bounded:
-            return {}  # the channel itself will say what it needs
+            return {}  # the channel itself raises the error
         guess = DEFAULT_GUESS
     columns = [guess.column(j, n_features) for j in range(n_features)]
     if auto:
@@ -172,16 +172,16 @@ def fisher_information(
     Parameters
     ----------
     channel : Report
-        With every argument settled.
+        Channel with every argument settled.
     one : Likelihood
-        Of one client's exact figures, one coordinate.
+        Likelihood of one client's exact figures, one coordinate.
     mean, variance : float
 
     Returns
     -------
     information : ndarray of shape (2, 2)
     by_report : ndarray of shape (n_outcomes, 2, 2)
-        What each possible report contributes to it.
+        Contribution of each possible report to the information.
     """
     law = channel._law(1)
     reports, weights = law.outcomes(one.row_counts)

@@ -35,9 +35,10 @@ class DiscreteGaussian(Report):
     ----------
     epsilon, delta : float
     range : (low, high) or "private", optional
-        Where local means are clipped.
+        Range to which local means are clipped.
     levels : int
-        Points of the grid. Rounding adds at most a quarter of a squared step to the variance.
+        Number of points of the grid. Rounding adds at most a quarter of a squared step to the
+        variance.
 
     References
     ----------

@@ -38,11 +38,11 @@ class Gaussian(Report):
     ----------
     epsilon, delta : float
     range : (low, high), Clip or "private", optional
-        Where local means are clipped.
+        Range to which local means are clipped.
     calibration : {"exact", "paper"}
         ``"exact"``: the analytic Gaussian mechanism. ``"paper"``: ``b sqrt(8 log(2/delta)) /
-        epsilon`` on each coordinate, for replication; where that breaks its promise, it warns, and
-        the ledger holds the true delta.
+        epsilon`` on each coordinate, for replication. Where the true delta is larger, there is a
+        warning, and the ledger has the true delta.
 
     References
     ----------
@@ -79,7 +79,7 @@ class Gaussian(Report):
             return Noise(gaussian_sigma(epsilon, delta, 2 * self._norm(n_features)))
         if self.calibration != "paper":
             raise ValueError(f"calibration must be 'exact' or 'paper'; got {self.calibration!r}.")
-        with warnings.catch_warnings():  # said once for a fit, by `guarantee`
+        with warnings.catch_warnings():  # `guarantee` warns once for a fit
             warnings.simplefilter("ignore", PrivacyWarning)
             return Noise(paper_sigma(epsilon, delta, 1.0))
 

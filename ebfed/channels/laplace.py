@@ -24,7 +24,7 @@ class Laplace(PureReport):
     epsilon : float
         Local privacy of the report.
     range : (low, high) or "private", optional
-        Where local means are clipped.
+        Range to which local means are clipped.
 
     References
     ----------

@@ -25,7 +25,7 @@ class Levels(Law):
     Parameters
     ----------
     levels : int or None
-        None: one for each possible count, 0 to n, of a client with n rows.
+        Number of levels. None: one for each possible count, 0 to n, of a client with n rows.
     """
 
     levels: int | None
@@ -57,6 +57,7 @@ class Levels(Law):
         """Round, and randomise."""
         count = np.broadcast_to(self._count(sizes)[:, None], u.shape)
         place = (u + 1) / 2 * (count - 1)
+        # [E] Equation 20
         level = np.minimum(place.astype(np.int64), count - 2)
         level += stream.bernoulli(place - level)
         return self._randomise(level, count, stream)
@@ -135,7 +136,7 @@ def normal_hats(means: NDArray, sd: float, knots: NDArray) -> NDArray:
     A hat is a second difference of ramps, and ``E(u - a)_+ = sd (phi(z) + z Phi(z))`` with ``z =
     (mean - a) / sd``. Below the mean, the mirrored ramp ``E(a - u)_+`` is the small one: taking it
     there keeps every digit of the tails. Between knots much closer than sd, differences would lose
-    theirs, and Taylor's formula takes over.
+    digits, so Taylor's formula is used.
 
     Examples
     --------

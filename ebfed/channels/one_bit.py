@@ -32,8 +32,8 @@ class OneBit(PureReport):
     epsilon : float
         Local privacy of the report: its odds move by at most ``e**epsilon`` with the client's data.
     range : (low, high) or "private", optional
-        Where local means are clipped. ``"private"``: a share of the clients spend their report on
-        finding where the others are to look.
+        Range to which local means are clipped. ``"private"``: the reports of some clients determine
+        the range of the others.
 
     References
     ----------
@@ -66,11 +66,12 @@ class Coin(Law):
 
     @property
     def slope(self) -> float:
-        """How far the coin can lean."""
+        """Largest change of the probability of a 1, over the range."""
         return float(np.tanh(self.epsilon / 2))
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Draw bits."""
+        # [E] Equation 7
         chance = u * (self.slope / 2)
         chance += 0.5
         return stream.bernoulli(chance)

@@ -35,7 +35,7 @@ class Piecewise(PureReport):
     epsilon : float
         Local privacy of the report.
     range : (low, high) or "private", optional
-        Where local means are clipped.
+        Range to which local means are clipped.
 
     References
     ----------
@@ -69,7 +69,7 @@ class Hybrid(PureReport):
     epsilon : float
         Local privacy of the report.
     range : (low, high) or "private", optional
-        Where local means are clipped.
+        Range to which local means are clipped.
 
     References
     ----------
@@ -99,7 +99,7 @@ class Hybrid(PureReport):
 
 @dataclass(frozen=True)
 class Window(Law):
-    """Density ``high`` on ``[l(u), l(u) + C - 1]``, ``low`` elsewhere on ``[-C, C]``."""
+    """Density ``high`` on ``[l(u), l(u) + C - 1]``, ``low`` on the rest of ``[-C, C]``."""
 
     epsilon: float
 
@@ -110,7 +110,7 @@ class Window(Law):
 
     @property
     def width(self) -> float:
-        """Of a window: ``C - 1``."""
+        """Width of a window: ``C - 1``."""
         return 2 / math.expm1(self.epsilon / 2)
 
     @property

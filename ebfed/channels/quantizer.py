@@ -26,9 +26,9 @@ class Quantizer(Report):
     Parameters
     ----------
     bits : int
-        At most 24. With one bit, the spread of a population leaves no trace in the messages.
+        Number of bits, at most 24. With one bit, messages do not show the spread of a population.
     range : (low, high), optional
-        Where local means are clipped, each a number or one per column.
+        Range to which local means are clipped, each a number or one per column.
 
     References
     ----------

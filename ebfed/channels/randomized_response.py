@@ -31,7 +31,7 @@ class RandomizedResponse(PureReport):
         Local privacy of the report.
     range : (low, high), optional
     levels : int, optional
-        None: the n + 1 counts of 0/1 rows.
+        Number of levels. None: the n + 1 counts of 0/1 rows.
 
     References
     ----------

@@ -83,7 +83,7 @@ class Report(Channel):
 
     @property
     def left_open(self) -> set[str]:
-        """The range, where none is given."""
+        """Name of the argument `range`, where it is not given."""
         return {"range"} if self.range is None or isinstance(self.range, str) else set()
 
     # Clients ----------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ class Report(Channel):
         return message
 
     def clipped(self, summary: Summary) -> NDArray[np.bool_]:
-        """Tell which clients' local means lie outside the range, shape (n_clients,)."""
+        """Return which clients' local means lie outside the range, shape (n_clients,)."""
         where = self._box(summary.n_features)
         u = where.units(summary.mean)
-        # a hair outside is rounding: a proportion of 1 in the range (0, 1)
+        # a tiny excess is rounding, as of a proportion of 1 in the range (0, 1)
         return np.abs(u - where.clip(u.copy())).max(axis=1, initial=0.0) > 1e-12
 
     # Server -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Randomness for clients whose privacy is real: OpenDP's floating-point-safe samplers.
 
-Each function draws one number. Arguments are finite and clipped before they come here.
+Each function draws one number. Arguments must be finite and clipped.
 """
 
 from __future__ import annotations

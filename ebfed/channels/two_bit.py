@@ -39,11 +39,11 @@ class TwoBit(PureReport):
     epsilon : float
         Local privacy of the report.
     split : "auto" or float
-        Share of the clients asked for location. ``"auto"``: split, centre and ramps have the
-        largest Fisher information for mean and spread, given n and the estimator's `guess`.
+        Share of the clients that are asked for location. ``"auto"``: split, centre and ramps have
+        the largest Fisher information for mean and spread, given n and the estimator's `guess`.
     range : (low, high) or "private", optional
-        Its middle is the centre. ``"private"``: a share of the clients spend their report on
-        finding a better centre for the others.
+        Range whose middle is the centre. ``"private"``: the reports of some clients determine a
+        better centre for the others.
     location : float
         Half-width of the location ramp, in units of the range. `decode` is without bias for means
         on the ramp.
@@ -86,7 +86,7 @@ class TwoBit(PureReport):
             if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value <= 1):
                 raise ValueError(f"{name} must be above 0 and at most 1; got {value!r}.")
         if split == 1:
-            raise ValueError("split must be below 1: somebody must be asked for the spread.")
+            raise ValueError("split must be below 1: some clients must be asked for the spread.")
         try:
             low, high = (float(end) for end in self.spread)
         except (TypeError, ValueError):
@@ -107,7 +107,7 @@ class TwoQuestions(Law):
 
     @property
     def slope(self) -> float:
-        """How far an answer can lean."""
+        """Largest change of the probability of an answer."""
         return float(np.tanh(self.epsilon / 2))
 
     @property

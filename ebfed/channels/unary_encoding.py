@@ -35,7 +35,7 @@ class UnaryEncoding(PureReport):
         Local privacy of the report.
     range : (low, high), optional
     levels : int, optional
-        At most 63. None: the n + 1 counts of 0/1 rows.
+        Number of levels, at most 63. None: the n + 1 counts of 0/1 rows.
 
     References
     ----------

@@ -1,7 +1,6 @@
 """What the rows of a group are: one family per file.
 
-A family is an object that everything else asks: estimators, channels that choose what to ask,
-plots, comparisons, formulas and the command line.
+Estimators, channels, plots, comparisons, formulas and the command line all use a family.
 """
 
 from ebfed.families.base import Family, Link

@@ -1,10 +1,10 @@
 """The interface of a family: what the rows of a group are, given the group's parameter theta.
 
-A `Family` is a small immutable object. It owns
+A `Family` is a small immutable object. It has
 
 - the statistic that summarises the rows of a group, and how it is read from a table (`summarise`);
-- what the summary says about theta (`likelihood`), and what it leaves open about the rows
-  (`log_base_measure`): the two together are the log-density of the rows;
+- the likelihood of theta given the summary (`likelihood`), and the density of the rows given the
+  summary (`log_base_measure`): the two together are the log-density of the rows;
 - the sampling variance of a group's own estimate (`sampling_variance`), and draws of it
   (`simulate`), from which plots and channels work;
 - the name, the support and the link of theta, and its conjugate population.
@@ -41,7 +41,7 @@ class Link:
     ----------
     name : str
     to_line, from_line : callable
-        From theta to the scale, and back.
+        Functions from theta to the scale, and back.
     slope : callable
         Derivative of `to_line` at theta.
 
@@ -87,7 +87,7 @@ class Family(ABC):
     parameter: ClassVar[str]
     """Usual word for theta, such as ``"mean"`` or ``"rate"``."""
     support: ClassVar[tuple[float, float]]
-    """Where theta lies."""
+    """Interval in which theta lies."""
     link: ClassVar[Link]
     """Scale on which covariates act and intervals are computed."""
     has_density: ClassVar[bool]
@@ -105,7 +105,7 @@ class Family(ABC):
         Raises
         ------
         ValueError
-            If they are no rows of this family.
+            If they are not rows of this family.
         """
         return values
 
@@ -131,7 +131,7 @@ class Family(ABC):
 
     @abstractmethod
     def log_base_measure(self, summary: Summary) -> NDArray:
-        """Log-density of the rows given their summary, shape (n,): what `likelihood` leaves out."""
+        """Log-density of the rows given their summary, shape (n,), not in `likelihood`."""
 
     @abstractmethod
     def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:

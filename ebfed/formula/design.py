@@ -1,4 +1,4 @@
-"""Terms as columns of numbers, by formulaic, remembered for rows that come later."""
+"""Terms as columns of numbers, by formulaic, for the rows of the fit and later ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Design:
     ----------
     text : str
     names : list of str
-        Of the columns, that of the constant left out.
+        Names of the columns, without that of the constant.
     constant : bool
         Whether there is one.
     """
@@ -99,7 +99,7 @@ class Design:
         Raises
         ------
         ValueError
-            If a column is missing or has values missing, a category is new, or a term comes to no
+            If a column is missing or has values missing, a category is new, or a term is not a
             finite number.
         """
         table = _as_pandas(data, [self.text], levels=False)

@@ -1,4 +1,4 @@
-"""A model written as a formula, fitted to a frame, and what it says of other frames."""
+"""A model written as a formula, fitted to a frame, and its predictions for other frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.engines import Estimator
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
-from ebfed.formula.grammar import Model, parse
+from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior
@@ -60,21 +60,21 @@ def from_formula(
     ----------
     formula : str
     data : data frame
-        Of pandas, polars or Arrow.
+        Frame of pandas, polars or Arrow.
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
     family : {"gaussian", "binomial", "poisson"}, optional
-        What the rows are; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
+        Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
         an ``offset(log(e))`` gives the exposure e.
     consent : str, optional
         The column of each group's class of consent, for estimators with a channel for each.
     missing : {"raise", "drop"}
-        What to do with rows that lack a value. Those dropped are counted in the summary.
+        Treatment of rows that lack a value. Those dropped are counted in the summary.
     context : mapping, optional
-        Where functions and variables are looked for that are no columns; the caller's if None.
+        Names of functions and variables that are not columns; those of the caller if None.
     **settings
-        Of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
+        Arguments of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
 
     Returns
     -------
@@ -101,7 +101,7 @@ def from_formula(
     model = parse(formula)
     if context is None:
         context = _surroundings()
-    rows = _Rows.of(model, data, consent, missing)
+    rows = CompleteRows.of(model, data, consent, missing)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family is not None and family not in LOCATION:
         raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
@@ -147,7 +147,7 @@ def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _responses(model: Model, there: Sequence[str]) -> list[str]:
+def _responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
     """Terms that stand for what was observed, and how long."""
     observed = [*model.observed, *([model.offset] if model.offset else [])]
     return [evaluated(text, there) for text in observed]
@@ -163,14 +163,14 @@ def _surroundings() -> dict[str, Any]:
 
 
 @dataclass
-class _Rows:
+class CompleteRows:
     """Rows that are complete.
 
     Attributes
     ----------
     data : data frame
     labels : series
-        Of the groups.
+        Label of the group of each row.
     consent : series or None
     dropped : int
     """
@@ -181,7 +181,7 @@ class _Rows:
     dropped: int
 
     @classmethod
-    def of(cls, model: Model, data: Any, consent: str | None, missing: str) -> _Rows:
+    def of(cls, model: FormulaTerms, data: Any, consent: str | None, missing: str) -> CompleteRows:
         import pandas as pd
 
         if missing not in ("raise", "drop"):
@@ -208,7 +208,7 @@ class _Rows:
         return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
-def _choose(model: Model, design: Design, family: str | None) -> Estimator:
+def _choose(model: FormulaTerms, design: Design, family: str | None) -> Estimator:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -219,7 +219,7 @@ def _choose(model: Model, design: Design, family: str | None) -> Estimator:
 
 
 def _following(
-    estimator: Any, model: Model, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
     if model.offset:
@@ -261,7 +261,7 @@ def _following(
 
 
 def _check_location(
-    estimator: Any, model: Model, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
     if model.offset and not estimator.family().takes_exposure:
@@ -272,29 +272,28 @@ def _check_location(
             f"got ({model.varying} | {model.group})."
         )
     if not design.constant:
-        raise ValueError(f"covariates come with a constant; {model.fixed!r} takes it out.")
+        raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
 
 
 class FormulaFit:
-    """A fitted model, and the formula it came from.
+    """A fitted model, and its formula.
 
-    Frames need the columns that the formula uses, and are read by what it remembers of the rows it
-    was fitted to: categories, contrasts, means that were taken out. Everything else is the
-    estimator's: `summary`, `tidy`, `glance`, `fixef`, `ranef`, `coef`, `confint`, `ranks`,
-    `privacy_` …
+    Frames need the columns that the formula uses. They are read with the categories, contrasts and
+    means of the rows of the fit. All other methods are those of the estimator: `summary`, `tidy`,
+    `glance`, `fixef`, `ranef`, `coef`, `confint`, `ranks`, `privacy_` …
 
     Attributes
     ----------
     formula : str
     estimator_ : Estimator
-        Fitted.
+        The fitted estimator.
     design_ : Design
         The columns of the terms.
     """
 
     estimator_: Any
 
-    def __init__(self, model: Model, design: Design, context: Context, rows: _Rows):
+    def __init__(self, model: FormulaTerms, design: Design, context: Context, rows: CompleteRows):
         self.formula, self._model, self.design_ = model.text, model, design
         self._context, self._rows = context, rows
 
@@ -331,7 +330,7 @@ class FormulaFit:
                 )
         return classes
 
-    def _arguments(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+    def _arguments(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         """Rows with their response, as the estimator takes them."""
         if isinstance(self.estimator_, LocationEstimator):
             return self._of_location(rows, columns)
@@ -347,7 +346,7 @@ class FormulaFit:
         options = {"groups": column_of(each, style.group)}
         return (self._table(columns[row], style), response), options
 
-    def _of_location(self, rows: _Rows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
+    def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style, labels = self._model, self._style(rows.labels), read_labels(rows.labels)
         ids, codes = number_labels(labels)
         options: dict[str, Any] = {}
@@ -498,19 +497,19 @@ class FormulaFit:
         Parameters
         ----------
         data : data frame, optional
-            With the response.
+            Rows with the response.
         groups : array-like, optional
-            Without `data`: which groups of the fit.
+            Groups of the fit, if there is no `data`.
         """
         if data is None:
             return self.estimator_.posterior(groups=groups)
-        rows = _Rows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise")
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **options)
 
     def score(self, data: Any) -> float:
         """Score the estimator on rows of a frame, held out or not."""
-        rows = _Rows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise")
         arguments, options = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.score(*arguments, **options)
 

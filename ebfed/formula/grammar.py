@@ -1,4 +1,4 @@
-"""The grammar: response, terms of all groups, terms that differ between groups, and whose.
+"""The grammar: response, terms of all groups, terms that differ between groups, and groups.
 
     y ~ x + C(kind) + (1 + x | county)     as in lme4: x differs between counties, kind does not
     y ~ x + (1 + x || county)              the same, intercept and slope not correlated
@@ -6,7 +6,7 @@
     rate | county                          a mean for every county
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
-What stands between the signs is formulaic's to read; here the formula is taken apart.
+The formula is parsed here; formulaic reads its terms.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Model", "parse"]
+__all__ = ["FormulaTerms", "parse"]
 
 FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
 
 
 @dataclass(frozen=True)
-class Model:
-    """A formula, taken apart.
+class FormulaTerms:
+    """The parts of a formula.
 
     Attributes
     ----------
     text : str
     response : str
-        An expression; of counts, that of the successes.
+        Expression of the response; for counts, of the successes.
     trials, failures : str
-        Of counts one is an expression, else empty.
+        Expression of the number of trials or failures; one of them, for counts, else empty.
     fixed : str
         Terms of all groups.
     varying : str or None
@@ -64,8 +64,8 @@ class Model:
         return [text for text in (self.response, self.trials, self.failures) if text]
 
 
-def parse(formula: str) -> Model:
-    """Take a formula apart.
+def parse(formula: str) -> FormulaTerms:
+    """Parse a formula.
 
     Raises
     ------
@@ -125,18 +125,20 @@ def parse(formula: str) -> Model:
     return _model(text, left, fixed, _column(group), varying=varying, **rest)
 
 
-def _model(text: str, response: str, fixed: str, group: str, **rest: str | bool | None) -> Model:
+def _model(
+    text: str, response: str, fixed: str, group: str, **rest: str | bool | None
+) -> FormulaTerms:
     if not response:
         raise ValueError(f"formula has no response: {text!r}.")
     if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
-        return Model(text, response, fixed, group, **rest)  # type: ignore[arg-type]
+        return FormulaTerms(text, response, fixed, group, **rest)  # type: ignore[arg-type]
     parts = _split(counts[1], ",")
     if len(parts) != 2 or not all(parts):
         raise ValueError(f"{response} must have two parts, cbind(successes, trials).")
     successes, total = parts
     named = re.fullmatch(r"(trials|failures)\s*=\s*(.*)", total)
     key, total = (named[1], named[2]) if named else ("trials", total)
-    return Model(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
+    return FormulaTerms(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
 
 
 def _column(text: str) -> str:

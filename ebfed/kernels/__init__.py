@@ -1,9 +1,9 @@
 """Compiled loops: every numba function of the package and nothing else.
 
 A kernel is a module-level function on contiguous arrays and scalars. It keeps no random state (a
-draw is a function of the number it is given), holds no objects and knows no statistics beyond its
-docstring; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels compile at their
-first call and are cached on disk from then on (``ebfed warm`` fills the cache).
+draw is a function of the number it is given), holds no objects and does only what its docstring
+says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels compile at their first
+call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
 from ebfed.kernels.factors import square_products, triangular_factors, whiten

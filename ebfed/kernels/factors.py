@@ -18,7 +18,7 @@ def triangular_factors(rows, indptr, size):
     """Compress each client's rows A to an upper triangle R with ``R'R = A'A``.
 
     Rows are turned by Householder reflections until all below the diagonal is zero. No more of them
-    are left than there were, whatever columns say the same.
+    are left than there were, even if columns are collinear.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ def expectation_propagation(
             if moved <= tolerance:
                 break
         unfinished += moved > tolerance
-        # from the prior again: rounding of the updates is left behind
+        # from the prior again, which removes the rounding errors of the updates
         evidence[i] = _include(X, first, last, precision, shift, m, V, a)
         for row in range(first, last):
             z, v = _project(X[row], m, V, a)
@@ -102,7 +102,7 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
     Points are weighted once for the posterior and once for its approximation, and what differs is
     added to the approximation's moments: where it is exact, nothing is. What is added to a
     coordinate j is multiplied by ``A^2 / (A^2 + FAINT^2)``, ``A = 1 - cov_jj``: where rows say
-    next to nothing, it would be noise. Clients for which a few points outweigh all others keep the
+    almost nothing, it would be noise. Clients for which a few points outweigh all others keep the
     approximation.
 
     Parameters
@@ -111,9 +111,9 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
     offset, signs : float64 ndarrays of shape (n_rows,)
     indptr : int64 ndarray of shape (n_clients + 1,)
     points : float64 ndarray of shape (n_points, d)
-        As if drawn from the standard normal.
+        Points that stand for draws from the standard normal.
     widening : float
-        By what the standard deviations of the approximation are multiplied to draw from it.
+        Factor of the standard deviations of the approximation, for draws from it.
     mean : float64 ndarray of shape (n_clients, d)
     cov : float64 ndarray of shape (n_clients, d, d)
     evidence : float64 ndarray of shape (n_clients,)
@@ -190,11 +190,11 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
     offset, signs : float64 ndarrays of shape (n_rows,)
     indptr : int64 ndarray of shape (n_clients + 1,)
     tolerance : float
-        A client is done when a step promises less of the log-posterior than this share of what the
-        prior takes.
+        Share of the prior's part of the log-posterior; a client is done when a step is expected to
+        gain less.
     max_steps : int
     mean : float64 ndarray of shape (n_clients, d)
-        Where to begin; is overwritten with the mode.
+        Start of the search; is overwritten with the mode.
     cov : float64 ndarray of shape (n_clients, d, d)
         Is overwritten with the inverse of minus the second derivative there.
     evidence : float64 ndarray of shape (n_clients,)

@@ -1,7 +1,7 @@
 """Draws of Pólya-Gamma variables, and the Gibbs sampler of logistic regression they make.
 
-Whatever is drawn owns the words of a Philox stream (see `ebfed.kernels.streams`) from a number of
-its own on, and takes as many as rejections ask for.
+Each draw uses the words of a Philox stream (see `ebfed.kernels.streams`) from a number of its own
+on, as many as rejections need.
 """
 
 import math
@@ -54,9 +54,9 @@ def gibbs_logistic(X, offset, signs, indptr, state, n_burn, n_draws, draws, mean
         Signs are 1 and -1.
     indptr : int64 ndarray of shape (n_clients + 1,)
     state : float64 ndarray of shape (n_clients, d)
-        Where chains begin; where they end is written to it.
+        Start of the chains; is overwritten with their ends.
     n_burn, n_draws : int
-        Sweeps before any is counted, and after.
+        Numbers of sweeps that are not counted, and that are.
     draws : float64 ndarray of shape (n_draws, n_clients, d)
         Is overwritten with draws.
     mean : float64 ndarray of shape (n_clients, d)

@@ -73,8 +73,8 @@ def mixture_below(thresholds, weights, anchors, scales, starts, sides):
     """Probability that each of n mixtures gives to values at or below its threshold.
 
     Component k of mixture i is ``anchors + scales * U``. U is standard normal where ``sides[k]`` is
-    0, and ``sides[k] * (Z - starts[k, i])`` given ``Z > starts[k, i]`` elsewhere; a scale of zero
-    makes it a point.
+    0, else ``sides[k] * (Z - starts[k, i])`` given ``Z > starts[k, i]``; a scale of zero makes it a
+    point.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def mixture_quantiles(q, means, sds, weights, anchors, scales, starts, sides):
     ----------
     q : float in (0, 1)
     means, sds : ndarray of shape (n,)
-        Of the mixtures.
+        Means and standard deviations of the mixtures.
     weights, anchors, scales, starts : ndarray of shape (k, n)
-        As in `mixture_below`; all points of a mixture are one.
+        Components as in `mixture_below`; all points of a mixture are one.
     sides : int64 ndarray of shape (k,)
 
     Returns

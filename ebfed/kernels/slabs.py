@@ -103,7 +103,7 @@ def normal_slab(values, variances, weight, scale, mode):
     ----------
     values, variances : ndarray of shape (n,)
     weight, scale, mode : float
-        The weight positive.
+        Parameters of the population; the weight must be positive.
 
     Returns
     -------

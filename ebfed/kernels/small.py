@@ -7,7 +7,7 @@ from ebfed.kernels._jit import jit
 
 @jit
 def _cholesky(A):
-    """Replace the lower half of A by L with A = L L'; tells whether A was positive."""
+    """Replace the lower half of A by L with A = L L'; return whether A was positive."""
     d = len(A)
     for j in range(d):
         for k in range(j):

@@ -29,11 +29,11 @@ def laplace_softmax(
     indptr : int64 ndarray of shape (n_clients + 1,)
     centre, root : float64 ndarrays of shape (c, p)
     tolerance : float
-        A client is done when a step promises less of the log-posterior than this share of what the
-        prior takes.
+        Share of the prior's part of the log-posterior; a client is done when a step is expected to
+        gain less.
     max_steps : int
     mode : float64 ndarray of shape (n_clients, c * p)
-        Where to begin; is overwritten with the mode of eta.
+        Start of the search; is overwritten with the mode of eta.
     cov : float64 ndarray of shape (n_clients, c * p, c * p)
         Is overwritten with V, the inverse of minus the second derivative there.
     shift : float64 ndarray of shape (n_clients, c * p)
@@ -96,11 +96,11 @@ def softmax_normal(mean, root, points, out):
     Parameters
     ----------
     mean : float64 ndarray of shape (n, c)
-        Of the logits of classes 1 to c against class 0.
+        Mean of the logits of classes 1 to c against class 0.
     root : float64 ndarray of shape (n, c, c)
-        Of their covariance, ``root root'``.
+        Root of their covariance, ``root root'``.
     points : float64 ndarray of shape (n_points, c)
-        As if drawn from the standard normal.
+        Points that stand for draws from the standard normal.
     out : float64 ndarray of shape (n, c + 1)
         Is overwritten.
     """

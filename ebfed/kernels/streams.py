@@ -97,9 +97,9 @@ def add_normals(values, scale, lower, upper, out, key, tag, start):
     values : float64 ndarray of shape (n,)
         NaN stays NaN.
     scale : float64 ndarray of shape (n,) or (1,)
-        Of each value, or of all.
+        Standard deviation of the noise of each value, or of all.
     lower, upper : float
-        What values are clipped to before the noise is added.
+        Ends of the interval to which values are clipped first.
     out : float64 ndarray of shape (n,)
         Is overwritten.
     key, tag, start : uint64

@@ -1,16 +1,16 @@
 """What a message says about a client's parameter.
 
-A `Likelihood` is a batch of n clients. For each it can say how probable that client's message is
-under any value theta of the parameter, and nothing else is asked of it: priors are fitted to it,
-posteriors computed from it, whatever channel the message came through. An implementation
+A `Likelihood` is a batch of n clients. It gives the probability of each client's message under any
+value theta of the parameter. Priors are fitted to it, and posteriors are computed from it, whatever
+channel sent the message. An implementation
 
 - gives `logpdf`, the log-probability (density) of each client's message at each of k values of
-  theta, normalised over messages, so that fits of different priors can be compared; a client that
-  said nothing has 0 everywhere;
+  theta, normalised over messages, so that fits of different priors can be compared; it is 0
+  everywhere for a client without information;
 - states the `support` of theta and the dimension `n_features`;
-- proposes `nodes`, a one-dimensional grid fine enough that the likelihood of every client is
-  smooth between neighbours, and covering all values that some client finds likely;
-- maximises itself over theta for weighted groups of clients (`combine`), the M-step of any
+- has `nodes`, a one-dimensional grid fine enough that the likelihood of every client is
+  smooth between neighbours, which covers all values that are likely for some client;
+- is maximised over theta for weighted groups of clients (`combine`), the M-step of any
   mixture;
 - merges clients whose messages are (nearly) the same into one row with a count (`compress`), so
   that a fit costs the number of different messages, not of clients;
@@ -108,7 +108,7 @@ class Likelihood(ABC):
 
     @property
     def exact(self) -> NDArray | None:
-        """Values of theta that messages give away exactly, shape (n, d), NaN where they do not.
+        """Values of theta that messages show exactly, shape (n, d), NaN where they do not.
 
         None if no message does. `logpdf` is 0 there, as a point has no density.
         """
@@ -163,7 +163,7 @@ class Likelihood(ABC):
     def compress(self) -> tuple[Self, NDArray]:
         """Return one row for each distinct message, and how many clients sent it.
 
-        Clients whose message says nothing, or gives theta away exactly, are left out.
+        Clients without information, or whose message shows theta exactly, are left out.
         """
 
     def distinct(self) -> tuple[Self, NDArray]:
@@ -180,7 +180,7 @@ class Likelihood(ABC):
         Parameters
         ----------
         masses : ndarray of shape (n,)
-            Positive.
+            Positive weights of the clients.
         nodes : ndarray of shape (k,)
 
         Returns

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Law, Reported, words
+from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw, words
 
 __all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses"]
 
@@ -63,7 +63,7 @@ class Binomial(Likelihood):
         return total
 
     def log_coefficient(self) -> NDArray:
-        """``log C(n_i, z_i)``, shape (n,): what a count leaves open about the order of its rows."""
+        """``log C(n_i, z_i)``, shape (n,): the log-number of orders of the rows of a count."""
         from scipy.special import gammaln
 
         failures = self.trials[:, None] - self.successes
@@ -132,7 +132,7 @@ class Binomial(Likelihood):
         return mean, min(variance, 0.5 * mean * (1 - mean))
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedCounts:
         """Likelihood of reports about these clients' proportions; see `Reported`."""
         has_data = has_data & (self.trials > 0)[:, None]
@@ -157,11 +157,11 @@ class Binomial(Likelihood):
 
 @dataclass(frozen=True)
 class ReportedCounts(Reported):
-    """Reports about proportions: ``sizes_i x_i ~ Binomial(sizes_i, theta_i)`` reached the channel.
+    """Reports about proportions: x_i with ``sizes_i x_i ~ Binomial(sizes_i, theta_i)``.
 
     Parameters
     ----------
-    law, reports, told, sizes, centre, half :
+    law, reports, has_data, sizes, centre, half :
         See `Reported`.
     """
 

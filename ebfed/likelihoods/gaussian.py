@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally, number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import Law, ReportedMeans
+from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
 
 __all__ = ["Gaussian"]
 
@@ -23,13 +23,13 @@ class Gaussian(Likelihood):
 
     With `scatter`, the variances are known only up to a common factor for each column, the noise
     variance of one observation (``variances[i] = 1 / n_i``); the pooled within-group sum of squares
-    `scatter`, on `degrees` degrees of freedom, is what else is known of it.
+    `scatter`, on `degrees` degrees of freedom, estimates it.
 
     Parameters
     ----------
     values : ndarray of shape (n, d)
     variances : ndarray of shape (n, 1) or (n, d)
-        0: theta_i is known; infinity: the message says nothing.
+        Sampling variances. 0: theta_i is known; infinity: the message says nothing.
     scatter : ndarray of shape (d,), optional
     degrees : int, optional
 
@@ -212,7 +212,7 @@ class Gaussian(Likelihood):
         return np.broadcast_to(self.variances, self.values.shape)[:, 0]
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedMeans:
         """Likelihood of reports about these clients' local means; see `Reported`.
 
@@ -252,7 +252,7 @@ class Gaussian(Likelihood):
 
     @classmethod
     def concatenated(cls, parts: Sequence[Self]) -> Self:
-        """Put messages one after another; what is known of an open scale adds up."""
+        """Put messages one after another; sums of squares for an open scale are added."""
         scatters = [part.scatter for part in parts if part.scatter is not None]
         return cls(
             np.concatenate([part.values for part in parts]),

@@ -1,4 +1,4 @@
-"""Messages that came through different channels, side by side."""
+"""Messages of different channels, side by side."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Joined(Likelihood):
 
     @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
-        """Where theta lives."""
+        """Interval in which theta lies."""
         return self.parts[0].support
 
     @property
@@ -88,7 +88,7 @@ class Joined(Likelihood):
 
     @property
     def exact(self) -> NDArray | None:
-        """Values of theta that messages give away exactly."""
+        """Values of theta that messages show exactly."""
         known = [part.exact for part in self.parts]
         if all(values is None for values in known):
             return None

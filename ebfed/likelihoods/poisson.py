@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import MOST_ENTRIES, Law, Reported
+from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 
@@ -28,7 +28,7 @@ class Poisson(Likelihood):
     ----------
     counts : int64 ndarray of shape (n, d)
     exposure : ndarray of shape (n,)
-        0: the message says nothing.
+        Exposure of each client. At 0 the message says nothing.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class Poisson(Likelihood):
         return max(mean, 0.05 * float(np.sqrt(variance))), variance
 
     def through(
-        self, law: Law, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedEvents:
         """Likelihood of reports about these clients' events over exposure; see `Reported`."""
         has_data = has_data & (self.exposure > 0)[:, None]
@@ -159,7 +159,7 @@ class Poisson(Likelihood):
 
 @dataclass(frozen=True)
 class ReportedEvents(Reported):
-    """Reports about rates: ``exposure_i x_i ~ Poisson(exposure_i theta_i)`` reached the channel.
+    """Reports about rates: x_i with ``exposure_i x_i ~ Poisson(exposure_i theta_i)``.
 
     Rates beyond the range are clipped to its end, so that the sum over counts is finite: all counts
     from the end of the range on are one outcome.
@@ -225,7 +225,7 @@ class ReportedEvents(Reported):
 
     @cached_property
     def _tables(self) -> list[tuple[NDArray, NDArray, NDArray, NDArray]]:
-        """For each coordinate: clients, where theirs starts, counts, and the report's density."""
+        """For each coordinate: clients, start of their part, counts, and report's density."""
         tables = []
         for j in range(self.n_features):
             clients = np.flatnonzero(self.has_data[:, j])

@@ -5,9 +5,9 @@ likelihood is
 
     L(theta) = integral p(y | x) p(x | theta) dx,
 
-computed exactly: for `ReportedMeans`, x given theta is normal, and the channel's law knows how to
-average itself over a normal x; where x has a list of values, as for `ReportedCounts` and
-`ReportedEvents`, the integral is a sum. Clipping, rounding and noise are all in the law.
+computed exactly: for `ReportedMeans`, x given theta is normal, and the channel's law has an average
+over a normal x; where x has a list of values, as for `ReportedCounts` and `ReportedEvents`, the
+integral is a sum. Clipping, rounding and noise are all in the law.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 
-__all__ = ["Law", "Reported", "ReportedMeans"]
+__all__ = ["ReportLaw", "Reported", "ReportedMeans"]
 
 # With more rows than this, reports that are nearly the same count as one.
 MOST_ROWS = 2000
 MOST_ENTRIES = 200_000_000
 
 
-class Law(Protocol):
+class ReportLaw(Protocol):
     """How a report comes from a local value u, in units where the range is [-1, 1].
 
-    Reports that cannot occur need no answer; values outside [-1, 1] are clipped first.
+    Reports must be possible ones; values outside [-1, 1] are clipped first.
     """
 
     def rounded(self, reports: NDArray) -> NDArray:
@@ -57,17 +57,17 @@ class Reported(Likelihood):
 
     Parameters
     ----------
-    law : Law
+    law : ReportLaw
     reports : ndarray of shape (n, d) or (n, d, ...)
-    told : bool ndarray of shape (n, d)
-        Whether the client reported on that coordinate at all.
+    has_data : bool ndarray of shape (n, d)
+        Whether the client reported on that coordinate.
     sizes : int64 ndarray of shape (n,)
         Numbers of rows.
     centre, half : ndarray of shape (d,)
-        The range that reports speak of is ``centre ± half``.
+        Centre and half-width of the range of the reports.
     """
 
-    law: Law
+    law: ReportLaw
     reports: NDArray
     has_data: NDArray
     sizes: NDArray
@@ -119,7 +119,7 @@ class Reported(Likelihood):
         return self._peaks[1].sum(axis=1)
 
     def compress(self) -> tuple[Self, NDArray]:
-        """Merge clients that said the same; where many reported numbers, very nearly the same."""
+        """Merge clients with equal reports; of many numbers, nearly equal ones."""
         rows = self.take(np.flatnonzero(self.has_data.any(axis=1)))
         if not len(rows):
             return rows, np.empty(0)
@@ -139,7 +139,7 @@ class Reported(Likelihood):
         return self.law.rounded(self.reports)
 
     def _background(self) -> NDArray:
-        """What else two clients must have in common to have said the same, shape (n, any)."""
+        """What two clients must share, besides reports, to be merged, shape (n, any)."""
         return np.empty((len(self), 0))
 
     def column(self, j: int) -> Self:
@@ -172,14 +172,14 @@ def words(values: NDArray) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class ReportedMeans(Reported):
-    """Reports about means: ``x_i ~ N(theta_i, diag(variances[i]))`` reached the channel.
+    """Reports about means ``x_i ~ N(theta_i, diag(variances[i]))``.
 
     Parameters
     ----------
-    law, reports, told, sizes, centre, half :
+    law, reports, has_data, sizes, centre, half :
         See `Reported`.
     variances : ndarray of shape (n, d)
-        Of the local mean around theta.
+        Variance of the local mean around theta.
     """
 
     variances: NDArray

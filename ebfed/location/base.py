@@ -3,7 +3,7 @@
 Clients send summaries through a channel, the server fits a prior to what the messages say, and
 every client's posterior follows from its own exact data. `LocationEstimator` is the scikit-learn
 face of that. It is composed of an `Intake` (reads rows), a `Client` and a `Server` (what the two
-sides do), and `Learned` (what the fit found, and posteriors); what the rows are, its `family` says.
+sides do), and `Learned` (what the fit found, and posteriors). Its `family` is that of the rows.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ def _has_one_channel(estimator: Any) -> bool:
 class LocationEstimator(
     GroupEffects, TwoSided, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 ):
-    """One round: summaries through a channel, a prior fitted to them, posteriors at home.
+    """Estimator of one round: reports through a channel, a fitted prior, a posterior per client.
 
     Attributes
     ----------
     prior_ : Prior
         The fitted population.
     summaries_ : Summary
-        The clients' own figures (which, in a real federation, stay with them).
+        Figures of the clients; in a real federation, they stay with the clients.
     settings_ : list of dict
-        What channels were left to choose: for each round, arguments by class of consent.
+        Arguments of channels that the server chose: for each round, by class of consent.
     privacy_ : DataFrame
-        Ledger of what left the clients.
+        Ledger of what clients sent.
     groups_ : ndarray of shape (n_groups,)
         Labels, sorted.
     notes_ : list of str
-        What a reader should know of the fit: what was not identified, or is at a boundary.
+        Remarks on the fit: what was not identified, or is at a boundary.
     covariate_names_ : list of k str
         Names of the covariates, none if the population was fitted without.
     coef_, intercept_ : ndarray of shape (k,) or (d, k), and float or (d,)
-        How the mean of the population (of rates: its logit or log) depends on them.
+        Coefficients and intercept of the mean of the population (of rates: its logit or log).
     n_features_in_ : int
     """
 
@@ -85,7 +85,7 @@ class LocationEstimator(
     summaries_: Summary
     settings_: list[dict]
     _learned: Learned
-    _intake: Intake = Intake()  # of an estimator that has read nothing
+    _intake: Intake = Intake()  # before any rows are read
 
     # What a method says -----------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class LocationEstimator(
     def conclude(self, state: LocationState) -> Self:
         """Set the learned attributes of the server's own copy.
 
-        It estimates any group from rows it is given, and has a ledger of the clients it asked; of
-        their own estimates it knows nothing.
+        It estimates any group from given rows, and has the ledger of the clients that reported. It
+        does not have their estimates.
         """
         self._intake = Intake()
         self._intake.covariate_names = lines(state["covariate_names"])
@@ -250,9 +250,9 @@ class LocationEstimator(
         y : ignored
         groups : array-like of shape (n_rows,) or str, optional
             Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own. Later frames with the column named here need not name it again.
+            group of its own. For later frames with this column, it is the default.
         consent : array-like of shape (n_rows,), str or dict, optional
-            Which of the channels in `channel` each row's group chose: labels, the column of the
+            Class of consent of each row's group, a key of `channel`: labels, the column of the
             frame `X` that holds them, or a dict from group to class.
         covariates : list of str, data frame or array-like, optional
             Covariates of the groups, on which the mean of the population depends, besides an
@@ -295,7 +295,7 @@ class LocationEstimator(
         covariates: Any = None,
         exposure: Any = None,
     ) -> Self:
-        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, numbered on from those seen.
@@ -359,12 +359,12 @@ class LocationEstimator(
 
     @property
     def privacy_(self) -> Any:
-        """Ledger of what left the clients: a frame with one row for each kind of release.
+        """Ledger of what clients sent: a frame with one row for each kind of release.
 
         Columns: ``who``; ``what`` they sent; how many ``clients``, and how many ``times`` each;
-        ``epsilon`` and ``delta`` of all that one client sent, under the `relation` named, given
-        the ``assumptions``; ``bits`` sent in all; and how many clients' means were ``clipped``,
-        which is counted at home and not sent (NaN in a server's own copy).
+        ``epsilon`` and ``delta`` of all that one client sent, under the `relation` named, given the
+        ``assumptions``; ``bits`` sent in all; and how many clients' means were ``clipped``, which
+        each client counts and does not send (NaN in a server's own copy).
         """
         check_is_fitted(self, "prior_")
         return frame(ledger.columns(self._learned.ledger), _output(self, self._intake.style))
@@ -377,7 +377,7 @@ class LocationEstimator(
 
     @property
     def notes_(self) -> list[str]:
-        """What a reader should know of the fit."""
+        """Remarks on the fit."""
         check_is_fitted(self, "prior_")
         return self.prior_.notes_
 
@@ -415,14 +415,14 @@ class LocationEstimator(
         Parameters
         ----------
         X : as in `fit`, optional
-            Rows that the posterior is to use instead of those of the fit. Groups that were not
-            fitted are as good as any.
+            Rows that the posterior is to use instead of those of the fit. They may be of groups
+            that were not in the fit.
         groups : as in `fit`, optional
-            Without `X`: the groups asked for, each with its rows of the fit; a group that was not
-            in the fit has none and gets the population.
+            Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
+            group has none, and its posterior is the population.
         covariates : as in `fit`, optional
-            Covariates of the groups of `X` or `groups`, needed where the fit had some and a group
-            was not in it; the groups of the fit keep theirs.
+            Covariates of the groups of `X` or `groups`, needed for unseen groups if the fit had
+            covariates; the groups of the fit keep their own.
 
         exposure : as in `fit`, optional
 
@@ -520,7 +520,7 @@ class LocationEstimator(
     def augment(
         self, X: Any, *, groups: Any = None, covariates: Any = None, exposure: Any = None
     ) -> Any:
-        """Return the rows with the estimate of their group and what it leaves over.
+        """Return the rows with the estimate of their group, and residuals.
 
         Parameters
         ----------

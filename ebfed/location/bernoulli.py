@@ -37,27 +37,27 @@ class BernoulliEB(LocationEstimator):
     Parameters
     ----------
     method : {"ml", "moments", "paper"}
-        How the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023), where each
-        client takes mean and variance of the others' raw proportions (of their randomised reports:
-        Theorem 4, through any channel); for replication, since it
-        counts sampling noise as spread.
+        Method by which the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023),
+        where each client takes mean and variance of the others' raw proportions (of their
+        randomised reports: Theorem 4, through any channel); for replication, since it counts
+        sampling noise as spread.
     prior : "beta", "npmle" or Prior
-        The population. A `Prior` is copied, and brings its own method.
+        The population. A `Prior` is copied, and has its own method.
     binarize : float, optional
         Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
         None: `X` must be 0 or 1.
     channel : Channel or dict of Channel, optional
-        What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
-        `consent`.
+        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
+        each class of `consent`.
     guess : channels.Guess, optional
-        What is publicly assumed of the population: from it a channel chooses what it asks.
+        Public guess of the population, from which a channel chooses its range and questions.
     participation : int or bool array-like of shape (n_groups,), optional
-        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
-        anything. The others are estimated from their own rows and the fitted population.
+        Number of clients, chosen at random, that report; or which ones, in the order of their
+        sorted labels. The others are estimated from their own rows and the fitted population.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Of what a channel draws.
+        Seed of the channel's noise.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class BernoulliEB(LocationEstimator):
     >>> est.predict(groups=[0, 1, 999_999]).round(2)
     array([0.64, 0.36, 0.5 ])
 
-    Rates that depend on what is known of the groups:
+    Rates that depend on covariates of the groups:
 
     >>> rng = np.random.default_rng(0)
     >>> age = rng.uniform(20, 80, 300)

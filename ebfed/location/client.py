@@ -18,7 +18,7 @@ from ebfed.tables.clients import Summary
 
 __all__ = ["ALL_CLIENTS", "Client", "named_channels", "settled"]
 
-# Who the ledger says it was, where all clients have one channel.
+# Name of the clients in the ledger, where all have one channel.
 ALL_CLIENTS = "all clients"
 
 
@@ -29,7 +29,7 @@ class Client:
     Parameters
     ----------
     channels : dict of Channel
-        By class of consent; what they leave open comes with the broadcast.
+        Channels by class of consent; the broadcast has their open arguments.
     columns, covariate_names : list of str
         Names of the columns of rows (none, if they have no names) and of covariates.
     """
@@ -68,7 +68,7 @@ class Client:
                     message[name] = {part: x[asked] for part, x in message[name].items()}
             clipped |= channel.clipped(clients) & asked
             report[asked] = channel.decode(message[name])
-            if memory["covariates"].size:  # not all clients that stated theirs will answer
+            if memory["covariates"].size:  # not all clients that stated covariates will answer
                 message[name]["covariates"] = memory["covariates"][asked]
         kept = cast(LocationMemory, memory | {"clipped": clipped, "report": report})
         return message, kept
@@ -100,7 +100,7 @@ class Client:
         return rows
 
     def shown_channels(self, settings: list[dict], n_features: int) -> list[ChannelView]:
-        """Return the channel of each class, with what it promises, as a summary names them."""
+        """Return the channel of each class and its guarantee, as a summary shows them."""
         return [
             ChannelView(name, channel, *self.promise(name, settings, n_features), self.promised)
             for name, channel in self.shown(settings).items()
@@ -113,7 +113,7 @@ class Client:
     def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client of a class."""
         channel = settled(self.channels, settings[0])[name]
-        with warnings.catch_warnings():  # of the paper's calibration: fit has said it
+        with warnings.catch_warnings():  # of the paper's calibration: fit has warned already
             warnings.simplefilter("ignore", PrivacyWarning)
             return channel.guarantee(n_features)
 
@@ -152,14 +152,16 @@ def settled(
     Raises
     ------
     ValueError
-        If an argument was not left open: a server must not loosen what a client set.
+        If a client has set the argument: a server must not change it.
     """
     copies = {}
     for name, channel in channels.items():
         arguments = (settings or {}).get(name, {})
         fixed = set(arguments) - channel.left_open
         if fixed:
-            raise ValueError(f"{min(fixed)} of {channel!r} is not the server's to choose.")
+            raise ValueError(
+                f"{min(fixed)} of {channel!r} is set by the client; the server must not change it."
+            )
         copies[name] = clone(channel).set_params(**arguments)
     return copies
 
@@ -170,7 +172,7 @@ def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str,
     Raises
     ------
     TypeError
-        If there is none, two have the same name, or something is no channel.
+        If there is none, two have the same name, or something is not a channel.
 
     Examples
     --------

@@ -50,25 +50,25 @@ class GaussianEB(LocationEstimator):
     variances : float or array-like of shape (d,), optional
         Known noise variance of one row; estimated from the scatter within groups if None.
     method : {"reml", "ml", "moments"}
-        How the normal population is fitted to exact messages; through any other channel it is
-        fitted by maximum likelihood.
+        Method by which the normal population is fitted to exact messages; through any other channel
+        it is fitted by maximum likelihood.
     prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
         The population; those with a point and the scale mixture have their mode at 0. A `Prior` is
-        copied, and brings its own method. With a prior other than the normal, the noise is the
-        pooled variance within groups.
+        copied, and has its own method. With a prior other than the normal, the noise is the pooled
+        variance within groups.
     channel : Channel or dict of Channel, optional
-        What leaves a client; `channels.Exact()` if None. A dict has a channel for each class of
-        `consent`. Other channels report on the means alone, so `variances` must be given; or the
-        channels have ranges, and those clients show the noise that are in an `Exact` class.
+        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
+        each class of `consent`. Other channels report on the means alone, so `variances` must be
+        given; or the channels have ranges, and the clients of an `Exact` class show the noise.
     guess : channels.Guess, optional
-        What is publicly assumed of the population: from it a channel without a range takes one.
+        Public guess of the population, from which a channel without a range takes one.
     participation : int or bool array-like of shape (n_groups,), optional
-        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
-        anything. The others are estimated from their own rows and the fitted population.
+        Number of clients, chosen at random, that report; or which ones, in the order of their
+        sorted labels. The others are estimated from their own rows and the fitted population.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Of what a channel draws.
+        Seed of the channel's noise.
 
     Attributes
     ----------

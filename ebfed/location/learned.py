@@ -31,26 +31,26 @@ class Learned:
     prior : Prior
         Fitted.
     family : Family
-        What rows are, with what the fit learned about them.
+        Family of the rows, with what the fit learned about them.
     channels : dict of Channel
-        By class of consent, as given.
+        Channels by class of consent, as given.
     settings : list of dict
-        What each round settled of the channels.
+        Arguments of the channels in each round.
     summaries : Summary
         Figures of the clients of the fit; a server knows their numbers of rows only.
     memory : LocationMemory
-        What these clients keep.
+        Memory of these clients.
     covariate_names : list of str
     n_clients : int
-        Of the whole fit: a node of a federation has some of them.
+        Number of clients of the whole fit; a node of a federation has some of them.
     reported : float or None
-        Log-likelihood of the reports, where that is not for the clients to add up.
+        Log-likelihood of the reports; None where the clients compute it.
     terms : list of d str
         Names of the parameters of a group.
     is_server : bool
-        Whether the rows are with the clients, elsewhere.
+        Whether this is the server's copy; the rows are with the clients.
     ledger : list of dict
-        What left the clients.
+        Ledger of what clients sent.
     """
 
     prior: Prior
@@ -74,7 +74,7 @@ class Learned:
 
         if ids is self.summaries.ids:
             return np.arange(len(ids))
-        if self.is_server:  # a server does not know who is who
+        if self.is_server:  # a server does not have the labels of groups
             return np.full(len(ids), -1)
         return pd.Index(self.summaries.ids).get_indexer(pd.Index(ids))
 
@@ -135,7 +135,7 @@ class Learned:
         return prior.posterior_of_members(likelihood, self.own_reports(summary))
 
     def posterior_of_all(self) -> Posterior:
-        """Posterior of the groups of the fit; its means are void if those are elsewhere."""
+        """Posterior of the groups of the fit; it has no means on the server."""
         return self.posterior(self.summaries, self.memory["covariates"])
 
     def posterior_given_population(self) -> Posterior:
@@ -209,7 +209,7 @@ class Learned:
     def log_likelihood(self) -> float:
         """Log marginal likelihood at the fitted parameters: of all rows, or of reports."""
         if self.is_server or len(self.summaries) == self.n_clients:
-            if self.reported is not None:  # what did not leave clients is not summed up either
+            if self.reported is not None:  # what clients did not send is not summed up either
                 return self.reported
         else:  # a node's own: the likelihood is that of all nodes together
             return np.nan

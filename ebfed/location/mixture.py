@@ -50,12 +50,12 @@ class MixtureEB(LocationEstimator):
     Parameters
     ----------
     k : int or "bic"
-        Number of components; ``"bic"``: that of least BIC, up to `max_k`. Too few are a disaster,
-        too many are cheap.
+        Number of components; ``"bic"``: that of least BIC, up to `max_k`. Too few cost much
+        accuracy, too many cost little.
     components : {"points", "spherical", "diag"}
-        What a component is: one value; or a Gaussian whose columns share one variance, or have one
-        each. Gaussians are for messages that are exact or have Gaussian noise (`channels.Exact`,
-        `channels.AddNoise`).
+        Kind of the components: one value; or a Gaussian whose columns share one variance, or have
+        one each. Gaussians are for messages that are exact or have Gaussian noise
+        (`channels.Exact`, `channels.AddNoise`).
     solver : {"em", "clustering"}
         ``"em"``: clients send one message, and the server fits the population to it by EM.
         ``"clustering"``: Algorithm 3 of the paper, for replication. In each round clients send
@@ -64,35 +64,34 @@ class MixtureEB(LocationEstimator):
         Known noise variance of one row; estimated from the scatter within groups if None.
     max_k : int
     n_init : int
-        Starts by k-means++, of which the best is kept.
+        Number of starts by k-means++; the best is kept.
     n_rounds : int
-        Rounds of clustering, or of noisy EM.
+        Number of rounds of clustering, or of noisy EM.
     channel : Channel or dict of Channel, optional
-        What leaves a client, once: see `GaussianEB`. For vectors,
+        Channel of each client's one report: see `GaussianEB`. For vectors,
         ``Clip(radius=theory.reporting_radius(...)) | Gaussian(epsilon, delta)``.
     trust : {"none", "server"}
         ``"server"``: clients send means clipped to a ball, ``channel=Clip(radius=...)``, and the
-        server releases nothing but noisy sums and counts of each of k points, in `n_rounds` rounds
-        of EM (see `estimators.noisy_em`). Readers of the population, other clients among them,
-        learn at most (`epsilon`, `delta`) of any client. `variances` must be given.
+        server releases only noisy sums and counts of each of k points, in `n_rounds` rounds of EM
+        (see `location.noisy_em`). Readers of the population, other clients among them, learn at
+        most (`epsilon`, `delta`) of any client. `variances` must be given.
     epsilon, delta : float, optional
-        Of all rounds together, with ``trust="server"``.
+        Guarantee of all rounds together, with ``trust="server"``.
     guess, participation, engine :
         See `GaussianEB`.
     random_state : int, Generator or None
-        Of starts, and of what a channel draws.
+        Seed of the starts, and of the channel's noise.
 
     Attributes
     ----------
     k_ : int
     weights_ : ndarray of shape (k,)
     means_, variances_ : ndarray of shape (k, d)
-        Of the components, sorted by their means.
+        Means and variances of the components, sorted by the means.
     history_ : DataFrame
         A row for each step of EM or round of clustering, with ``message_log_likelihood``: that of
-        the messages (of clustering: of the means that were sent first), which lacks what the
-        scatter within groups adds to `log_likelihood_`; for each round of noisy EM, how far centres
-        moved.
+        the messages (of clustering: of the first means), without the part of `log_likelihood_` that
+        is due to scatter within groups; for each round of noisy EM, how far centres moved.
     prior_, noise_variance_, summaries_, groups_, notes_, privacy_, log_likelihood_ :
         See `GaussianEB`. With ``trust="server"`` the log-likelihood is not released: NaN.
 
@@ -282,7 +281,7 @@ class MixtureEB(LocationEstimator):
         covariates: Any = None,
         exposure: Any = None,
     ) -> Self:
-        """Add a block of rows to what was fitted before; see `LocationEstimator.partial_fit`.
+        """Add a block of rows to those fitted before; see `LocationEstimator.partial_fit`.
 
         Raises
         ------

@@ -49,14 +49,14 @@ class MixtureServer(Server):
     Parameters
     ----------
     k : int or None
-        Components that were asked for; None if their number is chosen.
+        Number of components; None if it is chosen.
     """
 
     results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
     k: int | None = None
 
     def finished(self, state: LocationState, prior: Prior) -> LocationState:
-        """Return the last state, with notes on components that are hardly told apart."""
+        """Return the last state, with notes on components that are hard to distinguish."""
         for note in self._doubts(state, prior):
             prior._add_note(note)
         path = getattr(prior, "path_", np.empty(0))
@@ -79,7 +79,7 @@ class MixtureServer(Server):
         return [
             *few,
             f"Reports carry noise of standard deviation up to {noise:.3g}. Components nearer to "
-            "one another than twice that are hardly told apart, and estimates drawn to wrong "
+            "one another than twice that are hard to distinguish, and estimates drawn to wrong "
             "centres can be worse than the groups' own means. More epsilon, a smaller radius or "
             "trust='server' would tell them.",
         ]
@@ -95,7 +95,7 @@ class ClusteringServer(Server):
     Parameters
     ----------
     k, n_init, n_rounds : int
-        Components, starts of each clustering, and rounds.
+        Numbers of components, of starts of each clustering, and of rounds.
     """
 
     results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
@@ -106,7 +106,7 @@ class ClusteringServer(Server):
     def check_message(
         self, message: dict[str, Message], facts: LocationFacts, sent: LocationSent, turn: NDArray
     ) -> None:
-        """Raise a ValueError if that is no answer: those of the first round answer in all."""
+        """Raise a ValueError if that is not an answer; clients of the first round answer in all."""
         super().check_message(message, facts, once(sent), turn)
 
     def broadcast(self, state: LocationState) -> LocationSent:
@@ -191,7 +191,7 @@ class ClusteringClient(Client):
 
 
 def once(sent: LocationSent) -> LocationSent:
-    """In clustering, who answers in the first round answers in all."""
+    """In clustering, clients that answer in the first round answer in all."""
     return sent | {"round": 0}
 
 
@@ -256,9 +256,9 @@ class CentralClient(Client):
     Parameters
     ----------
     epsilon, delta : float
-        What the server's noise keeps.
+        Guarantee of the server's noise.
     k, n_rounds : int
-        Components and steps, of which the ledger speaks.
+        Numbers of components and steps, for the ledger.
     """
 
     epsilon: float = 0.0
@@ -269,7 +269,7 @@ class CentralClient(Client):
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
-        """List what clients send, and what is promised for it."""
+        """List what clients send, and its guarantee."""
         rows = super().releases(sent, memory, clients)
         for row in rows:
             if row["times"]:

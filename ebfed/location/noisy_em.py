@@ -6,7 +6,7 @@ radius. In each round it releases, for every component l, a sum and a count
     A_l = sum_i p_i r_il u_i + sigma Z,   C_l = sum_i p_i r_il + sigma Z',
 
 with ``r_i`` the client's responsibilities under the centres ``A_l / C_l`` released before, ``p_i``
-in [0, 1] public, and Z, Z' standard normal. Whatever else it says is computed from these.
+in [0, 1] public, and Z, Z' standard normal. All other results are computed from these.
 
 *Sensitivity.* Let one client have u, r instead of u', r', and let ``rho = <r, r'>``. The vector of
 all sums and counts moves by at most p_i times the root of
@@ -23,11 +23,11 @@ sensitivity ``2 sqrt(T)`` (Dong, Roth and Su 2022, Corollary 3.3), to which the 
 mechanism calibrates sigma. Neighbours differ by the data of one client, not by its number of rows.
 
 *Randomness.* Noise comes from NumPy's generator, seeded by the operating system where
-``random_state=None``. A seed that is known protects nobody, and the last digits of floats are not
-covered by the proof.
+``random_state=None``. A known seed gives no privacy, and the last digits of floats are not covered
+by the proof.
 
 *Billboard.* A client's estimate depends on what was released and on its own data, so others learn
-of a client's data nothing but through what was released.
+of a client's data only through what was released.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def noisy_em(
     u : ndarray of shape (m, d)
         Means in units of the ball.
     variances : ndarray of shape (m, d)
-        Of the means around theta, in those units: public.
+        Variances of the means around theta, in those units: public.
     weights : ndarray of shape (m,)
         ``p_i``: public.
     centres : ndarray of shape (k, d)
-        To start from: not from the data.
+        Centres of the start, which must not depend on the data.
     n_rounds : int
     sigma : float
     rng : Generator
@@ -73,7 +73,7 @@ def noisy_em(
     centres : ndarray of shape (k, d)
     shares : ndarray of shape (k,)
     moved : ndarray of shape (n_rounds,)
-        How far a centre moved at most, in each round.
+        Largest move of a centre, in each round.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def release(
     sigma: float,
     rng: np.random.Generator,
 ) -> NDArray:
-    """Sums and counts of one round, with noise, shape (k, d + 1): all that is seen of the data.
+    """Sums and counts of one round, with noise, shape (k, d + 1): the only use of the data.
 
     Values of `likelihood` lie in the unit ball, `weights` in [0, 1].
     """

@@ -39,8 +39,8 @@ class OptOutMean(LocationEstimator):
 
         phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
 
-    Who chose what is told to ``fit(X, groups=…, consent=…)``, by the labels ``"private"`` and
-    ``"open"``; without it, everybody is private.
+    ``fit(X, groups=…, consent=…)`` takes the choice of each client, ``"private"`` or ``"open"``.
+    Without it, all clients are private.
 
     Parameters
     ----------
@@ -49,38 +49,39 @@ class OptOutMean(LocationEstimator):
         its number of rows). Estimated if None; with ``trust="server"``, from the clients that opted
         out alone.
     gamma2 : float, optional
-        Variance of the noise on the average of the private clients. Without a `range` means are not
-        clipped, so nothing is promised for it.
+        Variance of the noise on the average of the private clients. Without a `range`, means are
+        not clipped, so there is no guarantee.
     epsilon, delta : float, optional
-        Instead of `gamma2`: the noise that makes `trust` true for means clipped to `range`.
+        Guarantee from which the noise follows, instead of `gamma2`, for means clipped to `range`.
     range : (low, high), optional
-        Where the means of private clients are clipped.
+        Range to which the means of private clients are clipped.
     ratio : "optimal", "fedavg" or float
-        r, the weight of a private client; ``"fedavg"`` is 1.
+        Weight r of a private client; ``"fedavg"`` is 1.
     personalize : {"bayes", "ditto", "paper"}
         ``"bayes"``: each private client first takes its own noise out of theta, and lambda is then
         optimal. ``"ditto"``: theta as it is, with the lambda that is best for that. ``"paper"``:
-        the lambda of Lemma 3, one for each class, which forgets the client's own noise in theta
-        and is not optimal.
+        the lambda of Lemma 3, one for each class, which ignores the client's own noise in theta and
+        is not optimal.
     trust : {"server", "none"}
-        Whom `epsilon` protects against: readers of theta, other clients among them, where the
+        Against whom `epsilon` protects: readers of theta, other clients among them, where the
         server is trusted with each noisy mean and private clients do not collude; or everyone, the
         server included (about N_p times as much noise).
     engine : Engine, optional
     random_state : int, Generator or None
-        Of the noise.
+        Seed of the noise.
 
     Attributes
     ----------
     global_ : ndarray of shape (d,)
         theta.
     server_variance_ : ndarray of shape (d,)
-        Of theta around phi.
+        Variance of theta around phi.
     ratio_ : ndarray of shape (d,)
-        r; for unequal numbers of rows, mean weight of private clients over that of the others.
+        Weight r; for unequal numbers of rows, mean weight of private clients over that of the
+        others.
     lambda_ : ndarray of shape (n_groups, d)
     tau2_, alpha2_, gamma2_ : ndarray of shape (d,)
-        As given or estimated.
+        Variances, given or estimated.
     prior_, summaries_, groups_, notes_, privacy_ :
         See `LocationEstimator`.
 

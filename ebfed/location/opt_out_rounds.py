@@ -60,10 +60,10 @@ class OptOutTerms:
         return self.trust == "server" and self.epsilon is not None
 
     def least_noise(self, n_private: int, n_features: int) -> float:
-        """Standard deviation of each client's noise that keeps the promise for theta.
+        """Standard deviation of each client's noise at which theta has the guarantee.
 
-        Who reads theta may be a private client, who knows its own noise: that of the others is to
-        suffice.
+        A reader of theta may be a private client that knows its own noise, so the noise of the
+        others alone must be enough.
         """
         assert self.epsilon is not None
         assert self.delta is not None
@@ -131,7 +131,7 @@ class OptOutServer(Server):
             means[name] = own.scaled(noise)
             q[name] = channel.variance(Summary(np.zeros(1), np.ones(1, int), anyone, anyone))[0]
         blurred = {name: means[name].blurred(q[name]) for name in channels}
-        # a server that is trusted with noisy means may publish theta, not what else they tell
+        # a server that is trusted with noisy means may publish theta only
         shown = [blurred["open"]] if self.terms.trust == "server" else list(blurred.values())
         tau2 = self.terms.tau2
         prior = Normal() if tau2 is None else Normal.known(np.full(len(noise), tau2))
@@ -150,7 +150,7 @@ class OptOutServer(Server):
         if self.terms.alpha2 is not None:
             return np.full(state["n_features"], self.terms.alpha2 / np.mean(1 / sizes))
         noise = self.pooled(state)
-        if noise is None:  # who had them did not answer
+        if noise is None:  # the clients with rows did not answer
             raise ValueError("alpha2 must be given: no client that opted out showed two rows.")
         return noise
 
@@ -209,20 +209,20 @@ class OptOutServer(Server):
         return np.full(weight.shape[1], 1.0 if name == "open" else ratio)
 
     def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
-        """NaN: it would tell more of private messages than theta does, or is not computed."""
+        """NaN: it would show more of private messages than theta does, or is not computed."""
         return np.nan
 
 
 @dataclass(frozen=True)
 class OptOutClient(Client):
-    """Sends means, with the noise that keeps the promise."""
+    """Sends means, with the noise that the guarantee needs."""
 
     terms: OptOutTerms = None  # type: ignore[assignment]
 
     def local(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary, rng: Any
     ) -> tuple[dict[str, Message], LocationMemory]:
-        """Send means, if the noise that the server asks for keeps the promise.
+        """Send means, if the noise that the server asks for satisfies the guarantee.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class OptOutClient(Client):
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
-        """List what clients send, and what is promised for it."""
+        """List what clients send, and its guarantee."""
         rows = super().releases(sent, memory, clients)
         for row in rows:
             if row["who"].startswith("private") and self.terms.is_central:

@@ -41,15 +41,15 @@ class PoissonEB(LocationEstimator):
     prior : "gamma", "npmle" or Prior
         The population. A `Prior` is copied.
     channel : Channel or dict of Channel, optional
-        How clients report; `channels.Exact()` if None. A dict has a channel for each class of
-        `consent`.
+        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
+        each class of `consent`.
     guess : channels.Guess, optional
-        What is publicly assumed of the population: from it a channel without a range takes one.
+        Public guess of the population, from which a channel without a range takes one.
     participation : int or bool array-like of shape (n_groups,), optional
-        How many clients, chosen at random, or which ones (in the order of their sorted labels) send
-        anything. The others are estimated from their own rows and the fitted population.
+        Number of clients, chosen at random, that report; or which ones, in the order of their
+        sorted labels. The others are estimated from their own rows and the fitted population.
     engine : Engine, optional
-        Where clients compute; `engines.Local()` if None.
+        Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
         Seed of the channel's noise.
 

@@ -25,7 +25,7 @@ from ebfed.tables.clients import Summary
 
 __all__ = ["Server", "lines"]
 
-# Shares of the clients that report in each round, where each round aims the next.
+# Shares of the clients that report in each round, where a round chooses the next questions.
 WAVES = (0.05, 0.15, 0.8)
 
 # Keys of the last state that are broadcast.
@@ -39,15 +39,15 @@ class Server:
     Parameters
     ----------
     channels : dict of Channel
-        By class of consent.
+        Channels by class of consent.
     family : Family
-        What the rows of the clients are.
+        Family of the rows of the clients.
     prior : Prior
-        Unfitted.
+        Population to fit.
     guess : Guess, optional
-        What is publicly assumed of the population.
+        Public guess of the population.
     participation : int or mask, optional
-        How many clients report, or which.
+        Number of clients that report, or which ones.
     """
 
     channels: dict[str, Channel]
@@ -97,7 +97,7 @@ class Server:
         sent: LocationSent,
         turn: NDArray,
     ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        """Raise a ValueError if that is not an answer of the clients that stated these facts."""
         channels = settled(self.channels, sent["settings"])
         if message.keys() != channels.keys():
             raise ValueError(f"a message must have the parts {', '.join(channels)}.")
@@ -133,7 +133,7 @@ class Server:
         Raises
         ------
         ValueError
-            If nobody would show the noise within groups, or the spread of the population.
+            If no client would show the noise within groups, or the spread of the population.
         """
         if self.family.needs_scatter and not self.all_exact and not self.shows_scatter(facts):
             raise ValueError(
@@ -147,7 +147,7 @@ class Server:
         return all(channel.is_exact for channel in self.channels.values())
 
     def shows_scatter(self, facts: LocationFacts) -> bool:
-        """Tell whether some client sends the scatter of two rows or more as it is."""
+        """Return whether some client sends the scatter of two rows or more as it is."""
         exact = [channel.is_exact for channel in self.channels.values()]
         return bool(np.any(np.array(exact)[facts["consent"]] & (facts["n"] > 1)))
 
@@ -160,7 +160,7 @@ class Server:
         ------
         ValueError
             If clients have different columns, or the channels say nothing about something that is
-            to be estimated; nothing has left a client then.
+            to be estimated; no client has sent anything then.
         """
         self.check_identified(facts)
         given = cast(Mapping[str, Any], facts)
@@ -227,7 +227,7 @@ class Server:
         return cast(LocationSent, {"done": True, "round": state["round"]} | results)
 
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
-        """Fit the prior to what all messages say; before the last round, aim the next one."""
+        """Fit the prior to all messages; before the last round, choose the next questions."""
         state = self.received(state, messages)
         if state["round"] == state["n_rounds"]:
             return self.finished(state, self.fit_prior(state))
@@ -329,13 +329,13 @@ class Server:
         )
 
     def _sharpened(self, prior: Prior, n_features: int) -> Guess:
-        """Guess again, from an estimate and its standard errors."""
+        """Return a new guess, from an estimate and its standard errors."""
         error = np.sqrt(getattr(prior, "mean_variance_", prior.variance_ / 10))
         doubt = getattr(prior, "variance_variance_", prior.variance_**2)
         first = DEFAULT_GUESS if self.guess is None else self.guess
         before = np.array([first.column(j, n_features) for j in range(n_features)]).T
         reported = error > 0  # else no report on this column has arrived yet
-        # a variance that is not known better than its size is worth little
+        # a variance with a relative error of one or more says little
         squared = prior.variance_**2
         trust = np.where(squared > 0, squared / np.maximum(squared + doubt, 1e-300), 0.0) * reported
         variance = trust * prior.variance_ + (1 - trust) * before[2] ** 2
@@ -363,7 +363,7 @@ class Server:
         return turns
 
     def _participants(self, n_clients: int, key: NDArray) -> NDArray:
-        """Tell which clients are asked to take part."""
+        """Return which clients are asked to report."""
         wanted: Any = self.participation
         if wanted is None:
             return np.ones(n_clients, bool)
@@ -392,5 +392,5 @@ def lines(text: str) -> list[str]:
 
 
 def _in_waves(channel: Channel) -> bool:
-    """Tell whether some clients report first, to aim what the others are asked."""
+    """Return whether some clients report first, to choose the questions of the others."""
     return isinstance(channel, Report) and isinstance(channel.range, str)

@@ -1,4 +1,4 @@
-"""Shrink estimates that somebody else made: a table of them, or coefficients of one regression."""
+"""Shrink given estimates: a table of them, or coefficients of one regression."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def posterior_from(
         `params` and their covariance in `cov_params()` or `cov`, as those of statsmodels and
         linearmodels, or is one of pyfixest. The covariance is taken as it is, robust or clustered.
     std_errors : array-like or series of shape (n,), or array-like or frame of shape (n, n)
-        0: the estimate is returned as it is; infinite or NaN: the population is returned. Two
-        dimensions are a covariance; populations other than the normal use its diagonal, and
-        `prior.notes_` says so. Left out with a regression.
+        Standard errors. 0: the estimate is returned as it is; infinite or NaN: the population is
+        returned. Two dimensions are a covariance; populations other than the normal use its
+        diagonal, and `prior.notes_` says so. Left out with a regression.
     prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
         The population. For effects of which most are small or none: with a point at 0, or the
         scale mixture, which adapts to the shape of any that peaks at 0. For anything else the
@@ -74,19 +74,19 @@ def posterior_from(
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
     labels : array-like or series of shape (n,), optional
-        What the estimates are of, all different. If None, the index of a pandas series, unless it
+        Labels of the estimates, all different. If None, the index of a pandas series, unless it
         only counts; or the names of the coefficients, levels where all are of one factor.
     terms : str or sequence of str, optional
-        Which coefficients come from the population: their names; or a factor, ``"C(school)"`` or
+        Names of the coefficients that come from the population; or a factor, ``"C(school)"`` or
         ``"school"``, with those of its slopes ``"C(school):x"``, as the regression names them; or a
         regular expression for whole names. None: all but the intercept, if these are of one factor.
-        Of factors that were absorbed (``y ~ x | school``) regressions tell no covariance.
+        Factors that were absorbed (``y ~ x | school``) have no covariance.
 
     Returns
     -------
     Posterior
-        With `prior`, the fitted population, as an attribute, and `notes`, what the data could not
-        tell of it: that its variance is estimated as zero, say.
+        Posterior with the attributes `prior`, the fitted population, and `notes`, remarks on the
+        fit: for example, that the variance is estimated as zero.
 
     Raises
     ------
@@ -137,12 +137,12 @@ def posterior_from(
     """
     if _is_regression(estimates):
         if std_errors is not None:
-            raise ValueError("std_errors must be left out: a regression brings its covariance.")
+            raise ValueError("std_errors must be left out: a regression has its covariance.")
         estimates, std_errors = _coefficients(estimates, terms)
         terms = None
     values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
     if terms is not None:
-        raise ValueError("terms picks coefficients of a fitted regression; got numbers.")
+        raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
     n = len(values) if values.ndim == 1 else -1
     if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
         raise ValueError(
@@ -283,7 +283,7 @@ def _check_labels(labels: NDArray, n: int) -> None:
     twice = pd.Index(labels).duplicated()
     if twice.any():
         raise ValueError(
-            f"labels must all be different; {labels[twice].tolist()[0]!r} comes twice. An index "
+            f"labels must all be different; {labels[twice].tolist()[0]!r} is there twice. An index "
             "that is no label goes by reset_index(drop=True)."
         )
 
@@ -292,14 +292,14 @@ def _check_labels(labels: NDArray, n: int) -> None:
 
 
 class _Coefficient(NamedTuple):
-    """What a name like ``C(school)[T.a]:x`` says.
+    """Parts of a name like ``C(school)[T.a]:x``.
 
     Attributes
     ----------
     term : str
-        The name less its level: ``C(school):x``.
+        Name without its level: ``C(school):x``.
     variable, level : str
-        ``school`` and ``T.a``.
+        Variable and level: ``school`` and ``T.a``.
     """
 
     term: str
@@ -321,7 +321,7 @@ class _Coefficient(NamedTuple):
         return cls(before + factor + rest, inside[1].strip() if inside else factor, level)
 
     def is_called(self, term: str) -> bool:
-        """Whether a term is this one: ``school`` and ``C(school)`` are, however it was coded."""
+        """Whether a term is this one; ``school`` and ``C(school)`` are the same term."""
         slope = ":" in re.sub(r"\(.*\)", "", self.term)
         return term == self.term or (not slope and term in (self.variable, f"C({self.variable})"))
 
@@ -441,7 +441,7 @@ def _pick(names: list[str], terms: Any) -> list[str]:
         )
     twice = [name for name in chosen if chosen.count(name) > 1]
     if twice:
-        raise ValueError(f"terms must all be different; {twice[0]!r} comes twice.")
+        raise ValueError(f"terms must all be different; {twice[0]!r} is there twice.")
     return chosen
 
 

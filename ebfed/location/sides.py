@@ -1,4 +1,4 @@
-"""An estimator whose two sides are objects: the protocol, handed on to a client and a server."""
+"""An estimator whose two sides are objects: a client and a server do the protocol."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["TwoSided"]
 
 
 class TwoSided(ABC):
-    """Does what `ebfed.engines.Estimator` asks, by a `Client` and a `Server` built from arguments.
+    """The protocol `ebfed.engines.Estimator`, by a `Client` and a `Server` built from arguments.
 
-    An estimator writes `client_side` and `server_side`, and keeps what depends on rows: `prepare`,
+    A subclass defines `client_side` and `server_side`, and keeps what depends on rows: `prepare`,
     `finish`, `conclude` and `estimates`.
     """
 
@@ -62,7 +62,7 @@ class TwoSided(ABC):
     def check_message(
         self, message: dict[str, Message], facts: LocationFacts, sent: LocationSent, turn: NDArray
     ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
+        """Raise a ValueError if that is not an answer of the clients that stated these facts."""
         self.server_side().check_message(message, facts, sent, turn)
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:

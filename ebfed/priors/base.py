@@ -4,8 +4,8 @@ A `Prior` is fitted to a `Likelihood` by maximum marginal likelihood,
 
     Gamma^ = argmax  sum_i log integral L_i(theta) p(theta; Gamma) dtheta,
 
-and then turns any likelihood, of the same clients or of new ones, into a `Posterior`. Since it
-sees nothing but the likelihood, it serves messages of every channel. A subclass
+and then turns any likelihood, of the same clients or of new ones, into a `Posterior`. Since it uses
+only the likelihood, it serves messages of every channel. A subclass
 
 - states the `support` of theta and its `max_features`, from which `accepts` follows;
 - writes `logpdf`, `sample`, `_start` (first guess) and `_m_step` (maximise the expected
@@ -14,8 +14,8 @@ sees nothing but the likelihood, it serves messages of every channel. A subclass
 - overrides `_fit`, `posterior` and `log_marginal` where a closed form exists. The contract in
   `ebfed.testing` holds the two equal.
 
-A prior that `takes_covariates` lets the mean depend on what is known of each client: then `at`
-gives the population of clients with given covariates, and that is what serves their likelihoods.
+The mean of a prior that `takes_covariates` depends on the covariates of each client: then `at`
+gives the population of clients with given covariates, which is used with their likelihoods.
 
 Constructor arguments that are None are estimated; learned attributes end in ``_``. A fitted prior
 has `mean_` and `variance_` of the population, shape (d,), `n_parameters_`, and a list `notes_` of
@@ -54,7 +54,7 @@ ONE_GROUP = (
 
 
 class IdentificationWarning(UserWarning):
-    """The data cannot tell something that was to be estimated."""
+    """The data do not identify something that was to be estimated."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class OwnReports:
     variance : ndarray of shape (n, d)
         Variance that the channel added to the client's mean; infinite if it sent nothing.
     error : ndarray of shape (n, d) or None
-        What the channel added, where a client can take it out again; NaN where not.
+        Noise that the channel added, where a client knows it; NaN where not.
     value : ndarray of shape (n, d)
-        What the message says the client's mean is; NaN if it sent nothing.
+        Client's mean according to its message; NaN if it sent nothing.
     """
 
     variance: NDArray
@@ -114,7 +114,7 @@ class Prior(BaseEstimator, ABC):
         return True
 
     def accepts(self, likelihood: Likelihood) -> bool:
-        """Tell whether this prior can serve parameters of that likelihood."""
+        """Return whether this prior is for parameters of that likelihood."""
         low, high = likelihood.support
         inside = low <= self.support[0] and self.support[1] <= high
         return inside and likelihood.n_features <= self.max_features
@@ -126,8 +126,9 @@ class Prior(BaseEstimator, ABC):
         ----------
         likelihood : Likelihood of n clients
         covariates : ndarray of shape (n, k), optional
-            On which the mean depends, besides an intercept; `at` then gives the population of
-            clients with given ones. `mean_` and `variance_` are those at average covariates.
+            Covariates on which the mean depends, besides an intercept; `at` then gives the
+            population of clients with given ones. `mean_` and `variance_` are those at average
+            covariates.
 
         Raises
         ------
@@ -250,14 +251,14 @@ class Prior(BaseEstimator, ABC):
         self.path_ = np.array(path[1:])
 
     def _add_note(self, sentence: str, unidentified: bool = False) -> None:
-        """Note a sentence for the reader; warn where the data could not tell something."""
+        """Add a note; warn where the data do not identify something."""
         if sentence not in self.notes_:
             self.notes_.append(sentence)
             if unidentified:
                 warnings.warn(sentence, IdentificationWarning, stacklevel=6)
 
     def _note_if_open(self) -> None:
-        """Note a variance that messages leave more doubtful than it is large."""
+        """Note a variance whose standard error is larger than the variance."""
         if np.any(np.sqrt(self.variance_variance_) > np.maximum(self.variance_, 1e-300)):
             self._add_note(
                 "The messages leave the spread of the population nearly open: its standard error "
@@ -356,9 +357,9 @@ class Prior(BaseEstimator, ABC):
         Parameters
         ----------
         likelihood : Likelihood
-            Of the clients' exact data.
+            Likelihood of the clients' exact data.
         own : OwnReports
-            What each client's own message contributed.
+            Contribution of each client's own message.
         """
         return self.posterior(likelihood)
 

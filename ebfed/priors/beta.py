@@ -55,7 +55,7 @@ class Beta(WithCovariates, Prior):
     Attributes
     ----------
     alpha_, beta_ : ndarray of shape (d,)
-        Infinite where the spread is zero.
+        Parameters; infinite where the spread is zero.
     mean_, variance_ : ndarray of shape (d,)
     mean_variance_, variance_variance_ : ndarray of shape (d,)
         Sampling variances of `mean_` and `variance_`.
@@ -64,10 +64,10 @@ class Beta(WithCovariates, Prior):
     second_moment_, fourth_moment_ : ndarray of shape (d,)
         Central moments of the population, for robust intervals.
     coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
-        With covariates: intercept and coefficients on the scale of logits, and their standard
-        errors. `mean_`, `variance_`, `alpha_` and `beta_` are then those at average covariates.
+        Intercept and coefficients of covariates on the scale of logits, and standard errors.
+        `mean_`, `variance_`, `alpha_` and `beta_` are then those at average covariates.
     raw_ : dict
-        With ``method="paper"``: what `beta_binomial.leave_one_out` needs of the proportions.
+        Arguments of `beta_binomial.leave_one_out`, with ``method="paper"``.
 
     References
     ----------
@@ -87,7 +87,7 @@ class Beta(WithCovariates, Prior):
     max_features: ClassVar[float] = np.inf
     _by_column = (*Prior._by_column, "alpha_", "beta_", "concentration_")
 
-    covariates_: NDArray  # of the clients, where this is the population `at` theirs
+    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class Beta(WithCovariates, Prior):
 
     @property
     def fits_raw_reports(self) -> bool:
-        """By the paper's method, which takes reports for proportions (Theorem 4)."""
+        """Whether the method is the paper's, which takes reports for proportions (Theorem 4)."""
         return self.method == "paper"
 
     @property
     def estimates_spread(self) -> bool:
-        """Unless the parameters are given."""
+        """Whether the parameters are not given."""
         return self.alpha is None
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -245,7 +245,7 @@ class Beta(WithCovariates, Prior):
             slope = np.array([(1 - 2 * mean[j]) * correlation[j], spread])  # of the variance
             self.mean_variance_[j] = covariance[0, 0]
             self.variance_variance_[j] = slope @ covariance @ slope
-            # of the fourth moment nothing is known, of the second as much as its standard error
+            # the fourth moment is not known, the second has its standard error
             second = min(self.variance_[j] + np.sqrt(self.variance_variance_[j]), spread)
             self.second_moment_[j] = second
             self.fourth_moment_[j] = second * max(mean[j], 1 - mean[j]) ** 2
@@ -266,6 +266,7 @@ class Beta(WithCovariates, Prior):
         """
         self.notes_, self.noise_variance_ = [], None
         self.raw_ = {"less": 0.0, **_moments(reports)}
+        # [E] Theorem 4
         mean = np.clip(reports.mean(axis=0), 1e-9, 1 - 1e-9)
         variance = reports.var(axis=0, ddof=1)
         self._set(mean, 1 / beta_binomial.concentration_from(mean, variance, less=0.0))
@@ -320,7 +321,7 @@ class Beta(WithCovariates, Prior):
             self.fourth_moment_[j] = spread * max(mean, 1 - mean) ** 2
 
     def _explain(self, j: int, rows: Binomial, counts: NDArray) -> None:
-        """Say in a sentence what the data could not tell."""
+        """Add a note on what the data do not identify."""
         if counts.sum() == 1:
             self._add_note(ONE_GROUP, True)
         elif rows.trials.max() == 1:
@@ -382,17 +383,18 @@ class Beta(WithCovariates, Prior):
 
     @property
     def weighs_own_reports(self) -> bool:
-        """By the paper's method, clients leave themselves out."""
+        """Whether the method is the paper's, in which clients leave themselves out."""
         return hasattr(self, "raw_")
 
     def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
-        """In eq. (6), each client has a population fitted to all others."""
+        """Posterior of clients, each with a population fitted to all others as in eq. (6)."""
         raw = getattr(self, "raw_", None)
-        if raw is None or raw["count"] < 3 or not isinstance(likelihood, Binomial):
+        if raw is None or raw["n_reporting"] < 3 or not isinstance(likelihood, Binomial):
             return self.posterior(likelihood)
         mean = np.repeat(self.mean_[None], len(likelihood), axis=0)
         concentration = np.repeat(self.concentration_[None], len(likelihood), axis=0)
         sent = ~np.isnan(own.value).any(axis=1)
+        # [E] Theorem 3
         means, concentration[sent] = beta_binomial.leave_one_out(own.value[sent], **raw)
         mean[sent] = np.clip(means, 1e-9, 1 - 1e-9)
         return BetaPosterior(likelihood, mean, concentration)
@@ -452,13 +454,13 @@ class BetaPosterior(Posterior):
     ----------
     likelihood : Binomial
     mean, concentration : ndarray of shape (d,) or (n, d)
-        Of the prior; two dimensions give each client a prior of its own.
+        Parameters of the prior; two dimensions give each client a prior of its own.
     mean_variance, variance_variance : ndarray of shape (d,), optional
         Sampling variances of the prior's mean and variance.
     moments : tuple of two ndarrays of shape (d,), optional
         Second and fourth central moment of the population, for robust intervals.
     mean_errors : callable, optional
-        From a size and a Generator to draws of the error of the prior's mean, as
+        Function from a size and a Generator to draws of the error of the prior's mean, as
         `priors.posterior.mean_errors` gives them. Without it the mean is taken as known in
         `sample`, and clients are drawn independently.
     """
@@ -571,7 +573,7 @@ def _moments(proportions: NDArray) -> dict[str, Any]:
     """Count, mean and scatter of proportions, or reports, of shape (n, d)."""
     centre = proportions.mean(axis=0) if len(proportions) else np.zeros(proportions.shape[1])
     scatter = ((proportions - centre) ** 2).sum(axis=0)
-    return {"count": len(proportions), "centre": centre, "scatter": scatter}
+    return {"n_reporting": len(proportions), "centre": centre, "scatter": scatter}
 
 
 def beta_from_moments(mean: NDArray, variance: NDArray) -> tuple[NDArray, NDArray]:

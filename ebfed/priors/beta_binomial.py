@@ -146,20 +146,20 @@ def concentration_from(mean: NDArray, variance: NDArray, less: float = 1.0) -> N
 
 
 def leave_one_out(
-    own: NDArray, count: int, centre: NDArray, scatter: NDArray, less: float = 1.0
+    own: NDArray, n_reporting: int, centre: NDArray, scatter: NDArray, less: float = 1.0
 ) -> tuple[NDArray, NDArray]:
-    """Mean and concentration that each client sees in the others' proportions, eq. (6).
+    """Mean and concentration of the proportions of all other clients, eq. (6).
 
     Parameters
     ----------
     own : ndarray of shape (n, d)
         Each client's proportions, or reports that estimate them.
-    count : int
-        Number of all clients, at least 3.
+    n_reporting : int
+        Number of clients that report, at least 3.
     centre, scatter : ndarray of shape (d,)
         Mean of all clients' proportions, and sum of squared deviations from it.
     less : float
-        1 as in eq. (6); 0 as in Theorem 4.
+        Number subtracted: 1 as in eq. (6), 0 as in Theorem 4.
 
     Returns
     -------
@@ -176,7 +176,8 @@ def leave_one_out(
     >>> mean.ravel()
     array([0.6   , 0.5333, 0.4667, 0.4   ])
     """
+    # [E] Equation 6
     deviations = own - centre
-    mean = centre - deviations / (count - 1)
-    scatter = scatter - deviations**2 * count / (count - 1)
-    return mean, concentration_from(mean, np.maximum(scatter, 0) / (count - 2), less)
+    mean = centre - deviations / (n_reporting - 1)
+    scatter = scatter - deviations**2 * n_reporting / (n_reporting - 1)
+    return mean, concentration_from(mean, np.maximum(scatter, 0) / (n_reporting - 2), less)

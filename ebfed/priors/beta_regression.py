@@ -30,7 +30,7 @@ FURTHEST = 30.0
 class BetaProfile:
     """Coefficients of greatest likelihood, (1 + k,), and their covariance; the overdispersion.
 
-    `separated` tells whether some coefficients would have grown without bound.
+    `separated` says whether some coefficients would have grown without bound.
     """
 
     coefficients: NDArray
@@ -45,14 +45,14 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
     Parameters
     ----------
     successes, trials : int64 ndarray of shape (n,)
-        At least one trial each.
+        Counts of clients with at least one trial each.
     matrix : ndarray of shape (n, 1 + k)
         Covariates, the first a column of ones, centred and of about unit size.
     """
     table = np.column_stack([successes, trials, matrix])
     table, counts = np.unique(table, axis=0, return_counts=True)
     successes, trials = np.ascontiguousarray(table[:, :2].T).astype(np.int64)
-    rows = _Rows(successes, trials, table[:, 2:], counts.astype(float))
+    rows = _CountRows(successes, trials, table[:, 2:], counts.astype(float))
     pooled = np.clip(counts @ successes / (counts @ trials), 1e-9, 1 - 1e-9)
     start = np.zeros(matrix.shape[1])
     start[0] = np.log(pooled / (1 - pooled))
@@ -72,7 +72,7 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _CountRows:
     """Distinct clients, and how many there are of each."""
 
     successes: NDArray
@@ -152,7 +152,7 @@ def _rates(predictor: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def logistic(predictor: NDArray) -> NDArray:
-    """``1 / (1 + exp(-predictor))``, no further out than coefficients are let go."""
+    """``1 / (1 + exp(-predictor))``, within the bounds of linear predictors."""
     from scipy.special import expit
 
     return expit(np.clip(predictor, -FURTHEST, FURTHEST))

@@ -1,8 +1,8 @@
 """Normal population of parameters whose estimates are correlated, as those of one regression are.
 
-With ``x ~ N(theta, V)`` and ``theta ~ N(W beta, t I)`` the eigenvectors U of V turn everything
-into independent rows: ``U'x ~ N(U'theta, diag(l))`` and ``U'theta ~ N(U'W beta, t I)``. So
-`RegressionTable` fits t, whatever has become of the column of ones.
+With ``x ~ N(theta, V)`` and ``theta ~ N(W beta, t I)`` the eigenvectors U of V turn everything into
+independent rows: ``U'x ~ N(U'theta, diag(l))`` and ``U'theta ~ N(U'W beta, t I)``. So
+`RegressionTable` fits t; it needs no column of ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ebfed.likelihoods import Gaussian
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import NormalMarginals
 from ebfed.priors.regression import Design, RegressionTable
-from ebfed.priors.variance_components import Table, fit_components
+from ebfed.priors.variance_components import MomentTable, fit_components
 
 __all__ = ["CorrelatedPosterior", "shrink_jointly"]
 
@@ -34,23 +34,23 @@ class CorrelatedPosterior(NormalMarginals):
     Parameters
     ----------
     values : ndarray of shape (n,)
-        x.
+        Estimates x.
     centre : ndarray of shape (n,)
-        ``W beta``.
+        Means ``W beta``.
     eigenvalues : ndarray of shape (n,)
-        Of V, all positive.
+        Eigenvalues of V, all positive.
     axes : ndarray of shape (n, n)
-        Its eigenvectors.
+        Eigenvectors of V.
     variance, doubt : float
-        t and ``Var(t)``.
+        Variance t and ``Var(t)``.
     root : ndarray of shape (n, p)
-        ``W Cov(beta)**(1/2)``.
+        Root ``W Cov(beta)**(1/2)``.
 
     Attributes
     ----------
     covariance : ndarray of shape (n, n)
     weight : ndarray of shape (n, 1)
-        Diagonal of A: what an estimate weighs in its own posterior mean.
+        Diagonal of A: the weight of an estimate in its own posterior mean.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CorrelatedPosterior(NormalMarginals):
 class _RotatedTable(RegressionTable):
     """Rows along the eigenvectors: two of one variance still differ in their design."""
 
-    def coarse(self) -> Table:
+    def coarse(self) -> MomentTable:
         return self
 
 
@@ -103,10 +103,10 @@ def shrink_jointly(
     Parameters
     ----------
     prior : Normal
-        Its mean and variance, and how to fit them; fitted in place.
+        Population with the settings of its fit; it is fitted in place.
     values : ndarray of shape (n,)
     covariance : ndarray of shape (n, n)
-        Symmetric and positive definite.
+        Covariance of the values, symmetric and positive definite.
     covariates : ndarray of shape (n, k), optional
 
     Raises
@@ -137,9 +137,9 @@ def shrink_jointly(
         shift = np.broadcast_to(np.asarray(prior.mean, float), 1)[0]
     rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
     if prior.mean is None:
-        table: Table = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
+        table: MomentTable = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
     else:
-        table = Table(*rows, fixed_mean=0.0)
+        table = MomentTable(*rows, fixed_mean=0.0)
     learned = prior.variance is None
     t = np.broadcast_to(np.asarray(prior.variance, float), 1)[0]
     if learned:
@@ -156,7 +156,7 @@ def shrink_jointly(
         centre, root = np.full(n, shift), np.zeros((n, 0))
     if design is not None:
         prior._learn_coefficients(design, [profile], np.ones(1))
-    # of the fourth moment nothing is known, of the second as much as its standard error
+    # the fourth moment is not known, the second has its standard error
     prior.kurtosis_ = np.full(1, np.inf)
     prior.second_moment_ = prior.variance_ + np.sqrt(prior.variance_variance_)
     prior.n_parameters_ = root.shape[1] + learned

@@ -1,4 +1,4 @@
-"""Discrete population: k atoms, or as many as the likeliest population of all needs."""
+"""Discrete population: k atoms, or the nonparametric maximum likelihood estimate."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ class Discrete(Prior):
         Known weights, only with known atoms; estimated if None.
     max_atoms : int
     n_init : int
-        Starts of EM (k-means++), of which the likeliest is kept.
+        Number of starts of EM (k-means++); the likeliest is kept.
     tol : float
         Largest duality gap, in units of log-likelihood per client. Posterior means are accurate to
         about its square root.
     random_state : int, Generator or None
-        Of the starts of EM.
+        Seed of the starts of EM.
 
     Attributes
     ----------
     atoms_ : ndarray of shape (k, d)
     weights_ : ndarray of shape (k,)
     duality_gap_ : float or None
-        None where the atoms were placed by EM or weights were given.
+        Duality gap; None where the atoms were placed by EM or weights were given.
     path_ : ndarray
-        Where the atoms were placed by EM: log-likelihood before each step, which never falls.
+        Log-likelihood before each step of EM, which never falls; if atoms were placed by EM.
     bic_ : ndarray
-        There too: BIC of each number of atoms that was tried.
+        BIC of each number of atoms that was tried.
 
     References
     ----------
@@ -86,8 +86,8 @@ class Discrete(Prior):
     >>> prior.atoms_.ravel().round(3), prior.weights_.round(3)
     (array([-2.,  2.]), array([0.5, 0.5]))
 
-    One trial of each client tells the mean of the rates and nothing else. The estimate after a
-    success may be anything from 0.5 to 1:
+    One trial of each client identifies the mean of the rates only. The estimate after a success may
+    be anything from 0.5 to 1:
 
     >>> from ebfed.likelihoods import Binomial
     >>> one_trial = Binomial(np.array([[0], [1]]), np.array([1, 1]))
@@ -134,16 +134,16 @@ class Discrete(Prior):
 
     @property
     def max_features(self) -> float:  # type: ignore[override]
-        """The npmle is found on the line only."""
+        """Largest dimension of theta: 1 for the npmle."""
         return 1 if isinstance(self.atoms, str) and self.atoms == "npmle" else np.inf
 
     @property
     def estimates_spread(self) -> bool:
-        """Unless atoms and weights are given."""
+        """Whether atoms or weights are not given."""
         return self.weights is None
 
     def accepts(self, likelihood: Likelihood) -> bool:
-        """Atoms may lie anywhere."""
+        """Return whether the likelihood has few enough coordinates; any support will do."""
         return likelihood.n_features <= self.max_features
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -307,7 +307,7 @@ class Discrete(Prior):
 
 
 def _seen(likelihood: Likelihood) -> NDArray | None:
-    """Parameters of the clients that said something, where all gave them away; else None."""
+    """Parameters of the clients with information, if messages show all exactly; else None."""
     exact, has_data = likelihood.exact, np.isfinite(likelihood.local).all(axis=1)
     if exact is None or not has_data.any() or np.isnan(exact[has_data]).any():
         return None

@@ -50,13 +50,13 @@ class Gamma(WithCovariates, Prior):
     Attributes
     ----------
     shape_ : ndarray of shape (d,)
-        Infinite where the spread is zero.
+        Shape; infinite where the spread is zero.
     mean_, variance_ : ndarray of shape (d,)
     mean_variance_, variance_variance_ : ndarray of shape (d,)
         Sampling variances of `mean_` and `variance_`.
     coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
-        With covariates: intercept and coefficients of the log of the mean, and their standard
-        errors. `mean_` and `variance_` are then those at average covariates.
+        Intercept and coefficients of covariates for the log of the mean, and standard errors.
+        `mean_` and `variance_` are then those at average covariates.
 
     References
     ----------
@@ -79,7 +79,7 @@ class Gamma(WithCovariates, Prior):
     _by_column = (*Prior._by_column, "shape_")
 
     shape_: NDArray
-    covariates_: NDArray  # of the clients, where this is the population `at` theirs
+    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(self, mean: float | None = None, shape: float | None = None):
         self.mean = mean
@@ -87,7 +87,7 @@ class Gamma(WithCovariates, Prior):
 
     @property
     def estimates_spread(self) -> bool:
-        """Unless the parameters are given."""
+        """Whether the parameters are not given."""
         return self.shape is None
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -410,7 +410,7 @@ class _Counts:
 class _Profile:
     """Coefficients of greatest likelihood, (1 + k,), and their covariance; the overdispersion.
 
-    `separated` tells whether some coefficients would have grown without bound.
+    `separated` says whether some coefficients would have grown without bound.
     """
 
     coefficients: NDArray
@@ -471,12 +471,12 @@ class GammaPosterior(Posterior):
     ----------
     likelihood : Poisson
     mean : ndarray of shape (d,) or (n, d)
-        Of the prior; two dimensions give each client a prior of its own.
+        Mean of the prior; two dimensions give each client a prior of its own.
     shape : ndarray of shape (d,)
     mean_variance, variance_variance : ndarray
         Sampling variances of the prior's mean and variance.
     mean_errors : callable
-        From a size and a Generator to draws of the error of the prior's mean, as
+        Function from a size and a Generator to draws of the error of the prior's mean, as
         `priors.posterior.mean_errors` gives them.
     """
 

@@ -48,17 +48,17 @@ class GaussianMixture(Prior):
         Whether the columns of a component share one variance or have one each.
     max_k : int
     n_init : int
-        Starts of EM (k-means++), of which the likeliest is kept.
+        Number of starts of EM (k-means++); the likeliest is kept.
     random_state : int, Generator or None
-        Of the starts.
+        Seed of the starts.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
     means_, variances_ : ndarray of shape (k, d)
-        Of the components, sorted by their means.
+        Means and variances of the components, sorted by the means.
     mean_, variance_ : ndarray of shape (d,)
-        Of the population.
+        Mean and variance of the population.
     path_ : ndarray
         Log-likelihood before each step of EM; it never falls.
     bic_ : ndarray
@@ -163,7 +163,7 @@ class GaussianMixture(Prior):
         centre = np.average(rows.values, axis=0, weights=counts)
         unit = np.sqrt(np.average((rows.values - centre) ** 2, axis=0, weights=counts).mean())
         unit = unit if unit > 0 else 1.0
-        table = _Table.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
+        table = _SortedMessages.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
         rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
 
         def n_free(k: int) -> int:
@@ -213,7 +213,7 @@ class GaussianMixture(Prior):
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
         self.n_parameters_ = free
 
-    def _least(self, table: _Table) -> NDArray:
+    def _least(self, table: _SortedMessages) -> NDArray:
         """Least variance of a component in each column: 0 where there is noise enough."""
         spread = np.average(table.values**2, axis=0, weights=table.counts)
         noise = np.median(table.noise[table.level], axis=0)
@@ -284,7 +284,7 @@ class _Mixture(NamedTuple):
     variances: NDArray
 
 
-class _Table(NamedTuple):
+class _SortedMessages(NamedTuple):
     """Messages, those of equal noise next to each other."""
 
     values: NDArray
@@ -294,7 +294,7 @@ class _Table(NamedTuple):
     ends: NDArray  # where each level begins, and the last one ends
 
     @classmethod
-    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _Table:
+    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _SortedMessages:
         noise, level = _levels(variances)
         order = np.argsort(level, kind="stable")
         level = level[order]
@@ -335,7 +335,7 @@ def _log_joint(values: NDArray, noise: NDArray, level: NDArray, mixture: _Mixtur
     return joint
 
 
-def _start(table: _Table, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
+def _start(table: _SortedMessages, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
     """Centres by k-means++, and one variance for all: what noise does not explain around them."""
     from sklearn.cluster import kmeans_plusplus
 
@@ -353,7 +353,7 @@ def _start(table: _Table, k: int, shared: bool, least: NDArray, rng: Any) -> _Mi
 
 
 def _climb(
-    table: _Table, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
+    table: _SortedMessages, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
 ) -> tuple[_Mixture, NDArray]:
     """EM until a step gains less than `tol` of the log-likelihood; returns mixture and path."""
     path: list[float] = []
@@ -370,7 +370,7 @@ def _climb(
 
 
 def _maximised(
-    table: _Table, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
+    table: _SortedMessages, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
 ) -> _Mixture:
     """Weights, centres and variances given how many clients each component is expected to have."""
     from scipy.sparse import csr_array
@@ -405,10 +405,10 @@ def _component(
     n : ndarray of shape (n_levels, 1)
         Expected clients of each level of noise.
     first, second : ndarray of shape (n_levels, d)
-        Their sums of distances from the centre so far, and of squares of these.
+        Sums of distances of these clients from the current centre, and of squares of these.
     noise : ndarray of shape (n_levels, d)
     variance, least : ndarray of shape (d,)
-        So far, and at least.
+        Current variance, and its lower bound.
     shared : bool
         Whether columns have one variance.
 
@@ -420,7 +420,7 @@ def _component(
     def columns(sums: NDArray) -> NDArray:
         return np.full_like(sums, sums.sum()) if shared else sums
 
-    for _ in range(min(len(noise), 3)):  # with one level, one step arrives
+    for _ in range(min(len(noise), 3)):  # with one level, one step is enough
         precision = 1 / (noise + variance)
         shift = (first * precision).sum(axis=0) / (n * precision).sum(axis=0)
         square = np.maximum(second - 2 * first * shift + n * shift**2, 0.0)

@@ -61,7 +61,7 @@ class Laplace(SpikeAndSlab):
 
     @property
     def mode(self) -> float | None:  # type: ignore[override]
-        """The mean, by its other name."""
+        """The mean, which is the mode."""
         return self.mean
 
     def posterior_mode(self, likelihood: Gaussian) -> NDArray:

@@ -20,8 +20,8 @@ __all__ = ["Components", "MixturePosterior"]
 class Components:
     """Component k of client i is ``anchors + scales * U``.
 
-    U is standard normal where ``sides[k]`` is 0. Elsewhere it is ``sides[k] * (Z - starts)`` given
-    ``Z > starts``: the normal cut at its anchor. A scale of zero makes it a point.
+    U is standard normal where ``sides[k]`` is 0, else it is ``sides[k] * (Z - starts)`` given ``Z >
+    starts``: the normal cut at its anchor. A scale of zero makes it a point.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class MixturePosterior(Posterior):
     Parameters
     ----------
     components : callable
-        From a likelihood to the `Components` of its rows.
+        Function from a likelihood to the `Components` of its rows.
     n_components : int
     likelihood : Gaussian likelihood of n clients, on the line
     """

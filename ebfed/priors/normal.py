@@ -15,7 +15,7 @@ from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, OwnReports, Prior
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
-from ebfed.priors.variance_components import Table, fit_components, informative
+from ebfed.priors.variance_components import MomentTable, fit_components, informative
 
 __all__ = ["Normal"]
 
@@ -59,8 +59,8 @@ class Normal(WithCovariates, Prior):
     kurtosis_, second_moment_ : ndarray of shape (d,)
         Moments of the population for robust intervals.
     coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
-        With covariates: intercept and coefficients, and their standard errors; `mean_` is then the
-        mean at average covariates, and `variance_` the variance around ``w_i' beta``.
+        Intercept and coefficients of covariates, and standard errors; `mean_` is then the mean at
+        average covariates, and `variance_` the variance around ``w_i' beta``.
 
     References
     ----------
@@ -79,7 +79,7 @@ class Normal(WithCovariates, Prior):
 
     max_features: ClassVar[float] = np.inf
 
-    covariates_: NDArray  # of the clients, where this is the population `at` theirs
+    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Normal(WithCovariates, Prior):
 
     @property
     def estimates_spread(self) -> bool:
-        """Unless the variance is given."""
+        """Whether the variance is not given."""
         return self.variance is None
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -165,9 +165,9 @@ class Normal(WithCovariates, Prior):
             noisy = likelihood.scatter > 0
             if self.covariance == "spherical":
                 noisy[:] = noisy.any()
-        tables: list[Table]
+        tables: list[MomentTable]
         if covariates is None:
-            tables = [Table.of(likelihood, j, noisy[j]) for j in range(d)]
+            tables = [MomentTable.of(likelihood, j, noisy[j]) for j in range(d)]
         else:
             has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
             design = Design.of(covariates, np.all(has_data, axis=0))
@@ -225,7 +225,7 @@ class Normal(WithCovariates, Prior):
         self.mean_, self.variance_, self.mean_variance_, self.variance_variance_ = np.array(fits).T
         if self.variance is not None:
             self.variance_ = known[1]
-        # of the fourth moment nothing is known, of the second as much as its standard error
+        # the fourth moment is not known, the second has its standard error
         self.kurtosis_ = np.full(d, np.inf)
         self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
@@ -246,8 +246,8 @@ class Normal(WithCovariates, Prior):
         if self.variance is not None and np.min(self.variance) < 0:
             raise ValueError(f"variance must not be negative; got {self.variance!r}.")
 
-    def _explain(self, likelihood: Gaussian, tables: list[Table]) -> None:
-        """Say in a sentence what the data could not tell."""
+    def _explain(self, likelihood: Gaussian, tables: list[MomentTable]) -> None:
+        """Add a note on what the data do not identify."""
         m = min(table.size for table in tables)
         if m == 0:
             self._add_note("No client has data: the population is unknown.", True)
@@ -300,7 +300,7 @@ class Normal(WithCovariates, Prior):
             Variance that the channel added to each client's own message when the population was
             fitted; infinite for clients that sent none. See `NormalPosterior`.
         noise : array-like that broadcasts to (n, d), optional
-            What it added, where a client can take it out of the mean again; NaN where not.
+            Noise that the channel added, where a client knows it; NaN where not.
         """
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
@@ -310,12 +310,12 @@ class Normal(WithCovariates, Prior):
 
     @property
     def shares_scale(self) -> bool:
-        """With a spherical covariance that is estimated."""
+        """Whether a spherical covariance is estimated."""
         return self.covariance == "spherical" and self.variance is None
 
     @property
     def weighs_own_reports(self) -> bool:
-        """A client knows its own mean better than its message in the fitted one."""
+        """Whether a client's exact mean replaces its own message in the fitted mean."""
         return True
 
     def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
@@ -393,29 +393,28 @@ class NormalPosterior(NormalMarginals):
         g_1 = a_i**2 v_i + (1 - a_i)**2 (1 - h_i) s_i + (1 - a_i**2) h_i v_i,
         g_3 = (1 - a_i)**2 Var(t) / (s_i + v_i).
 
-    A client that knows what noise the channel added takes it out of the mean it was told (``mean_i
-    = mean - h_i noise_i``); then ``r_i = q_i h_i``, and with weights by precision the estimate is
-    the Bayes estimate from all messages and its own data. Others use the mean as it is, with ``r_i
-    = q_i h_i / (1 - h_i)``. Either a_i is the best weight, and g_1 the expected squared error,
-    exactly (Ozkara et al. 2023, Theorem 2, for unequal clients; r_i is 0 for exact messages,
-    Theorem 1, and the last term of s_i is Var(mean) for clients that sent none), for the data that
-    a client had when the population was fitted. g_3 is what estimating t adds; it counts twice,
-    since g_1 at the estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri,
-    2000).
+    A client that knows the noise that the channel added takes it out of the mean (``mean_i = mean -
+    h_i noise_i``); then ``r_i = q_i h_i``, and with weights by precision the estimate is the Bayes
+    estimate from all messages and its own data. Others use the mean as it is, with ``r_i = q_i h_i
+    / (1 - h_i)``. Either a_i is the best weight, and g_1 the expected squared error, exactly
+    (Ozkara et al. 2023, Theorem 2, for unequal clients; r_i is 0 for exact messages, Theorem 1, and
+    the last term of s_i is Var(mean) for clients that sent none), for the data that a client had
+    when the population was fitted. g_3 is what estimating t adds; it counts twice, since g_1 at the
+    estimate is too small by as much again (Prasad and Rao, 1990; Datta and Lahiri, 2000).
 
     Parameters
     ----------
     prior : Normal, fitted
     likelihood : Gaussian
-        A variance of 0 gives back the value, an infinite one the prior.
+        Likelihood of own data. A variance of 0 returns the value, an infinite one the prior.
     own : array-like that broadcasts to (n, d)
-        q_i; infinite for clients that sent no message.
+        Variance q_i; infinite for clients that sent no message.
     noise : array-like that broadcasts to (n, d), optional
-        What the channel added, NaN where the client does not know.
+        Noise that the channel added, NaN where the client does not know it.
     share : array-like that broadcasts to (n, d), optional
-        h_i, where the mean was not weighted by precision.
+        Share h_i, where the mean was not weighted by precision.
     weight : array-like that broadcasts to (n, d), optional
-        a_i, where another than the best is wanted.
+        Weight a_i, where another than the best is wanted.
     """
 
     def __init__(
@@ -449,7 +448,9 @@ class NormalPosterior(NormalMarginals):
             if noise is not None:
                 known = ~np.isnan(np.broadcast_to(noise, values.shape)) & ~silent
                 centre = centre - np.where(known, share * np.asarray(noise), 0.0)
+            # [E] Theorem 2
             spread = t + np.where(known, share, share / rest) * added + excess / rest
+            # [E] Theorem 1
             best = np.where(variance == 0, 1.0, spread / (spread + variance))
         weight = best if weight is None else np.where(silent, best, np.asarray(weight, float))
         self.weight = self._weight = weight

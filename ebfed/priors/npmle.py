@@ -24,7 +24,7 @@ from ebfed.priors.weights import FLAT, analytic_centre, gradient, newton
 
 __all__ = ["npmle"]
 
-MANY = 20_000  # clients beyond which a tenth of them is looked at first
+MANY = 20_000  # clients beyond which a tenth of them is used first
 MOST_ATOMS = 100  # of a quadrature
 
 
@@ -49,7 +49,7 @@ def npmle(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> Maximi
     rows : Likelihood of n distinct messages
     counts : ndarray of shape (n,)
     n_nodes : int
-        Least number of nodes at which the gradient is looked at.
+        Least number of nodes at which the gradient is evaluated.
     tol : float
         Largest duality gap, in units of log-likelihood.
 

@@ -1,4 +1,4 @@
-"""What is known of each client after seeing its data: the common face of all posteriors.
+"""What is known of each client after its data: the interface of all posteriors.
 
 A `Posterior` is a batch of n clients with parameters in R^d, coordinate by coordinate. A subclass
 gives `mean`, `sd`, `quantile`, `prob_below` and `sample`; everything else follows. Estimators
@@ -51,7 +51,7 @@ class Posterior(ABC):
 
     @property
     def notes(self) -> list[str]:
-        """What the data could not tell of `prior`, in sentences; none where that is None."""
+        """Remarks on the fit of `prior`; none where that is None."""
         return [] if self.prior is None else list(self.prior.notes_)
 
     @property
@@ -102,7 +102,7 @@ class Posterior(ABC):
     def _prob_from(self, threshold: float) -> NDArray:
         """Probability that a coordinate is at least `threshold`, shape (n, d).
 
-        Posteriors that know their upper tail as well as the lower one say it to the last digit.
+        Posteriors with an accurate upper tail override this.
         """
         return 1 - self.prob_below(float(np.nextafter(threshold, -np.inf)))
 
@@ -219,7 +219,7 @@ class Posterior(ABC):
         n_draws: int = 4000,
         random_state: Any = 0,
     ) -> Any:
-        """Where each client stands among all, by draws from the posterior.
+        """Rank of each client among all, by draws from the posterior.
 
         The rank of theta_i is ``1 + #{j: theta_j > theta_i}`` plus half of the number of others
         that tie with it. Its posterior mean is the best estimate of it (Laird and Louis 1989), and
@@ -229,13 +229,13 @@ class Posterior(ABC):
         Parameters
         ----------
         top : int, optional
-            Adds the probability of being among so many; they sum to `top`, for those who tie for
-            the last of these places share it.
+            Number of first ranks of which ``prob_top`` is the probability. These probabilities sum
+            to `top`: clients that tie for the last of these ranks share it.
         level : float in (0, 1)
         descending : bool
             Whether rank 1 is the largest.
         column : int or str
-            Which coordinate, by its place or its name.
+            Coordinate, by its place or its name.
         n_draws : int
         random_state : int, Generator or None
 
@@ -310,7 +310,7 @@ class Posterior(ABC):
         return frame(columns, style)
 
     def _place_of(self, column: int | str) -> int:
-        """Which coordinate a name or number means."""
+        """Place of the coordinate with this name or number."""
         d = self.mean.shape[1]
         names = list(self.terms)
         if column in names:
@@ -363,7 +363,7 @@ def mean_errors(prior: Any, size: int, rng: np.random.Generator) -> NDArray:
     Parameters
     ----------
     prior : Normal or Beta, fitted
-        Of all clients, or `at` the covariates of each.
+        Population of all clients, or `at` the covariates of each.
     size : int
     rng : Generator
 
@@ -453,13 +453,13 @@ class DiscretePosterior(Posterior):
             joint = block.logpdf(self.atoms) + self.log_weights
             # a message that no atom makes possible says nothing about which
             joint[np.isneginf(joint).all(axis=1)] = self.log_weights
-            yield softmax(joint, axis=1)
+            yield softmax(joint, axis=1)  # [E] Theorem 6
 
     def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
         return np.concatenate([function(weights) for weights in self.weights()])
 
     def _unless_exact(self, values: NDArray, exact: Callable[[NDArray], NDArray]) -> NDArray:
-        """Replace the figures of clients whose message gives their parameter away."""
+        """Replace the figures of clients whose message shows their parameter exactly."""
         known = self.likelihood.exact
         return values if known is None else np.where(np.isnan(known), values, exact(known))
 

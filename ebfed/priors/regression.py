@@ -1,9 +1,9 @@
 """Populations whose mean depends on covariates: ``w_i' beta`` for client i.
 
 `Normal` takes the linear predictor for the mean itself, `Beta` for its logit. Inside, covariates
-are centred at the average client and scaled, so that the units they come in do not matter; what is
-kept is the predictor at average covariates and the slopes. `RegressionTable` is to messages with
-covariates what `Table` is to those without.
+are centred at the average client and scaled, so that their units do not matter; what is kept is the
+predictor at average covariates and the slopes. `RegressionTable` is to messages with covariates
+what `MomentTable` is to those without.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.variance_components import Profile, Table, informative
+from ebfed.priors.variance_components import MomentTable, Profile, informative
 
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
 
@@ -28,9 +28,9 @@ def check_covariates(covariates: NDArray, names: list[str] | None = None) -> Non
     Parameters
     ----------
     covariates : ndarray of shape (n, k)
-        Of the clients with data.
+        Covariates of the clients with data.
     names : list of k str, optional
-        What to call them; ``w0``, ``w1``, … if None.
+        Names of the covariates; ``w0``, ``w1``, … if None.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class WithCovariates:
     Attributes
     ----------
     slopes_ : ndarray of shape (k, d) or None
-        None where the population was fitted without covariates.
+        Slopes; None where the population was fitted without covariates.
     predictor_ : ndarray of shape (d,)
         Linear predictor of a client with average covariates.
     covariates_mean_ : ndarray of shape (k,)
@@ -161,7 +161,7 @@ class WithCovariates:
 
 @dataclass
 class RegressionProfile(Profile):
-    """Best coefficients given the ratio of variances; `covariance` is theirs, over the scale."""
+    """Best coefficients given the ratio of variances; `covariance` is over the scale."""
 
     coefficients: NDArray
     covariance: NDArray
@@ -185,7 +185,7 @@ class RegressionProfile(Profile):
 
 
 @dataclass
-class RegressionTable(Table):
+class RegressionTable(MomentTable):
     """One coordinate's messages beside their covariates, those of equal variance rotated together.
 
     The triangular factor of the rows ``[w_i, x_i]`` of all messages of one variance has the same
@@ -195,9 +195,9 @@ class RegressionTable(Table):
     Attributes
     ----------
     variances, means : ndarray of shape (r,)
-        Of the rows left, values less `shift`.
+        Variances and values of the rows; values are less `shift`.
     counts : ndarray of shape (r,)
-        How many messages: of each variance, all are counted in the first of its rows.
+        Numbers of messages: all those of one variance are counted in its first row.
     matrix : ndarray of shape (r, 1 + k)
     shift : float
     """

@@ -39,7 +39,7 @@ class ScaleMixture(Symmetric):
     Attributes
     ----------
     weights_, scales_ : ndarray
-        Of the components with positive weight.
+        Weights and scales of the components with positive weight.
     duality_gap_, mode_ : float
     mean_, variance_ : ndarray of shape (1,)
 

@@ -26,11 +26,11 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Criterion | None = None
     Parameters
     ----------
     criterion : callable
-        Returns value and slope.
+        Function that returns value and slope.
     grid : increasing ndarray
     rough : callable, optional
-        A cheaper criterion, hardly different, for the scan; its lowest points are compared by the
-        exact one.
+        Cheaper, nearly equal criterion for the scan; its lowest points are compared by the exact
+        one.
 
     Returns
     -------
@@ -77,9 +77,9 @@ def maximise(
     Parameters
     ----------
     function : callable
-        Of a point; in each coordinate it should bend over a distance of order one.
+        Log-likelihood of a point; in each coordinate it should bend over a distance of order one.
     start, low, high : ndarray of shape (p,)
-        A maximum at the edge of the box is a normal answer.
+        Start and bounds of the search; a maximum may be at a bound.
     derivatives : callable, optional
         Slope, shape (p,), and second derivatives, shape (p, p), at a point; differences if None.
 
@@ -144,16 +144,16 @@ def least_bic(
     Parameters
     ----------
     fit : callable
-        Fits so many components; returns what it fitted, and its path of log-likelihoods.
+        Function that fits so many components; it returns the fit and its log-likelihoods.
     numbers : sequence of int
     n_free : callable
-        Parameters of so many components.
+        Number of parameters of so many components.
     n_clients : float
 
     Returns
     -------
     fit, path
-        Of the number of least ``p log(n_clients) - 2 log L`` (Schwarz 1978).
+        Result for the number of least ``p log(n_clients) - 2 log L`` (Schwarz 1978).
     bic : ndarray, one for each of `numbers`
 
     Examples

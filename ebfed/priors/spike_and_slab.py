@@ -17,7 +17,7 @@ from ebfed.priors.symmetric import Symmetric, cells
 
 __all__ = ["SpikeAndSlab"]
 
-THIN = 2000  # clients among whom a start is sought; all of them are climbed on
+THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
 
 class SpikeAndSlab(Symmetric):
@@ -74,13 +74,13 @@ class _Surface(ABC):
     Attributes
     ----------
     unit : float
-        A typical error of a message; slabs are sought down to a hundredth of the `smallest`.
+        Typical error of a message; slabs are sought down to a hundredth of the `smallest`.
     modes : ndarray
-        Where to look for the mode.
+        Candidate modes.
     centre : float
         The likeliest mode if all mass is there.
     ends : tuple of float
-        Of the data.
+        Smallest and largest value of the data.
     """
 
     smooth: ClassVar[bool] = False

@@ -66,7 +66,7 @@ class Symmetric(Prior):
 
     @abstractmethod
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
-        """Estimate mode, weights and scales from clients that say something."""
+        """Estimate mode, weights and scales from clients with information."""
 
     def _set(self, mode: float, weights: NDArray, scales: NDArray, free: int) -> None:
         kept = weights > 0

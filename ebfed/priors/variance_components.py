@@ -17,7 +17,7 @@ from ebfed.kernels import number_integers, summarise_rows
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.search import minimise
 
-__all__ = ["Profile", "Table", "fit_components"]
+__all__ = ["MomentTable", "Profile", "fit_components"]
 
 
 @dataclass
@@ -62,8 +62,8 @@ def informative(
 
     Returns
     -------
-    told : bool ndarray of shape (n,)
-    variances, values : ndarray of shape (told.sum(),)
+    has_data : bool ndarray of shape (n,)
+    variances, values : ndarray of shape (has_data.sum(),)
     scatter, degrees : within-group scatter, where the scale of the variances is open
     """
     variances = likelihood.variances[:, min(column, likelihood.variances.shape[1] - 1)]
@@ -80,13 +80,13 @@ def informative(
 
 
 @dataclass
-class Table:
+class MomentTable:
     """One coordinate's messages, those of equal variance merged: sufficient, and short.
 
     Attributes
     ----------
     variances, counts, means, scatters : ndarray of shape (r,)
-        Of the messages with each distinct variance: how many, their mean, their scatter around it.
+        Distinct variances; number, mean and scatter of the messages of each.
     scatter, degrees : within-group scatter, where the scale of `variances` is open
     """
 
@@ -99,7 +99,7 @@ class Table:
     fixed_mean: float | None = None
 
     @classmethod
-    def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> Table:
+    def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> MomentTable:
         """Merge the messages of one column; those without information or error are left out."""
         _, variances, values, scatter, degrees = informative(likelihood, column, noisy)
         sample = variances[:1000]
@@ -111,7 +111,7 @@ class Table:
         counts, means, scatters = merged.T
         return cls(variances[first], counts, means, scatters, scatter, degrees)
 
-    def coarse(self) -> Table:
+    def coarse(self) -> MomentTable:
         """Merge messages whose variances differ by less than 2 %, for a scan."""
         # with covariates, messages of one variance still differ
         if self.n_means > 1 or len(self.variances) < 2000 or not self.variances.all():
@@ -189,7 +189,7 @@ class Table:
         return float(excess), float((weights * others).sum() / total if lost else total)
 
 
-def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
+def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float]:
     """Between-group variance over scale, and scale (1 where the variances are known).
 
     Parameters
@@ -213,7 +213,7 @@ def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
-    def criterion(tables: list[Table], ratio: float) -> tuple[float, float]:
+    def criterion(tables: list[MomentTable], ratio: float) -> tuple[float, float]:
         profiles = [table.profile(ratio) for table in tables]
         quadratic = scatter + sum(profile.quadratic for profile in profiles)
         slope_quadratic = sum(profile.slope_quadratic for profile in profiles)
@@ -241,19 +241,19 @@ def fit_components(tables: list[Table], method: str) -> tuple[float, float]:
     return ratio, (scatter + sum(table.profile(ratio).quadratic for table in tables)) / degrees
 
 
-def _pooled(tables: list[Table]) -> float:
+def _pooled(tables: list[MomentTable]) -> float:
     """Pooled within-group variance."""
     return sum(table.scatter or 0.0 for table in tables) / max(
         1, sum(table.degrees for table in tables)
     )
 
 
-def _largest_ratio(tables: list[Table], scale: float) -> float:
+def _largest_ratio(tables: list[MomentTable], scale: float) -> float:
     """Find a bound on the optimum: the largest squared deviation, over the scale."""
     return 10 * max(table.largest_square() for table in tables) / scale
 
 
-def _moments(tables: list[Table], scale: float) -> float:
+def _moments(tables: list[MomentTable], scale: float) -> float:
     """ANOVA (DerSimonian-Laird) estimate, cut at zero."""
     excess, unit = np.sum([table.excess(scale) for table in tables], axis=0)
     return max(0.0, float(excess / unit))

@@ -60,10 +60,11 @@ class AdaMix(RegressorMixin, RegressionEstimator):
         mixture to the messages. For replication: that objective is unbounded below, so what is
         found depends on the number of rounds.
     channel : Channel, optional
-        How clients send their coefficients: least-squares estimates in the first round, then draws
-        from their posterior given the population of before, to which the server fits a Gaussian
-        mixture with the channel's variance as noise (stochastic EM). None: the slopes of the
-        likelihood are sent instead, as they are, which needs fewer rounds and loses nothing.
+        Channel through which clients send their coefficients: least-squares estimates in the first
+        round, then draws from their posterior given the population of before, to which the server
+        fits a Gaussian mixture with the channel's variance as noise (stochastic EM). None: the
+        slopes of the likelihood are sent instead, as they are, which needs fewer rounds and loses
+        nothing.
     learning_rate : float
         Learning rate of ``"gradient"``.
     n_rounds : int, optional
@@ -93,7 +94,7 @@ class AdaMix(RegressorMixin, RegressionEstimator):
         Mean and variance of the population.
     noise_variance_ : float
     coefficients_ : ndarray of shape (n_groups, p)
-        Each group's own: posterior means, or what ``"gradient"`` arrived at.
+        Coefficients of each group: posterior means, or the result of ``"gradient"``.
     log_likelihood_ : float
         NaN where the rows are explained exactly, so that it has no bound, and of ``"gradient"`` or
         through a `channel`.

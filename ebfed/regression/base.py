@@ -1,8 +1,8 @@
 """Regression: coefficients for every group, estimated together.
 
-An estimator is a face: it reads rows, and answers in frames. What clients and server compute in
-rounds is in an object of `ebfed.regression.rounds`, made from the estimator's arguments; what a fit
-says of groups is in an object of `ebfed.regression.population`, made from its learned attributes.
+An estimator reads rows, and returns frames. What clients and server compute in rounds is in an
+object of `ebfed.regression.rounds`, made from the estimator's arguments; what a fit says of groups
+is in an object of `ebfed.regression.population`, made from its learned attributes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     converged_ : bool or None
         Whether the fit reached its goal; None where it has a fixed number of steps.
     notes_ : list of str
-        What a reader should know of the fit: what was not identified, or is at a boundary.
+        Remarks on the fit: what was not identified, or is at a boundary.
     privacy_ : DataFrame
         Ledger of what clients sent.
     n_features_in_ : int
@@ -283,7 +283,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         response = np.zeros(0) if self._numeric else self.classes_[:0]
         none = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
         without = self._rounds().block(none)
-        if self._is_server or not known:  # a server does not know which rows a group has
+        if self._is_server or not known:  # a server does not have the rows of groups
             return without
         place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
         seen = self.clients_.take(place[place >= 0])

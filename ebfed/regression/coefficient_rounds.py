@@ -74,7 +74,7 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
     settings : MixtureSettings
     scheme : CoefficientScheme
     channel : Channel or None
-        How clients send; as they are if None.
+        Channel through which clients send; coefficients are sent exactly if None.
     """
 
     sends: ClassVar[str] = "coefficients"

@@ -1,4 +1,4 @@
-"""Rounds in which clients send what their rows say of a mixture of regressions.
+"""Rounds in which clients send the evidence of their rows for a mixture of regressions.
 
 Clients first state the sizes of their columns, from which the server takes units. A few rounds fit
 one component to all (`pool`); k-means on the clients' coefficients under that population gives

@@ -1,4 +1,4 @@
-"""Covariates of groups in a regression: how a fit learns them, and looks them up again."""
+"""Covariates of groups in a regression: how a fit reads them, and finds them again."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Mean of the population, the intercept first; for columns that do not vary, their
         coefficient.
     population_coef_ : ndarray of shape (q, k)
-        How the mean of each coefficient that varies depends on each covariate.
+        Slopes of the mean of each coefficient that varies, on each covariate.
     covariate_names_ : list of k str
         The covariates; `mean_` is that of a group where all are zero.
     mean_covariance_ : ndarray of shape (p, p)
@@ -157,8 +157,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Parameters
         ----------
         X : array-like or data frame of shape (n_rows, d)
-            Or a table whose rows are not in memory (DuckDB, polars.LazyFrame, Dask, Spark, ...):
-            its own engine adds up the products of its columns.
+            Rows; or a table whose rows are not in memory (DuckDB, polars.LazyFrame, Dask, Spark,
+            ...): its own engine adds up the products of its columns.
         y : array-like or series of shape (n_rows,), or str
             The response, or the column of the frame `X` that holds it.
         groups : array-like of shape (n_rows,) or str, optional
@@ -198,7 +198,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         return self._rounds().block(clients), {}
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Add a block of rows to what was fitted before; the answer is that of one `fit` on all.
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, numbered on from those seen.
@@ -328,8 +328,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         X, y : as in `fit`, optional
             Rows that the posterior is to use instead of those of the fit.
         groups : as in `fit`, optional
-            Without `X`: the groups asked for, each with its rows of the fit; a group that was not
-            in the fit has none and gets the population.
+            Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
+            group has none, and its posterior is the population.
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
 

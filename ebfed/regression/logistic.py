@@ -42,7 +42,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
         covariance ``"diag"``; the others have one coefficient for all. All, if None.
     method : {"ep", "polya-gamma", "laplace", "gradient"}
-        How clients' posteriors are found.
+        Method by which clients' posteriors are found.
 
         - ``"ep"``: expectation propagation, for up to four coefficients corrected by importance
           sampling at fixed points. Nothing is random. Posteriors are normal.

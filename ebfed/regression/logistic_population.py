@@ -50,7 +50,7 @@ class LogisticPopulation(FittedPopulation):
     kind : {"diag", "spherical", "full"}
         Kind of the covariance.
     method : str
-        How posteriors are found.
+        Method by which posteriors are found.
     n_draws, seed : int
         Number and seed of the draws of ``"polya-gamma"``.
     """

@@ -46,13 +46,13 @@ __all__ = ["LogisticRounds", "Method"]
 
 Method = Literal["ep", "polya-gamma", "laplace", "gradient"]
 
-# A fit is done when the next step promises no more of the log-likelihood.
+# A fit is done when the next step is expected to gain no more log-likelihood.
 PROMISE = 1e-9
-# A promise at which expectation propagation has come near enough for its correction to begin.
+# Expected gain below which the correction of expectation propagation begins.
 ENOUGH = 1e-3
 # A log-likelihood of a row that is as good as that of certainty.
 PERFECT = -0.01
-# What a fit may leave: a step of less than half a standard error.
+# Remaining step that is allowed: less than half a standard error.
 MOST_LEFT = 0.1
 # Coordinates more oblique than this would magnify the noise of importance sampling.
 OBLIQUE = 30.0

@@ -132,12 +132,12 @@ class FittedMixture(FittedPopulation):
     ----------
     settings : MixtureSettings
     result : MixtureResult
-        What the server has learned.
+        Result of the server.
     n_columns : int
         Number of columns of a design.
     fitted_by : str
     weigh : callable
-        From a block and a population to the `Evidence` of its clients.
+        Function from a block and a population to the `Evidence` of its clients.
     kind : type
         Kind of the posteriors.
     """

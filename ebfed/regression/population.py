@@ -33,7 +33,7 @@ class FittedPopulation(ABC):
     n_columns : int
         Number of columns of a design.
     fitted_by : str
-        How it was fitted, in a few words.
+        Method of the fit, in a few words.
     """
 
     centre: NDArray
@@ -63,7 +63,7 @@ class FittedPopulation(ABC):
         terms : sequence of str
             Names of the coefficients.
         group : str
-            What groups are called.
+            Name of the groups.
         """
 
     def figures(self) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Text(str):
     ----------
     text : str
     markup : str, optional
-        The same in HTML; preformatted text if None.
+        Text in HTML; preformatted text if None.
     """
 
     markup: str | None
@@ -59,13 +59,13 @@ class Sheet:
     ----------
     title : str
     facts : list of (name, value)
-        Short ones, two in a line.
+        Short facts, two in a line.
     details : list of (name, text)
-        Longer ones, one in a line.
+        Longer facts, one in a line.
     titles, rows : sequence of str, and list of such
-        The table; the last two columns are numbers.
+        Table; the last two columns are numbers.
     widths : sequence of int
-        Of its columns.
+        Widths of the columns of the table.
     remarks : list of str
     notes : list of str
     """

@@ -54,14 +54,14 @@ def tidy(fit: Any) -> dict[str, NDArray]:
     Returns
     -------
     dict of columns
-        Of means and rates: ``effect``, ``group``, ``term``, ``response``, ``estimate``,
+        Columns. For means and rates: ``effect``, ``group``, ``term``, ``response``, ``estimate``,
         ``std.error``, ``statistic``. Terms are ``mean`` and ``sd__mean``, and the population's own
         parameters. With covariates, terms are ``intercept`` and each covariate's name in place of
         ``mean``; ``sd__intercept``, and alpha and beta of a beta population, are then those at
         average covariates. Populations symmetric around a mode have ``pi0``, the probability of the
         mode itself, and the ``scale`` of their one slab.
 
-        Of regressions the same without ``response``. Of learners ``term`` (a name of `shared_`),
+        For regressions the same without ``response``. For learners ``term`` (a name of `shared_`),
         ``parameter`` (one of `terms_`, or a number where these are not those of a predictor) and
         ``estimate``.
     """
@@ -155,9 +155,9 @@ def glance(fit: Any) -> dict[str, NDArray]:
         groups (of the first column). Of `LinearEB` ``REMLcrit`` if that was minimised, and ``icc``
         if nothing but the intercept varies.
 
-        Of learners ``n_groups``, ``nobs``, ``npar`` (of one predictor), ``rounds``, ``loss`` and,
-        of a classification, ``accuracy`` (of the last recorded round; NaN where rows are
-        elsewhere), ``epsilon`` (the largest of all clients; infinite if anyone has no privacy).
+        For learners ``n_groups``, ``nobs``, ``npar`` (of one predictor), ``rounds``, ``loss`` and,
+        of a classification, ``accuracy`` (of the last recorded round; NaN on the server),
+        ``epsilon`` (the largest of all clients; infinite if anyone has no privacy).
     """
     return glance(view_of(fit))
 

@@ -1,4 +1,4 @@
-"""What a fit shows: the interface between estimators and what reports on them.
+"""The view of a fit: the interface between estimators and what reports on them.
 
 Every fitted estimator, and every fitted formula, has a method `view()`. It returns one of three
 dataclasses: a `LocationView` of means or rates, a `RegressionView` of coefficients, or a
@@ -15,10 +15,10 @@ To write a new report or plot, start from `view_of`, which takes an estimator, a
 ...     alone = view.posterior_given_population().sd ** 2
 ...     return 1 - alone.mean(axis=0) / view.expected().var(axis=0)
 
-Figures that cost time are functions: they are computed when they are called. To write a new
-estimator outside this package, build the view of its wing in `view()`; all tables and plots then
-work. A view of another kind registers its own `tidy`, `glance` and `summary_table`, which are
-`functools.singledispatch` functions.
+Figures that take time to compute are functions. To write a new estimator outside this package,
+build the view of its wing in `view()`; all tables and plots then work. A view of another kind
+registers its own `tidy`, `glance` and `summary_table`, which are `functools.singledispatch`
+functions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ChannelView(NamedTuple):
     epsilon, delta : float
         Privacy of each client of this class. Epsilon is infinite where there is none.
     kind : str
-        Kind of privacy, in words: who is protected against whom.
+        Kind of privacy, in words: against whom it protects.
     """
 
     name: str
@@ -108,9 +108,9 @@ class FitView:
     ledger : list of dict
         Rows of `privacy_`.
     notes : list of str
-        What a reader should know of the fit.
+        Remarks on the fit.
     formula, response : str or None
-        Of a fit by formula: the formula, and its left side.
+        Formula and its left side, of a fit by formula.
     """
 
     title: str
@@ -133,9 +133,9 @@ class GroupView(FitView):
     terms : list of d str
         Names of the parameters of a group.
     varies : bool ndarray of shape (d,)
-        Which parameters differ between groups.
+        Whether each parameter differs between groups.
     method : str
-        How the population was fitted, in words.
+        Method of the fit, in words.
     n_parameters : int
         Number of fitted parameters of the population.
     posterior : callable
@@ -149,7 +149,7 @@ class GroupView(FitView):
     has_density : bool
         Whether rows have a density, rather than probabilities.
     components : Components or None
-        Of a mixture.
+        Components of a mixture.
     link : Link
         Scale on which intervals of the population's mean are computed.
     """
@@ -174,19 +174,19 @@ class LocationView(GroupView):
     Attributes
     ----------
     family : Family
-        What rows are, with what the fit has learned about them.
+        Family of the rows, with what the fit has learned about them.
     prior : Prior
         The fitted population.
     summary : Summary
-        Of the rows of each group.
+        Summary of the rows of each group.
     covariates : ndarray of shape (n_groups, k)
     covariate_names : list of k str
     noise_variance : ndarray of shape (d,) or None
         Variance of a row within its group, where it is a parameter.
     guess : Guess or None
-        What was publicly assumed of the population.
+        Public guess of the population.
     reports : bool ndarray of shape (n_groups,)
-        Which clients were asked for a report.
+        Whether each client was asked for a report.
     all_exact : bool
         Whether every client sends its summary as it is.
     channels : callable
@@ -231,7 +231,7 @@ class RegressionView(GroupView):
     parameters : callable
         Rows of `tidy`.
     figures : callable
-        What `glance` has besides: numbers by name.
+        Further numbers of `glance`, by name.
     reliability : callable
         Share of each coefficient's variance that a group's own rows explain: by term, of shape
         (n_groups,).

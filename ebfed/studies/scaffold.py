@@ -49,7 +49,7 @@ WIDTH = 96
 THIN, THICK = "-" * WIDTH, "=" * WIDTH
 
 Cell = Mapping[str, Any]
-Rows = list[dict[str, Any]]
+ResultRows = list[dict[str, Any]]
 
 
 class Results(ABC):
@@ -196,7 +196,7 @@ class Study(Generic[R]):
 
     results: type[R]
     cells: Callable[..., Sequence[Cell]]
-    one_run: Callable[..., Rows]
+    one_run: Callable[..., ResultRows]
     tabulate: Callable[[pd.DataFrame], pd.DataFrame]
     reps: int
     quick_reps: int = 2
@@ -301,7 +301,7 @@ def each(
 
 
 def replicate(
-    task: Callable[..., Rows],
+    task: Callable[..., ResultRows],
     cells: Sequence[Cell],
     *,
     reps: int,
@@ -358,13 +358,13 @@ def replicate(
 
 
 def _once(
-    task: Callable[..., Rows],
+    task: Callable[..., ResultRows],
     *,
     seed: tuple[int, int],
     cell: Cell,
     keep: str | Path | None,
     label: str,
-) -> Rows:
+) -> ResultRows:
     """Run a task, unless its rows are stored; store them."""
     if keep is None:
         return task(seed=seed, **cell)

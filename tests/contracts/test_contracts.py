@@ -474,11 +474,7 @@ NOISY = RNG.normal(THETA[np.arange(600) % 200], 2.0)
 
 def tolerance(estimator):
     """A gap of 1e-6 in the likelihood leaves some 1e-3 of the estimates of a flat one open."""
-    return (
-        1e-3
-        if isinstance(estimator.population(), priors.Discrete | priors.GaussianMixture)
-        else 1e-6
-    )
+    return 1e-6 if isinstance(estimator.population(), priors.Normal | priors.Beta) else 1e-3
 
 
 BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)

@@ -216,7 +216,7 @@ def test_learners(data):
 def test_means(data, formula):
     fit = eb.from_formula(formula, data)
     expected = eb.GaussianEB().fit(pd.DataFrame({"y": Y}), groups=LABELS)
-    assert isinstance(fit.estimator_, eb.GaussianEB)
+    assert type(fit.estimator_) is eb.GaussianEB
     same(fit.posterior().mean, expected.posterior().mean)
     same(fit.posterior().sd, expected.posterior().sd)
     same(fit.predict(data), expected.predict()[CODES])
@@ -295,7 +295,7 @@ def test_what_a_location_model_cannot_be(data):
         ValueError, match=r"one number for a group, \(1 \| county\); got \(1 \+ u \|"
     ):
         eb.from_formula("y ~ u + (1 + u | county)", data, given)
-    with pytest.raises(ValueError, match="covariates come with a constant; '0 \\+ u'"):
+    with pytest.raises(ValueError, match="covariates need a constant; '0 \\+ u'"):
         eb.from_formula("y ~ 0 + u | county", data, given)
 
 

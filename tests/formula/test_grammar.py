@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebfed.formula import Model, parse
+from ebfed.formula import FormulaTerms, parse
 
 # --- forms ---------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ from ebfed.formula import Model, parse
     ],
 )
 def test_forms(text, parts):
-    assert parse(text) == Model(text=text, group="county", **parts)
+    assert parse(text) == FormulaTerms(text=text, group="county", **parts)
 
 
 @pytest.mark.parametrize(

@@ -273,11 +273,11 @@ def test_an_index_labels_unless_it_counts():
     ("estimates", "errors", "labels", "message"),
     [
         (EFFECTS, SE, SCHOOLS[:3], "labels has 3 entries for 4 estimates"),
-        (EFFECTS, SE, ["a", "b", "a", "c"], "labels must all be different; 'a' comes twice"),
+        (EFFECTS, SE, ["a", "b", "a", "c"], "labels must all be different; 'a' is there twice"),
         (EFFECTS, SE, ["a", "b", None, "c"], "labels has 1 missing"),
         (EFFECTS, SE, "school", "labels must be a sequence"),
         (EFFECTS, SE, 3, "labels must be a sequence"),
-        (pd.Series(EFFECTS, [1, 1, 2, 3]), SE, None, "1 comes twice"),
+        (pd.Series(EFFECTS, [1, 1, 2, 3]), SE, None, "1 is there twice"),
         (pd.Series(EFFECTS, SCHOOLS), pd.Series(SE, SCHOOLS[::-1]), None, "index of estimates"),
         (
             pd.Series(EFFECTS, SCHOOLS),
@@ -294,5 +294,5 @@ def test_labels_that_are_refused(estimates, errors, labels, message):
 
 
 def test_terms_are_for_regressions():
-    with pytest.raises(ValueError, match="terms picks coefficients of a fitted regression"):
+    with pytest.raises(ValueError, match="terms is for coefficients of a fitted regression"):
         eb.posterior_from(EFFECTS, SE, terms="school")

@@ -361,7 +361,7 @@ NAMES = ["const", "a", "b"]
         ([], r"terms=\[\] matches no coefficient"),
         (["value"], "terms picks one coefficient, 'value'"),
         ("value", "terms picks one coefficient, 'value'"),
-        (["value", "capital", "value"], "terms must all be different; 'value' comes twice"),
+        (["value", "capital", "value"], "terms must all be different; 'value' is there twice"),
     ],
 )
 def test_terms_that_are_refused(terms, message):

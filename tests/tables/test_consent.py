@@ -153,7 +153,7 @@ def test_a_server_may_not_loosen_what_a_client_set():
     summary, memory = est.prepare(X, groups=GROUPS)
     sent = {"round": 0, "settings": {"all clients": {"epsilon": 100.0}}}
     turn = {"turn": np.zeros(M, np.int8)}
-    with pytest.raises(ValueError, match=r"epsilon of .* is not the server's to choose"):
+    with pytest.raises(ValueError, match=r"epsilon of .* is set by the client"):
         est.local(sent, memory | turn, summary, eb.streams.Stream(np.zeros(2, np.uint64), 0))
 
 

@@ -105,7 +105,7 @@ class Evidence(NamedTuple):
     scale: NDArray
 
     def messages(self) -> dict[str, NDArray]:
-        """Return what clients tell: all but their designs."""
+        """Return what clients send: all but their designs."""
         return {name: x for name, x in self._asdict().items() if name not in ("white", "scale")}
 
 

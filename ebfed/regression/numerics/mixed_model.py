@@ -59,8 +59,8 @@ class Fit:
     covariance : ndarray of shape (p, p)
         ``sigma**2 T``; zero for columns that do not vary.
     covariance_error : ndarray of shape (p, p)
-        What is not known of `covariance`: sampling covariance of its diagonal; where it is full,
-        the average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
+        Sampling error of `covariance`: sampling covariance of its diagonal; where it is full, the
+        average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
     noise_variance : float
         ``sigma**2``.
     criterion, log_likelihood : float
@@ -108,7 +108,7 @@ def fit_mixed_model(
     varying : int64 ndarray of shape (q,)
         Columns whose coefficients vary.
     covariance : {"spherical", "diag", "full"}
-        What T may be: a multiple of the identity, diagonal, or any.
+        Kind of T: a multiple of the identity, diagonal, or any.
     method : {"reml", "ml"}
     intercept : bool
         Whether the first column is all ones.

@@ -173,7 +173,7 @@ class Step:
     ----------
     population : NormalPopulation
     gain : float
-        By how much the log-likelihood is to rise.
+        Expected gain of log-likelihood.
     mean_covariance : ndarray of shape (p, p)
         Sampling covariance of the mean, before the step.
     """

@@ -24,13 +24,13 @@ def descend(
     Parameters
     ----------
     function : callable
-        Returns value and slope.
+        Function that returns value and slope.
     x : ndarray of shape (k,)
     metric : callable
-        About the inverse of the second derivatives at x, asked for when the function has been
-        evaluated there; where they are right, steps are Newton's.
+        Function that returns about the inverse of the second derivatives at x, after the criterion
+        was evaluated there. If it is exact, steps are Newton's.
     limit : float
-        How far from zero an entry may go.
+        Largest distance of an entry from zero.
     tolerance : float
         Stop where a quadratic would fall by half of this.
 

@@ -39,7 +39,7 @@ def improve(
     messages : dict of arrays
         Fields of `Evidence`, and ``information`` of shape (k, p, p), of all clients.
     has_data : bool ndarray of shape (n,)
-        Which clients have rows.
+        Whether each client has rows.
     spread, noise : bool
         Whether variances, and the noise, are to be estimated.
     """
@@ -188,9 +188,9 @@ def accelerate(
     Parameters
     ----------
     trail : list of at least two pairs of MixturePopulation
-        Where steps began and ended, the last one last.
+        Pairs of begin and end of steps, the last step last.
     leap : float
-        How many times as far as the last step to go beyond it, at most.
+        Largest extrapolation, in multiples of the last step.
     """
     begun, ended = (
         np.stack([_flat(x) for x in each]) for each in zip(*trail[-MEMORY:], strict=True)

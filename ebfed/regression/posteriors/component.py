@@ -26,7 +26,7 @@ class ComponentPosterior(GaussianMixturePosterior):
     ----------
     block : block of n clients
     weigh : callable
-        From a block and a population to the `Evidence` of its clients.
+        Function from a block and a population to the `Evidence` of its clients.
     population : MixturePopulation
     means_covariance : ndarray of shape (k, p, p)
     """

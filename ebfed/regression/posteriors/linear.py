@@ -36,8 +36,8 @@ class CoefficientPosterior(NormalMarginals):
     mean_covariance, covariance : ndarray of shape (p, p)
     noise_variance : float
     doubt : tuple, optional
-        What is not known of `covariance`: the sampling covariance of its diagonal, shape (p, p),
-        and None; or, for a full one, B and m. None: it is known.
+        Sampling error of `covariance`: the sampling covariance of its diagonal, shape (p, p), and
+        None; or, for a full one, B and m. None: it is known.
     maps : ndarray of shape (n, k, p), optional
         Which k combinations of its coefficients each client is asked for; the coefficients
         themselves if None.

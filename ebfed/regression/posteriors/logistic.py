@@ -114,7 +114,7 @@ class WhiteRows:
     def sample(self, stream: Stream, burn: int, size: int) -> tuple[NDArray, NDArray, NDArray]:
         """Draw from each client's posterior by Gibbs sampling, all with the same random numbers.
 
-        So what a client gets does not depend on who else is there.
+        So the draws of a client do not depend on the other clients.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class DrawnCoefficients(Posterior):
     ----------
     population : NormalPopulation
     draws : ndarray of shape (size, n, p)
-        In coordinates where the population is standard normal.
+        Draws in coordinates where the population is standard normal.
     mean : ndarray of shape (n, p)
     covariance : ndarray of shape (n, p, p)
         Moments in these coordinates, better known than from the draws.

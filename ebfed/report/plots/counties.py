@@ -55,9 +55,9 @@ def plot_counties(
     centre : float, optional
         Value from which colours go both ways.
     label : str, optional
-        Of the scale of colours; the name of the column if None.
+        Label of the scale of colours; the name of the column if None.
     shapes : Bunch, optional
-        What `datasets.fetch_county_shapes` returns; fetched if None.
+        Result of `datasets.fetch_county_shapes`; fetched if None.
     ax : matplotlib Axes, optional
 
     Returns
@@ -68,7 +68,7 @@ def plot_counties(
     ------
     ValueError, TypeError
         If a column is missing or no number, a value is missing, or a code is not that of a county
-        or comes twice.
+        or is there twice.
     OSError, ImportError
         If shapes cannot be fetched and `values` has no column ``state``.
 
@@ -148,7 +148,7 @@ def _read(values: Any, fips: Any, column: str) -> tuple[Sequence[str], NDArray]:
     codes = [RENAMED.get(code, code) for code in codes]
     if len(set(codes)) < len(codes):
         twice = next(code for k, code in enumerate(codes) if code in codes[:k])
-        raise ValueError(f"fips must have each county once; {twice} comes twice.")
+        raise ValueError(f"fips must have each county once; {twice} is there twice.")
     return codes, numbers
 
 

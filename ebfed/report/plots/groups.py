@@ -64,7 +64,7 @@ def read_groups(fit: Any, column: int | str | None) -> Groups:
     Raises
     ------
     ValueError
-        If it is another fit, has no such column, or is a server's, which has no rows.
+        If it is another fit, has no such column, or is a server's.
     """
     view = location_of(fit)
     place = place_of(column, view.columns)

@@ -41,7 +41,7 @@ def plot_marginal(
     Returns
     -------
     matplotlib Axes
-        Where the population has atoms, their probabilities have an axis on the right.
+        Axes; probabilities of atoms have an axis on the right.
 
     Raises
     ------

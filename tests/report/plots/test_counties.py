@@ -108,7 +108,7 @@ def test_without_missing_counties_there_is_no_legend(shapes, ax):
     ("change", "error", "message"),
     [
         ({"fips": ["01003", "09110", "01001"]}, ValueError, r"got 09110 \(1 in all\)"),
-        ({"fips": ["01003", "01003", "01001"]}, ValueError, "01003 comes twice"),
+        ({"fips": ["01003", "01003", "01001"]}, ValueError, "01003 is there twice"),
         ({"fips": ["01003", None, "01001"]}, ValueError, "fips has 1 missing"),
         ({"estimate": [0.1, np.nan, 0.3]}, ValueError, "missing or infinite"),
         ({"estimate": ["R", "D", "R"]}, TypeError, "not numeric"),

@@ -2,8 +2,8 @@
 # # Eighteen batters, and the rest of their season
 #
 # Efron and Morris (1975) took the batting averages of eighteen players after their first forty-five
-# at-bats of 1970 and asked what each would hit in the remainder of the season. The remainder was
-# played since, so every answer can be marked. It is the data set on which many first met shrinkage.
+# at-bats of 1970, and predicted what each would hit in the rest of the season. The rest is known,
+# so every prediction can be compared with the truth. It is a classic example of shrinkage.
 
 # %%
 import numpy as np
@@ -53,8 +53,9 @@ fit = eb.from_formula("cbind(hits, at_bats) | player", season)
 print(fit.summary())
 
 # %% [markdown]
-# Players are much alike: the spread between them is small against chance in forty-five at-bats. So
-# little weight is given to what was seen of each, and everybody is drawn far towards the mean.
+# Players are much alike: the spread between them is small compared with chance in forty-five
+# at-bats. So the weight of each player's own hits is small, and all estimates are shrunk far
+# towards the mean.
 
 # %%
 players = fit.posterior().to_frame()
@@ -67,20 +68,20 @@ print(players.sort_values("local", ascending=False).round(3).to_string(index=Fal
 ax = eb.report.plot_shrinkage(fit)
 
 # %% [markdown]
-# The estimates are close together, but their intervals are not short. They contain three doubts:
-# about the player, about chance, and about the population, which eighteen players do not tell
-# exactly.
+# The estimates are close together, but their intervals are not short. They include three sources of
+# uncertainty: the player's rate, chance, and the population, which eighteen players do not
+# determine exactly.
 
 # %%
 ax = eb.report.plot_caterpillar(fit)
 
 # %% [markdown]
-# ## James and Stein, and their neighbours
+# ## James and Stein
 #
 # Efron and Morris transformed averages to a scale on which chance has the same variance for all,
-# and shrank them there by the rule of James and Stein. That is a normal population for a table of
-# estimates with standard errors, which is what R's `ebnm` takes; here it is `posterior_from`. James
-# and Stein's own factor is one line beside it.
+# and shrank them by the rule of James and Stein. This is a normal population for a table of
+# estimates with standard errors, as in R's `ebnm`. Here it is `posterior_from`. The factor of James
+# and Stein is computed beside it.
 
 # %%
 first = season.set_index("player")["average"]
@@ -93,9 +94,8 @@ print(f"normal population, by REML: {normal.weight.item(0):.3f}")
 print(f"James and Stein: {factor:.3f}")
 
 # %% [markdown]
-# The shape of the population is an assumption as well. With `prior="npmle"` there is none: the
-# population is whatever distribution makes the hits likeliest, and that is a distribution on a few
-# points.
+# The shape of the population is an assumption too. `prior="npmle"` makes no such assumption: the
+# population is the distribution with the largest likelihood. It is a distribution on a few points.
 
 # %%
 free = eb.from_formula("cbind(hits, at_bats) | player", season, prior="npmle")
@@ -104,8 +104,8 @@ ax = eb.report.plot_population({"beta": fit, "npmle": free}, support=(0.15, 0.4)
 # %% [markdown]
 # ## The rest of the season
 #
-# Now the marks: the sum of squared differences from what the players hit afterwards, and the same
-# as a share of what their own averages got wrong.
+# Now the comparison: the sum of squared differences from the averages in the rest of the season,
+# and the same as a share of that sum for the players' own averages.
 
 
 # %%
@@ -127,12 +127,12 @@ print(marks.round(3))
 assert error.drop("own average").max() < error["own average"] / 2
 
 # %% [markdown]
-# Any shrinkage is worth far more than none, and how it is done matters little. Even the grand mean,
-# which denies that players differ, beats what each has shown. With eighteen players the differences
-# between the lower rows of the table may well be luck.
+# Any shrinkage is much better than none, and the method matters little. Even the grand mean, which
+# ignores all differences between players, is better than the players' own averages. With eighteen
+# players the differences between the lower rows of the table may be chance.
 #
-# `compare` puts fits to the same rows side by side: what each expects of itself (`risk`), and with
-# `held_out` the log predictive density of an at-bat in the rest of the season.
+# `compare` puts fits to the same rows side by side: the mean squared error that each expects
+# (`risk`), and with `held_out` the log predictive density of an at-bat in the rest of the season.
 
 # %%
 rest = season.assign(at_bats=season["later_at_bats"])
@@ -142,23 +142,23 @@ table["squared error"] = error / len(season)
 print(table[["npar", "logLik", "AIC", "risk", "squared error", "score"]].round(4))
 
 # %% [markdown]
-# The nonparametric fit expects too much of itself: its risk takes the fitted points as known. The
-# beta population counts its own uncertainty, and was about right.
+# The nonparametric fit expects too small an error: its risk takes the fitted points as known. The
+# risk of the beta population includes its own uncertainty, and is about right.
 
 # %% [markdown]
-# Intervals can be marked too. An interval of the posterior is about a player's rate, so we ask how
-# many hold the average of the rest of the season, which is nearly it: hundreds of at-bats for most.
+# Intervals can be tested too. An interval of the posterior is for a player's rate. The average of
+# the rest of the season is near that rate, because most players have hundreds of at-bats.
 
 # %%
 players = players.set_index("player").loc[later.index]
 held = later.between(players["lower"], players["upper"])
-print(f"{held.sum()} of {len(held)} intervals hold the rest of the season")
+print(f"{held.sum()} of {len(held)} intervals contain the average of the rest of the season")
 
 # %% [markdown]
 # ## Who is the best hitter?
 #
-# The largest estimate is not the same as an answer. `ranks` draws from the posterior and says where
-# a player may stand, and how probable it is that he is among the first five.
+# The largest estimate is not an answer to this. `ranks` draws from the posterior. It gives the
+# possible ranks of each player, and the probability that he is among the first five.
 
 # %%
 ranks = fit.ranks(top=5)
@@ -170,5 +170,5 @@ print(ranks.sort_values("rank").head(8).round(2).to_string(index=False))
 ax = eb.report.plot_ranks(ranks)
 
 # %% [markdown]
-# Nobody is safely first, and nobody safely last: after forty-five at-bats the list says little,
-# however definite it looks in a newspaper.
+# No player is certainly first, and none is certainly last. After forty-five at-bats a ranking has
+# little information.

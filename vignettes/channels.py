@@ -1,15 +1,14 @@
 # %% [markdown]
 # # Choosing a channel: the price of privacy
 #
-# A group needs from the others only what groups are like. So it need not show its rows: it can send
-# a report that is private, and the population is fitted to what the reports allow. Channels differ
-# in what they send, what they promise, and how much is left. This page tries them on the six
+# A group needs only the population of the other groups. So no group has to show its rows. It can
+# send a private report, and the population is fitted to the reports. Channels differ in what they
+# send, in their guarantee, and in how much information remains. This page compares them on the six
 # elections of the counties, and on normal means.
 #
-# The promise is local: whoever reads a report, the server included, learns little of the group's
-# data. With epsilon and any two data sets that a group might have, no report is more than
-# exp(epsilon) times likelier with one than with the other; a delta is, roughly, the probability
-# with which that may fail.
+# The guarantee is local: a reader of a report, the server included, learns little about the group's
+# data. For any two data sets of a group, no report is more than exp(epsilon) times as likely with
+# one as with the other. Delta is, roughly, the probability that this fails.
 
 # %%
 from functools import partial
@@ -52,14 +51,14 @@ for name, make in menu.items():
     print(f"{name:<19} delta {delta:<6g} never: {never:<28} always: {always}")
 
 # %% [markdown]
-# `OneBit` answers one question, `TwoBit` says which of two questions it was asked and answers that;
-# `RandomizedResponse` sends a count of wins that may be wrong; the others send numbers with noise.
-# `DiscreteGaussian` sends whole numbers, which leave nothing to the rounding of a machine. A single
-# report is worth next to nothing to anyone, as it should be.
+# `OneBit` answers one question. `TwoBit` sends which of two questions it was asked, and the answer.
+# `RandomizedResponse` sends a count of wins that may be wrong. The others send numbers with noise.
+# `DiscreteGaussian` sends whole numbers, which do not depend on the rounding of a machine. A single
+# report has very little information, as it should.
 #
-# ## What is left of it
+# ## How much information remains
 #
-# The same fit through each channel. The range of a rate is known, and need not be said.
+# The same fit through each channel. The range of a rate is known, and needs no argument.
 
 # %%
 ledgers, results = [], []
@@ -77,12 +76,12 @@ names = ["channel", "mean", "sd", "estimates move"]
 print(pd.DataFrame(results, columns=names).round(3).to_string(index=False))
 
 # %% [markdown]
-# One bit about where a county lies says nothing about how far counties lie apart, so `OneBit` is
-# refused rather than fitted to something. If the spread is known from elsewhere it will do.
+# One bit of each county has no information on the spread of the counties, so `OneBit` is refused
+# with an error. If the spread is known from another source, one bit is enough.
 
 # %%
 X, groups, theta = eb.datasets.make_gaussian_groups(2000, 4, random_state=0)
-guess = eb.Guess(mean=(-1, 1), spread=1)  # where the population may lie, publicly
+guess = eb.Guess(mean=(-1, 1), spread=1)  # public limits of the population
 one = eb.GaussianEB(
     channel=channels.OneBit(epsilon=1),
     prior=eb.priors.Normal(variance=1),
@@ -94,8 +93,8 @@ mean, error = one.fixef()["estimate"].iloc[0], one.tidy("fixed")["std.error"].il
 print(f"mean of the population by one bit of each group: {mean:.2f} ± {error:.2f}, in truth 0")
 
 # %% [markdown]
-# The ledger says what left the counties: who was asked, how often, under which promise, and how
-# many bits. It is a part of every fit.
+# The ledger lists what the counties sent: who, how often, with which guarantee, and how many bits.
+# Every fit has one.
 
 # %%
 ledger = pd.concat(ledgers).set_index("channel")
@@ -104,12 +103,12 @@ for column in ("relation", "assumptions"):
     print(f"{column}: {ledger.loc['TwoBit', column]}")
 
 # %% [markdown]
-# ## The price, drawn
+# ## The price as a plot
 #
-# One fit is one draw of the noise. `price_of_privacy` fits many times and says how far estimates
-# move from those without privacy, root mean square. We start at an epsilon of one: at much smaller
-# ones `Hybrid` becomes one bit, and is refused for it. Above the line, counties had better keep to
-# their own rates.
+# One fit is one draw of the noise. `price_of_privacy` fits many times and computes how far
+# estimates move from those without privacy (root mean square). We start at an epsilon of 1: at much
+# smaller values `Hybrid` becomes one bit, and is refused. Above the line, counties would do better
+# with their own rates alone.
 
 # %%
 tried = {name: menu[name] for name in ("TwoBit", "RandomizedResponse", "Hybrid", "Gaussian")}
@@ -122,12 +121,12 @@ print(wide.round(4).to_string())
 print(f"own rates: {counties['local_error'].iloc[0]:.4f}")
 
 # %% [markdown]
-# Two randomised bits cost little even at an epsilon of one; with a larger budget a count from few
-# elections comes through `RandomizedResponse` nearly as it is. `Gaussian` noise is made for many
-# reports that are added up, and pays for its delta: here it is the last choice.
+# Two randomised bits cost little even at an epsilon of 1. With a larger budget `RandomizedResponse`
+# sends a small count nearly unchanged. `Gaussian` noise is for sums of many reports. Here it is the
+# worst choice.
 #
-# Of normal means, for which a range has to be guessed, there are no counts to send. `Hybrid`
-# overtakes `TwoBit` as epsilon grows, for it sends a number and not an answer.
+# Normal means need a guess of their range, and there are no counts to send. `Hybrid` is better than
+# `TwoBit` for larger epsilon, because it sends a number and not an answer.
 
 # %%
 normal = eb.GaussianEB(guess=guess).fit(X, groups=groups)
@@ -140,11 +139,12 @@ print(means.pivot(index="channel", columns="epsilon", values="error").round(3).t
 print(f"own means: {means['local_error'].iloc[0]:.3f}")
 
 # %% [markdown]
-# `Gaussian` stands out: with more epsilon its errors grow, and groups had better keep to their own
-# means. The cause is the spread of the population, which can hardly be seen beside such noise. At a
-# small epsilon the fit knows that it does not know it, and leaves groups their own data. At a
-# larger one it believes what it sees, and where by chance that is no spread at all, it draws all
-# groups to one mean. The next cell shows two such fits: the same noise, once larger, once smaller.
+# `Gaussian` is different: with more epsilon its errors grow, and groups would do better with their
+# own means. The cause is the spread of the population, which is small compared with such noise. At
+# a small epsilon the spread is very uncertain, and the estimates stay near the groups' own data. At
+# a larger epsilon the fit is more certain. If its estimate of the spread is zero by chance, it
+# shrinks all groups to one mean. The next cell shows two such fits: the same noise, once larger,
+# once smaller.
 
 # %%
 for epsilon in (1, 8):
@@ -157,13 +157,13 @@ spread, weight = np.sqrt(normal.prior_.variance_[0]), normal.posterior().weight.
 print(f"exact:     sd of the population {spread:.2f}, weight of own data {weight:.2f}")
 
 # %% [markdown]
-# ## Is the promise kept?
+# ## Does the guarantee hold?
 #
-# A promise can be tried. `audit` simulates many reports of two counties, looks for an event that
-# tells them apart, and bounds epsilon from below, nearly certainly. A bound above the promise would
-# show that the channel is broken; one below proves nothing, but shows how much of the promise is
-# used. `ebfed audit` does this for every channel. The last line puts a smaller epsilon to the test
-# than the channel has, and catches it.
+# A guarantee can be tested. `audit` simulates many reports of two counties, finds an event that
+# distinguishes them, and computes a lower bound of epsilon, which holds with high probability. A
+# bound above the guarantee would show an error in the channel. A bound below it proves nothing, but
+# shows how much of the guarantee is used. `ebfed audit` does this for every channel. The last line
+# tests a claim of a smaller epsilon than the channel has, and refutes it.
 
 # %%
 bits = channels.TwoBit(epsilon=1, range=(0, 1), split=0.5)
@@ -177,12 +177,11 @@ for name, found in audits.items():
 # %% [markdown]
 # ## When which
 #
-# - Rates of few rows: `TwoBit` or `Hybrid` where epsilon is small, `RandomizedResponse` where it is
-#   not.
-# - Means: `TwoBit` where epsilon is small or bits are dear, `Hybrid` otherwise.
-# - `Gaussian`, or `DiscreteGaussian` where reports must be whole numbers, for vectors and for many
-#   releases, which compose well; with a delta, and very many groups.
-# - `OneBit` where only the mean of the population is asked for.
+# - Rates of few rows: `TwoBit` or `Hybrid` for small epsilon, `RandomizedResponse` for larger.
+# - Means: `TwoBit` if epsilon is small or bits are expensive, `Hybrid` otherwise.
+# - `Gaussian`, or `DiscreteGaussian` if reports must be whole numbers, for vectors and for many
+#   releases, which compose well; they have a delta, and need very many groups.
+# - `OneBit` if only the mean of the population is needed.
 #
-# And try it on data like yours: `price_of_privacy` is made from all groups' data and is itself not
-# private.
+# Try it on data like yours. `price_of_privacy` uses the exact data of all groups, and its result is
+# not private.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Groups of a few kinds
 #
-# A normal population says that groups scatter around one mean. Often they come in kinds instead:
-# patients who respond and patients who do not, customers of three sorts. Then a group should be
-# drawn to the mean of its kind, and nobody knows which that is. Here data are simulated, so that
-# the truth can be shown.
+# In a normal population, groups vary around one mean. Often there are a few kinds of groups
+# instead: patients who respond and patients who do not, or three kinds of customers. Then the
+# estimate of a group should be shrunk to the mean of its kind, and the kind is unknown. The data
+# here are simulated, so the truth is known.
 
 # %%
 import numpy as np
@@ -23,14 +23,14 @@ signal = own["intercept"].to_numpy()[group] + own["x"].to_numpy()[group] * rows[
 rows["y"] = signal + rng.normal(size=len(group))
 rows["level"] = own["intercept"].to_numpy()[group] + rng.normal(size=len(group))
 print(rows.head().round(2))
-print(f"{m} groups of {rows.groupby('group').size().median():.0f} rows, typically")
+print(f"{m} groups with a median of {rows.groupby('group').size().median():.0f} rows")
 
 # %% [markdown]
 # ## Means, and how many kinds
 #
-# Begin with `level`, which depends on nothing but the group. `MixtureEB` tries populations of one
-# point, two points, and so on, and keeps that of least BIC. Components may also be normal, with a
-# spread of their own.
+# We begin with `level`, which depends only on the group. `MixtureEB` fits populations of one point,
+# two points, and so on, and keeps the one with the smallest BIC. Components may also be normal,
+# with a spread of their own.
 
 # %%
 settings = {"X": rows[["level"]], "groups": rows["group"]}
@@ -47,9 +47,9 @@ chosen = eb.MixtureEB(random_state=0).fit(**settings)
 print(f"BIC chooses {chosen.k_} points")
 
 # %% [markdown]
-# `risk` is the mean squared error that a fit expects of itself, `true risk` what it was. Too few
-# points are a disaster; one more than there are kinds costs little, and stands in for the spread
-# within a kind, which points do not have. A single normal is never a disaster either.
+# `risk` is the mean squared error that a fit expects, `true risk` the true one. Too few points give
+# large errors. One point more than there are kinds costs little, and describes some of the spread
+# within a kind, which points do not have. A single normal never gives very large errors.
 
 # %%
 ax = eb.report.plot_marginal(fits["3 normals"])
@@ -58,8 +58,8 @@ ax = eb.report.plot_marginal(fits["3 normals"])
 # ## Regressions of a few kinds
 #
 # Now `y`, which depends on `x` by an intercept and a slope of each group. `LinearEB` has one normal
-# population for both. `MixtureLinearEB` gives each group one of a few lines; `AdaMix` lets groups
-# of a kind scatter around their line.
+# population for both. In `MixtureLinearEB` each group has one of a few lines. In `AdaMix` groups of
+# a kind vary around their line.
 
 # %%
 formula = "y ~ x | group"
@@ -73,8 +73,8 @@ kinds = models["AdaMix(3)"]
 print(kinds.summary())
 
 # %% [markdown]
-# How far are estimates from the truth? Beside them stand two oracles: one who knows the true
-# population, and one who knows the kind of every group as well.
+# How far are estimates from the truth? We compare them with two oracles: one knows the true
+# population, the other also knows the kind of every group.
 
 
 # %%
@@ -115,21 +115,23 @@ print(f"least BIC: {table.loc[table['BIC'].idxmin(), 'fit']}")
 assert errors["AdaMix(3)"] < 0.9 * errors["LinearEB"]
 
 # %% [markdown]
-# AdaMix with the right number of kinds comes close to the oracle who was given the population. A
-# kind too many is cheap; a kind too few, or a single normal, is not. BIC finds the right number.
-# What even the first oracle does not know is who is of which kind.
+# AdaMix with the right number of kinds is close to the oracle that knows the population. One kind
+# too many costs little. One kind too few, or a single normal, costs more. BIC finds the right
+# number. The first oracle does not know the kinds of the groups.
 #
-# ## Who belongs where
+# ## Which group is of which kind
 #
-# Each group has a probability for each kind. Most are settled, some are not, and estimates of these
-# are averages over kinds.
+# Each group has a probability for each kind. Most groups are nearly certain, some are not. The
+# estimates of these are averages over kinds.
 
 # %%
 shares = kinds.responsibilities().set_index("group")
 likeliest = shares.to_numpy().argmax(axis=1)
 sure = shares.to_numpy().max(axis=1) > 0.95
 print(f"{(likeliest == kind).mean():.1%} of groups are assigned to their kind,")
-print(f"{(likeliest == kind)[sure].mean():.1%} of the {sure.mean():.0%} that are sure of it")
+print(
+    f"{(likeliest == kind)[sure].mean():.1%} of the {sure.mean():.0%} with a probability over 95%"
+)
 
 # %%
 ax = eb.report.plot_responsibilities(kinds)
@@ -140,8 +142,9 @@ ax = eb.report.plot_coefficients(kinds)
 # %% [markdown]
 # ## Rounds, and who learns what
 #
-# `LinearEB` needs one message from each client. `AdaMix` asks again: in each round the server says
-# what it believes, clients answer with the slopes of their likelihood, and the server takes a step.
+# `LinearEB` needs one message from each client. `AdaMix` needs several rounds: in each the server
+# sends its parameters, clients answer with the gradient of their likelihood, and the server takes a
+# step.
 
 # %%
 ax = eb.report.plot_convergence(kinds)
@@ -151,13 +154,13 @@ columns = ["who", "what", "clients", "times", "epsilon", "delta", "bits"]
 print(kinds.privacy_[columns].T.to_string(header=False))
 
 # %% [markdown]
-# The ledger: everybody answered once in each round, and no privacy is promised; the server is
-# trusted with what is sent. The responsibilities and coefficients above are computed by their
-# owners, from their own rows and the population.
+# In the ledger, every client sent one message in each round, without privacy. The server is trusted
+# with these messages. The responsibilities and coefficients above are computed by each client, from
+# its own rows and the population.
 #
-# Where the server is not trusted, clients send coefficients through a channel, and pay for every
-# round. A few hundred groups are too few for that, as the error says. A mixture in private asks for
-# many more groups, or for a server that may be trusted.
+# If the server is not trusted, clients send coefficients through a channel, and every round costs
+# privacy. A few hundred groups are too few for that, as the error below shows. A private mixture
+# needs many more groups, or a trusted server.
 
 # %%
 channel = eb.channels.Clip(radius=4) | eb.channels.Gaussian(epsilon=4, delta=1e-6)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Six elections, 3,111 counties
 #
-# Every county of 48 states, Hawaii and DC voted in six presidential elections between 2000 and
-# 2020. How inclined is each to elect a Republican? Six votes say little about one county, but
-# thousands of counties say a lot about what counties are like.
+# The counties of 48 states, Hawaii and DC voted in six presidential elections between 2000 and
+# 2020. What is the probability that a county elects a Republican? Six elections say little about
+# one county, but thousands of counties say a lot about the population of counties.
 
 # %%
 import os
@@ -17,21 +17,20 @@ outcomes = eb.datasets.load_county_outcomes()  # republican: 1 if the Republican
 print(outcomes.head(8))
 
 # %% [markdown]
-# One row is one county in one election; a county's rate is drawn from a beta population, and its
-# elections are tosses of that coin. As a formula:
+# One row is one county in one election. A county's rate comes from a beta population, and given the
+# rate its elections are independent. As a formula:
 
 # %%
 fit = eb.from_formula("republican ~ 1 + (1 | county)", outcomes, family="binomial")
 print(fit.summary())
 
 # %% [markdown]
-# ## What counties are like
+# ## The population of counties
 #
-# The population is U-shaped: most counties are safe for one side. Its two parameters do not only
-# describe it, they say how often six elections should go none, one, … or six times to a Republican.
-# The bars on the left are what happened. On the right the same as shares of counties, beside what
-# tables drawn from the fit would show: some records are rarer than that and some commoner, so a
-# beta is nearly right, not quite.
+# The population is U-shaped: most counties are safe for one side. From its two parameters follows
+# how many counties should have zero, one, … or six Republican elections. The bars on the left are
+# the data. The plot on the right shows shares of counties, beside data that are simulated from the
+# fit: some counts are rarer and some more frequent, so a beta fits nearly, but not exactly.
 
 # %%
 _, (left, right) = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")
@@ -39,11 +38,11 @@ eb.report.plot_marginal(fit, ax=left)
 ax = eb.report.plot_calibration(fit, ax=right)
 
 # %% [markdown]
-# ## What one county is like
+# ## One county
 #
-# There are only seven records a county can have, so there are seven estimates. Each lies between
-# the county's own rate and the mean. A county that went Republican six times out of six is not
-# certain to do so again, but nearly.
+# There are only seven possible counts, so there are seven estimates. Each lies between the county's
+# own rate and the mean. A county that elected a Republican six times out of six is nearly certain
+# to do so again.
 
 # %%
 records = fit.posterior().to_frame().groupby("local").first()
@@ -53,7 +52,7 @@ print(records[["n", "estimate", "sd", "lower", "upper"]].round(3))
 ax = eb.report.plot_shrinkage(fit)
 
 # %% [markdown]
-# A county that nobody has data for gets the population, with the uncertainty to match.
+# The posterior of a county without data is the population.
 
 # %%
 print(fit.posterior(groups=[-1]).to_frame().round(3))
@@ -61,21 +60,21 @@ print(fit.posterior(groups=[-1]).to_frame().round(3))
 # %% [markdown]
 # ## Is a beta good enough?
 #
-# A population without a shape, the nonparametric one, can only fit the elections seen better. On an
-# election that was held out it has to earn that. `score` is the log predictive density of one
-# election of one county; here each election is held out in turn.
+# A nonparametric population has a larger likelihood on the data of the fit. It need not predict
+# better. `score` is the log predictive density of one election of one county. Here each election is
+# held out in turn.
 
 # %%
 model, kinds = "republican ~ 1 + (1 | county)", {"beta": "beta", "npmle": "npmle"}
 scores = {}
 for year in sorted(outcomes["year"].unique()):
-    seen = outcomes["year"] != year
+    used = outcomes["year"] != year
     table = eb.compare(
         **{
-            name: eb.from_formula(model, outcomes[seen], eb.BernoulliEB(prior=name))
+            name: eb.from_formula(model, outcomes[used], eb.BernoulliEB(prior=name))
             for name in kinds
         },
-        held_out=outcomes[~seen],
+        held_out=outcomes[~used],
     )
     scores[year] = table.set_index("fit")["score"]
 scores = pd.DataFrame(scores).T
@@ -84,14 +83,14 @@ ahead = int((scores["npmle"] > scores["beta"]).sum())
 print(f"The nonparametric population is ahead in {ahead} of {len(scores)} elections.")
 
 # %% [markdown]
-# Elections are not exchangeable, and no population of rates knows what one of them will be like:
-# scores differ much more between years than between populations.
+# Elections are not exchangeable, and no population of rates predicts the swing of one election.
+# Scores differ much more between years than between populations.
 #
 # ## States
 #
-# A county in Wyoming is not just any county. Given the state as a covariate, the mean of the
-# population depends on it: a county is drawn towards the counties of its state. States where all
-# counties always voted alike are left out, for a logistic regression has no estimate for them.
+# With the state as a covariate, the mean of the population depends on it: a county is shrunk
+# towards the counties of its state. States where all counties always voted alike are left out,
+# because a logistic regression has no estimate for them.
 
 # %%
 divided = outcomes.groupby("state")["republican"].transform("nunique") > 1
@@ -103,24 +102,22 @@ states = eb.from_formula(
 print(eb.compare(alike=alike, states=states)[["fit", "npar", "logLik", "AIC", "BIC"]].round(1))
 
 # %% [markdown]
-# All criteria are sure that states differ. The estimates of single counties hardly notice.
+# By all criteria states differ. The estimates of single counties hardly change.
 
 # %%
 known, before = states.prior_.concentration_[0], alike.prior_.concentration_[0]
 moved = abs(states.posterior().mean - alike.posterior().mean).ravel()
-print(
-    f"What is known beforehand weighs as much as {before:.2f} elections, with states {known:.2f}."
-)
+print(f"The prior has the weight of {before:.2f} elections, with states {known:.2f}.")
 print(f"An estimate moves by {moved.mean():.3f} on average, by {moved.max():.3f} at most.")
 
 # %% [markdown]
 # ## Privately
 #
-# Suppose counties will not show their elections. Each may then answer one question about its rate,
-# by a randomised yes or no. With epsilon 1, a yes is at most e times as probable whatever the
-# county's elections were. A county's estimate still comes from its own elections and the
-# population; only the population is learned from the answers. So privacy costs little, and how
-# little depends on epsilon:
+# Suppose that counties do not want to show their elections. Each may then answer one question about
+# its rate, by a randomised yes or no. With epsilon 1, a yes is at most e times as probable for one
+# record of elections as for another. A county's estimate still uses its own exact elections and the
+# population. Only the population is learned from the answers. So privacy costs little. The cost
+# depends on epsilon:
 
 # %%
 price = eb.price_of_privacy(
@@ -130,14 +127,13 @@ print(price.round(4))
 ax = eb.report.plot_privacy(price)
 
 # %% [markdown]
-# The level line is how far the counties' own rates lie from their estimates: what there is to gain
-# from the others at all. The curve stays below it as long as joining is worth it.
+# The horizontal line is the distance of the counties' own rates from their estimates: all that can
+# be gained from the other counties. As long as the curve is below it, there is a gain.
 #
 # ## On the map
 #
-# The counties that come with the package are anonymous, those of one state with one record being
-# alike. Means over the counties of a state can be drawn all the same. With the named returns, which
-# must be fetched, the map is of counties.
+# The counties in the package are anonymous. So the map shows the mean of the counties of each
+# state. With the named returns, which must be fetched, the map shows counties.
 
 # %%
 try:

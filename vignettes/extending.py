@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A population, a channel, a plot and a learner of your own
 #
-# A prior sees nothing but the likelihood of what clients sent. So a new prior meets every channel,
-# and a new channel meets every prior; each is one class. `ebfed.testing` has the contracts that the
-# package's own classes are held to: run them on yours before you trust it.
+# A prior uses only the likelihood of what clients sent. So a new prior works with every channel,
+# and a new channel works with every prior. Each is one class. `ebfed.testing` has the contracts
+# that the package's own classes keep: run them on your class before you use it.
 
 # %%
 import math
@@ -20,15 +20,14 @@ from ebfed.channels.local import PureReport
 # %% [markdown]
 # ## A prior: normal logits
 #
-# `BernoulliEB` comes with beta populations. In mixed models a rate is more often the logistic of
-# something normal:
+# `BernoulliEB` has beta populations. In mixed models the logit of a rate is more often normal:
 #
 # $$ \log \frac{p}{1 - p} \sim N(m, s^2). $$
 #
-# A prior states where its parameter lies (`support`) and writes four methods: the log-density,
-# draws, a first guess, and the step that maximises the expected log-density. EM on a grid, marginal
-# likelihoods and posteriors by quadrature come from the base class. Moments of the population have
-# no closed form here: Gauss and Hermite find them.
+# A prior states where its parameter lies (`support`) and defines four methods: the log-density,
+# draws, a first guess, and the step that maximises the expected log-density. The base class has EM
+# on a grid, marginal likelihoods, and posteriors by quadrature. Moments of this population have no
+# closed form. They are computed by Gauss-Hermite quadrature.
 
 
 # %%
@@ -53,7 +52,7 @@ class LogitNormal(eb.priors.Prior):
         self.variance_ = np.array([weights @ rates**2]) - self.mean_**2
 
     def logpdf(self, theta):
-        p = np.clip(theta[:, 0], 1e-300, 1 - 1e-16)  # pictures ask for the ends of the support too
+        p = np.clip(theta[:, 0], 1e-300, 1 - 1e-16)  # plots use the ends of the support too
         return norm.logpdf(logit(p), self.m_, self.s_) - np.log(p * (1 - p))
 
     def sample(self, size, random_state=None):
@@ -62,9 +61,9 @@ class LogitNormal(eb.priors.Prior):
 
 
 # %% [markdown]
-# The contract: densities integrate to one, draws have the moments that are stated, the order of
-# clients does not matter, posteriors agree with quadrature, a client that says nothing gets the
-# population. It is silent if all is well.
+# The contract: densities integrate to one, draws have the stated moments, the order of clients does
+# not matter, posteriors agree with quadrature, and the posterior of a client without data is the
+# population. The check prints nothing if all is correct.
 
 # %%
 y, groups, rates = eb.datasets.make_bernoulli_groups(
@@ -76,7 +75,7 @@ eb.testing.check_prior(LogitNormal(), counts.take(slice(200)))  # some are enoug
 print("LogitNormal keeps the contract of a prior")
 
 # %% [markdown]
-# Then it is as good as any other: estimators take it, `compare` ranks it, pictures draw it.
+# Estimators, `compare` and plots now take it like any other prior.
 
 # %%
 fits = {
@@ -88,24 +87,24 @@ table["error"] = [np.sqrt(np.mean((fit.predict() - rates) ** 2)) for fit in fits
 print(table.drop(columns=["sure", "local"]).round(4))
 
 # %% [markdown]
-# These rates were drawn from a beta population, and the likelihoods say so, though not loudly. The
-# last column is the error against the true rates. The shapes differ; the estimates hardly do.
+# These rates were drawn from a beta population. The likelihoods prefer it, by a little. The last
+# column is the error against the true rates. The shapes differ, but the estimates hardly differ.
 
 # %%
 ax = eb.report.plot_population({name: fits[name] for name in ("beta", "logit-normal")})
 
 # %% [markdown]
-# ## A channel: near the truth rather than far from it
+# ## A channel: reports near the true level
 #
-# Randomised response on k levels sends the true level or any other, all others alike. Here is one
-# whose lies stay near: the report is level r with probability proportional to $a^{|r -
-# \text{level}|}$. With $a = e^{-\varepsilon/(k-1)}$ no report is more than $e^{\varepsilon}$ times
-# as probable at one level as at another.
+# Randomised response on k levels sends the true level, or any other level with equal probability.
+# The channel here sends levels near the true one more often: the report is level r with probability
+# proportional to $a^{|r - \text{level}|}$. With $a = e^{-\varepsilon/(k-1)}$ no report is more than
+# $e^{\varepsilon}$ times as probable at one level as at another.
 #
-# A channel is in two parts. A *law* says how a report comes from a local value between -1 and 1;
-# that of `Levels` first rounds the value at random to a level, so that only the level's
-# randomisation is left to say: a table of probabilities. The estimate of the level that is right on
-# average is found from the table by solving a linear system.
+# A channel has two parts. A *law* is the distribution of a report, given a local value between -1
+# and 1. The law `Levels` first rounds the value at random to a level. It needs only the
+# randomisation of the level: a table of probabilities. The unbiased estimate of the level is the
+# solution of a linear system with this table.
 
 
 # %%
@@ -140,9 +139,9 @@ class Near(Levels):
 
 
 # %% [markdown]
-# The *channel* has the arguments and makes the promise. `PureReport` turns `epsilon` into the
-# guarantee and into the event that the ledger adds up; clipping, the choice of a column, the
-# likelihood and its average over a population are the package's.
+# The *channel* has the arguments and gives the guarantee. `PureReport` computes from `epsilon` the
+# guarantee and the event for the ledger. The package does the rest: clipping, the choice of a
+# column, the likelihood and its average over a population.
 
 
 # %%
@@ -159,20 +158,20 @@ class Nearby(PureReport):
 
 
 # %% [markdown]
-# Its contract: `decode` is right on average and has the variance that is stated, reports are as
-# frequent as the likelihood says, and the promise is kept. (`secure=0`: no draws for real clients,
-# which would need another method and OpenDP.)
+# The contract of a channel: `decode` is unbiased and has the stated variance, reports are as
+# frequent as the likelihood says, and the guarantee holds. (`secure=0`: no draws for real clients.
+# They need another method, and OpenDP.)
 
 
 # %%
-rates = eb.families.Binomial()
+family = eb.families.Binomial()
 some = eb.Summary.from_counts([0, 3, 6, 12], [12, 12, 12, 12])
-eb.testing.check_channel(Nearby(epsilon=1), some, rates, secure=0)
+eb.testing.check_channel(Nearby(epsilon=1), some, family, secure=0)
 print("Nearby keeps the contract of a channel")
 
 # %% [markdown]
-# Does the contract have teeth? It is easy to think that each *step* away may cost epsilon. A
-# channel that does so sounds the same and reports better, and promises what it does not keep.
+# Does the contract find errors? One could think that each *step* away may cost epsilon. Such a
+# channel has better reports, but its guarantee is false.
 
 
 # %%
@@ -184,16 +183,16 @@ class TooNear(Nearby):
 
 
 try:
-    eb.testing.check_channel(TooNear(epsilon=1), some, rates, secure=0)
+    eb.testing.check_channel(TooNear(epsilon=1), some, family, secure=0)
 except AssertionError as error:
     print("AssertionError:", error)
 else:
-    raise RuntimeError("the contract let a false promise pass")
+    raise RuntimeError("the contract did not find a false guarantee")
 
 # %% [markdown]
-# That looked at the law. An audit looks at reports only, as an attacker would: it draws many for
-# two clients as different as can be, and finds a lower limit of epsilon with Clopper's and
-# Pearson's intervals. A limit above the promise convicts.
+# The contract examines the law. An audit examines reports only, as an attacker would. It draws many
+# reports of two clients that are as different as possible, and finds a lower limit of epsilon by
+# the intervals of Clopper and Pearson. A limit above the stated epsilon refutes the guarantee.
 
 # %%
 from ebfed.privacy.audit import audit
@@ -202,13 +201,12 @@ ends = eb.Summary.from_counts([0, 12], [12, 12])
 for channel in (Nearby(epsilon=1), TooNear(epsilon=1)):
     found = audit(channel, ends)
     verdict = "not refuted" if found.passed else "refuted"
-    print(f"{type(channel).__name__}: promised 1, epsilon is at least {found.lower:.2f}: {verdict}")
+    print(f"{type(channel).__name__}: stated 1, epsilon is at least {found.lower:.2f}: {verdict}")
 
 # %% [markdown]
 # ## Used together
 #
-# Your channel, your prior: the population of normal logits is fitted to reports that lie near the
-# truth. The ledger says what left.
+# Here the new prior is fitted to reports of the new channel. The ledger lists what was sent.
 
 # %%
 private = eb.BernoulliEB(prior=LogitNormal(), channel=Nearby(epsilon=4), random_state=0)
@@ -220,8 +218,8 @@ own = np.sqrt(np.mean((clients.mean[:, 0] - rates) ** 2))
 print(f"root mean squared error {error:.4f}; of a group's own rate {own:.4f}")
 
 # %% [markdown]
-# Are near lies better than lies of any size? Fit the same groups through both, at several epsilons,
-# and see how far the estimates move from those without privacy.
+# Are reports near the true level better than reports of any level? We fit the same groups through
+# both channels, at several epsilons, and compare the estimates with those without privacy.
 
 # %%
 channels = {
@@ -233,10 +231,10 @@ print(price.pivot(index="epsilon", columns="channel", values="error").round(4))
 ax = eb.report.plot_privacy(price)
 
 # %% [markdown]
-# They are not. A report near the truth is good for one client's value, and no group needs that: it
-# has its own rows. The population needs to know how values spread, and two neighbouring levels,
-# which near lies confuse most, are what tells spreads apart. Randomised response tells neighbours
-# apart as well as it tells any two.
+# They are not better. A report near the true level is good for the value of one client, but each
+# client already has its own rows. The fit of the population needs the spread of the values, and for
+# that it must distinguish neighbouring levels. `Nearby` confuses those most. Randomised response
+# distinguishes neighbouring levels as well as any two levels.
 
 # %% [markdown]
 # ## A plot: from the view of a fit
@@ -262,7 +260,7 @@ for name, fit in {"rates": fits["beta"], "means": means}.items():
     print(f"{name}: standard deviation {standardised(fit).std():.2f}")
 
 # %% [markdown]
-# Both are near 1, as they should be. What a view holds is in the docstring of `ebfed.report.view`.
+# Both are near 1, as expected. The docstring of `ebfed.report.view` lists the contents of a view.
 
 # %% [markdown]
 # ## A learner: own and shared parameters, mixed
@@ -317,9 +315,10 @@ class Mixed(eb.Learner):
 
 
 # %% [markdown]
-# The contract of a learner: engines, blocks and places do not matter to the last bit, fewer rounds
-# are the first of more, known and new and empty groups get finite answers. With `privacy`, what
-# clients send is clipped and noise is added; the method knows nothing of it.
+# The contract of a learner: results are the same on all engines and for all blocks, to the last
+# bit; fewer rounds are the first rounds of a longer fit; known, new and empty groups get finite
+# predictions. With `privacy`, messages of clients are clipped and noise is added. The class needs
+# no code for this.
 
 # %%
 rng = np.random.default_rng(0)
@@ -345,6 +344,6 @@ for learner in (
     print(f"{type(learner).__name__:<10} {share:.1%} of new rows right, epsilon {epsilon:.3g}")
 
 # %% [markdown]
-# One class each; the rest was there. What else a class may define is in the docstrings of
-# `ebfed.priors.base`, `ebfed.channels.base` and `ebfed.learning.base`; `ebfed.testing` has
-# contracts for estimators too.
+# Each of these is one class. The docstrings of `ebfed.priors.base`, `ebfed.channels.base` and
+# `ebfed.learning.base` list what else a class may define. `ebfed.testing` has contracts for
+# estimators too.

@@ -1,16 +1,16 @@
 # %% [markdown]
-# # Three hospitals, and nobody's rows leave the house
+# # Three hospitals that do not share rows
 #
-# Three hospitals want to know the complication rate of each of their surgeons. Nobody has operated
-# often enough for a rate of their own to mean much, and nobody may show their cases. Together they
-# have some hundreds of surgeons, which is plenty to learn what surgeons are like; and that is all a
-# surgeon's own estimate needs from the others.
+# Three hospitals want to know the complication rate of each of their surgeons. No surgeon has
+# operated often enough for a precise rate of their own, and no hospital may show its cases.
+# Together they have several hundred surgeons, enough to learn the population of surgeons. The
+# estimate of a surgeon needs no more than that from the others.
 #
-# One hospital publishes its rates anyway: it opts out of privacy. The others report on each surgeon
-# by a randomised answer. And one hospital's database will be down on the day of the fit.
+# One hospital publishes its rates, so it opts out of privacy. The others send a randomised answer
+# for each surgeon. The database of one hospital is down on the day of the fit.
 #
 # This needs `pip install "ebfed[flower,secure]"`. Everything runs on this machine, as processes
-# that talk over TLS as they would over a network; here are the cases, made up.
+# that communicate over TLS, as over a network. The cases are made up.
 
 # %%
 import atexit
@@ -44,7 +44,7 @@ print(rows.head())
 # ## A project
 #
 # `ebfed federate up` writes a small Flower project and starts a server and three nodes. Each node
-# is told where its rows are and where its results belong; nobody else is.
+# has the path of its own rows and of its own results. The server and the other nodes do not.
 
 
 # %%
@@ -54,12 +54,12 @@ def ebfed(command):
 
 up = "federate up trial --data 'cases/*.csv' --group surgeon --value complication"
 ebfed(f"{up} --family binomial --consent consent --tls")
-atexit.register(Federation("trial").down)  # whatever happens, no process is left behind
+atexit.register(Federation("trial").down)  # stop all processes at the end
 print(Path("trial/app/client_app.py").read_text())
 
 # %% [markdown]
-# The model is ours to say, the same for the server and the nodes: a channel for each class of
-# consent. Two of three hospitals will do.
+# We write the model, which is the same for the server and the nodes: a channel for each class of
+# consent. Two of three hospitals are enough for the fit.
 
 # %%
 Path("trial/app/model.py").write_text("""\
@@ -73,7 +73,7 @@ server.write_text(server.read_text().replace("quorum=1.0", "quorum=0.6"))
 print(server.read_text())
 
 # %% [markdown]
-# The eastern hospital's database goes down, and the fit is held.
+# The database of the eastern hospital goes down, and the fit runs without it.
 
 # %%
 Path("cases/east.csv").rename("cases/east.down")
@@ -91,7 +91,7 @@ print(pd.read_csv(run / "participants.csv")[["exchange", "node", "status"]])
 print(pd.read_csv(run / "ledger.csv")[["who", "what", "clients", "epsilon"]])
 
 # %% [markdown]
-# It does not have the estimates: those are on the hospitals' own disks, and so are their ledgers.
+# It does not have the estimates. Each hospital has its own estimates and its own ledger.
 
 # %%
 estimates = {
@@ -101,21 +101,21 @@ print(estimates["north"].head().round(3))
 print(Path("trial/nodes/north/ledger.jsonl").read_text())
 
 # %% [markdown]
-# ## Was it worth it?
+# ## What was gained
 #
-# Here we know the true rates. Beside each surgeon's own rate, the estimates, and what estimates
-# would be if all rows lay on one table.
+# Here the true rates are known. We compare the errors of each surgeon's own rate, of the estimates,
+# and of estimates from all rows in one table.
 
 # %%
-heard = pd.concat(estimates.values())
+federated = pd.concat(estimates.values())
 own = pd.concat([pd.read_csv(path) for path in sorted(Path("cases").glob("*.csv"))])
-own = own[own["surgeon"].isin(heard["surgeon"])]
+own = own[own["surgeon"].isin(federated["surgeon"])]
 one_table = eb.BernoulliEB().fit(own[["complication"]], groups=own["surgeon"])
-known = heard["surgeon"].map(truth)
+known = federated["surgeon"].map(truth)
 together = one_table.posterior().to_frame()
 errors = {
-    "a surgeon's own rate": heard["local"] - known,
-    "estimate, federated": heard["estimate"] - known,
+    "a surgeon's own rate": federated["local"] - known,
+    "estimate, federated": federated["estimate"] - known,
     "estimate, one table": together["estimate"] - together["surgeon"].map(truth),
 }
 for name, error in errors.items():
@@ -123,8 +123,8 @@ for name, error in errors.items():
 assert np.mean(errors["estimate, federated"] ** 2) < np.mean(errors["a surgeon's own rate"] ** 2)
 
 # %% [markdown]
-# Here is the population that was learned from answers, beside the one of the rows themselves and
-# the true one.
+# The plot shows the population from the messages, the population from all rows in one table, and
+# the true population.
 
 # %%
 sys.path.insert(0, "trial/app")
@@ -136,10 +136,10 @@ populations = {"federated": fit, "one table": one_table, "true": true}
 ax = eb.report.plot_population(populations, support=(0, 0.35))
 
 # %% [markdown]
-# ## The hospital that missed it
+# ## The hospital that did not take part
 #
-# The population is a few numbers. When its database is back, the eastern hospital reads them and
-# estimates its surgeons from its own rows.
+# The population is a few numbers. When its database works again, the eastern hospital reads these
+# numbers and estimates the rates of its surgeons from its own rows.
 
 # %%
 east = pd.read_csv(Path("cases/east.down").rename("cases/east.csv"))
@@ -153,7 +153,7 @@ print(
 )
 
 # %% [markdown]
-# Here are those with the highest rates, as the hospital itself sees them. Nobody else does.
+# The plot shows the surgeons with the highest rates. Only their own hospital has these estimates.
 
 # %%
 ax = eb.report.plot_caterpillar(posterior, top=20)

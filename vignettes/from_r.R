@@ -1,4 +1,4 @@
-# ebfed from R, by reticulate. Which Python: the environment variable RETICULATE_PYTHON.
+# ebfed from R, by reticulate. The environment variable RETICULATE_PYTHON chooses the Python.
 library(reticulate)
 eb <- import("ebfed")
 
@@ -30,8 +30,8 @@ sleep <- data.frame(
   Reaction = as.vector(t(wide[, -1]))
 )
 
-# A formula goes over as a string, a data frame as it is.
-# Data frames come back, but for older versions of reticulate with newer ones of pandas.
+# A formula is passed as a string, a data frame as it is. Results are data frames, except with older
+# versions of reticulate and newer ones of pandas.
 table <- function(x) {
   if (is.data.frame(x)) x else data.frame(x$to_dict("list"), check.names = FALSE)
 }
@@ -55,19 +55,19 @@ print(table(eb$posterior_from(effects, errors, prior = "normal")$to_frame()))
 if (requireNamespace("lme4", quietly = TRUE)) {
   peer <- lme4::lmer(Reaction ~ Days + (Days | Subject), sleep)
   spreads <- as.data.frame(lme4::VarCorr(peer))$sdcor[c(1, 2, 4)]
-  theirs <- c(lme4::fixef(peer), spreads, lme4::REMLcrit(peer))
-  ours <- table(fit$tidy())
-  of <- function(term) ours$estimate[ours$term == term]
-  mine <- c(
+  expected <- c(lme4::fixef(peer), spreads, lme4::REMLcrit(peer))
+  tidied <- table(fit$tidy())
+  of <- function(term) tidied$estimate[tidied$term == term]
+  found <- c(
     of("intercept"), of("Days"), of("sd__intercept"), of("sd__Days"), of("sd__Observation"),
     table(fit$glance())$REMLcrit
   )
   print(data.frame(
     of = c("intercept", "Days", "sd intercept", "sd Days", "sd residual", "REML criterion"),
-    lme4 = unname(theirs), ebfed = mine
+    lme4 = unname(expected), ebfed = found
   ))
-  # both stop their search somewhere: four digits
-  stopifnot(all.equal(unname(theirs), mine, tolerance = 1e-4))
+  # both optimisers stop near the optimum: four digits
+  stopifnot(all.equal(unname(expected), found, tolerance = 1e-4))
   both <- cbind(as.matrix(lme4::ranef(peer)$Subject), as.matrix(table(fit$ranef())[, -1]))
   stopifnot(max(abs(both[, 1:2] - both[, 3:4])) < 1e-3 * max(abs(both)))
   cat("lme4 and ebfed agree.\n")

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # From R
 #
-# Estimates for many groups at once are what lme4, ebnm, ashr and ebbr give in R. Here is what one
-# types there, and what here. Every line of Python on this page is executed when the page is made.
-# The data: reaction times of drivers on ten days without sleep (lme4's `sleepstudy`; Belenky and
-# others, 2003), and effects and batting records that are made up.
+# In R, the packages lme4, ebnm, ashr and ebbr estimate many groups at once. This page shows their
+# commands and the commands of ebfed. Every line of Python on this page is executed when the page is
+# built. The data are reaction times of drivers on ten days without sleep (lme4's `sleepstudy`;
+# Belenky and others, 2003), and effects and batting records that are made up.
 
 # %%
 from pathlib import Path
@@ -31,16 +31,16 @@ career["H"] = rng.binomial(career["AB"], rng.beta(80, 220, 300))
 print(sleep.head(3), career.head(3), sep="\n")
 
 # %% [markdown]
-# ## One fit, read in both languages
+# ## One fit in both languages
 #
-# A formula is a string; the frame comes second, as in R.
+# A formula is a string. The frame is the second argument, as in R.
 
 # %%
 m = eb.from_formula("Reaction ~ Days + (Days | Subject)", sleep)
 print(m.summary())
 
 # %% [markdown]
-# lme4 1.1-31 was given the same model and data, and what it said is stored:
+# The results of lme4 1.1-31 for the same model and data are stored:
 
 
 # %%
@@ -55,10 +55,12 @@ def stored(case):
 
 both = m.tidy()[["term", "estimate"]].assign(lme4=stored("sleepstudy"))
 print(both.to_string(index=False))
-assert np.allclose(both["estimate"], both["lme4"], rtol=1e-4)  # where both searches stop
+assert np.allclose(
+    both["estimate"], both["lme4"], rtol=1e-4
+)  # both optimisers stop near the optimum
 
 # %% [markdown]
-# Every driver's own line, by least squares, and where the others draw it:
+# The plot shows every driver's own line by least squares, and its estimate:
 
 # %%
 ax = eb.report.plot_coefficients(m)
@@ -66,15 +68,16 @@ ax = eb.report.plot_coefficients(m)
 # %% [markdown]
 # ## Phrases
 #
-# The first line of a pair is R, the second is Python and is executed; after it, what comes back.
+# The first line of a pair is R. The second is Python and is executed; the comment is the class of
+# the result.
 
 
 # %%
-def say(pairs):
-    """Print what is typed in R, and what is typed here, having tried it."""
-    for there, here in pairs:
-        exec(f"answer = {here}", names)
-        print(f"{there}\n    {here}    # {type(names['answer']).__name__}")
+def show(pairs):
+    """Print commands of R and of Python, after running those of Python."""
+    for in_r, in_python in pairs:
+        exec(f"answer = {in_python}", names)
+        print(f"{in_r}\n    {in_python}    # {type(names['answer']).__name__}")
 
 
 LME4 = [
@@ -117,11 +120,11 @@ BROOM = [
     ("augment(m)", "m.augment()"),
 ]
 names = {"eb": eb, "sleep": sleep, "new": sleep.head(), "career": career, "x": x, "s": s}
-say(LME4 + BROOM)
+show(LME4 + BROOM)
 
 # %% [markdown]
-# What ebnm and ashr call a prior family is `prior=` here. As there, the mode is 0 unless you say
-# otherwise, but for the normal, whose mean is estimated.
+# The prior family of ebnm and ashr is `prior=` here. As in these packages, the mode is 0 by
+# default. The exception is the normal, whose mean is estimated.
 
 # %%
 EBNM = [
@@ -147,10 +150,10 @@ ASHR = [
     ("get_lfsr(a)", "a.local_false_sign_rate()"),
     ("get_pi0(a)", "a.prior.weights_[a.prior.scales_ == 0].sum()"),
 ]
-say(EBNM + ASHR)
+show(EBNM + ASHR)
 
 # %% [markdown]
-# ebbr's rates are counts and trials.
+# In ebbr, rates are given as counts and trials.
 
 # %%
 EBBR = [
@@ -166,17 +169,17 @@ EBBR = [
         'eb.from_formula("cbind(H, AB) ~ left + (1 | player)", career, eb.BernoulliEB())',
     ),
 ]
-say(EBBR)
+show(EBBR)
 
 # %%
 prior = names["prior"]
 ax = eb.report.plot_shrinkage(prior)
 
 # %% [markdown]
-# ## What is different
+# ## Differences
 #
-# **Trials, not failures.** R's `cbind(won, lost)` counts failures. Here the second is the number of
-# trials, unless it is called failures. These are the same fit:
+# **Trials, not failures.** In R the second part of `cbind(won, lost)` is the number of failures.
+# Here it is the number of trials, unless its name is `failures`. These are the same fit:
 
 # %%
 lost = eb.from_formula("cbind(H, failures=AB - H) | player", career)
@@ -184,20 +187,21 @@ print(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 assert np.isclose(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 
 # %% [markdown]
-# **Likelihoods of REML fits.** REML is the default, as in lme4. But lme4's `logLik` and `AIC` of
-# such a fit are those of the restricted likelihood, which do not compare between fits with other
-# fixed effects. Here they are those of the likelihood itself, at the estimates of REML; what lme4
-# reports is in `REMLcrit`.
+# **Likelihoods of REML fits.** REML is the default, as in lme4. In lme4, `logLik` and `AIC` of such
+# a fit use the restricted likelihood, which cannot be compared between fits with different fixed
+# effects. Here they use the likelihood itself, at the estimates of REML. The value of lme4 is in
+# `REMLcrit`.
 
 # %%
 facts = m.glance().iloc[0]
 print(f"logLik here {facts['logLik']:.2f}; lme4's for the same fit {-facts['REMLcrit'] / 2:.2f}")
 
 # %% [markdown]
-# **Laplace's method.** glmer approximates the likelihood by Laplace's method. What has that name
-# here replaces each group's posterior by its mode and curvature, as penalised quasi-likelihood
-# does, and finds too little spread. The default is expectation propagation; compare with that. The
-# stored answers of lme4 are those by Laplace's method and by quadrature (`nAGQ = 25`).
+# **Laplace's method.** glmer approximates the likelihood by Laplace's method. Here,
+# `method="laplace"` replaces each group's posterior by its mode and curvature, as penalised
+# quasi-likelihood does, and underestimates the spread. The default is expectation propagation;
+# compare with that. The stored results of lme4 are by Laplace's method and by quadrature (`nAGQ =
+# 25`).
 
 # %%
 slow = {"glmer": stored("sleepstudy_slow"), "nAGQ = 25": stored("sleepstudy_slow_quadrature")}
@@ -207,7 +211,7 @@ for method in ("ep", "laplace"):
 print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
-# **One factor of groups.** Crossed and nested factors are lme4's alone.
+# **One factor of groups.** Only lme4 has crossed and nested factors.
 
 # %%
 try:
@@ -216,10 +220,12 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# **Intervals.** `confint` is Wald's, and there are none for spreads; lme4's default profiles the
-# likelihood. **Names.** Columns are broom.mixed's; the constant is `intercept`, without
-# parentheses, and `mean` where nothing else is estimated. **Missing values** are an error, not left
-# out in silence: `missing="drop"` leaves them out, and the summary counts them.
+# **Intervals.** `confint` gives Wald intervals, and none for standard deviations; lme4 profiles the
+# likelihood by default. **Names.** Columns have the names of broom.mixed. The constant is
+# `intercept`, without parentheses, and `mean` in models without other terms. **Counts.** A model of
+# counts, `family="poisson"`, has a gamma population of rates, not a normal one of their logs.
+# **Missing values** are an error. `missing="drop"` drops rows with missing values, and the summary
+# counts them.
 
 # %%
 gaps = sleep.assign(Reaction=sleep["Reaction"].where(sleep["Days"] != 3))
@@ -228,8 +234,8 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop"
 # %% [markdown]
 # ## From within R
 #
-# `vignettes/from_r.R` is an R script that calls ebfed by reticulate, and compares with lme4 if that
-# is installed. It begins so:
+# `vignettes/from_r.R` is an R script that calls ebfed by reticulate, and compares the results with
+# lme4 if that is installed. It begins with:
 #
 # ```r
 # library(reticulate)
@@ -238,4 +244,4 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop"
 # print(fit$summary())
 # ```
 #
-# Whole numbers need their L: `fit$ranks("Days", top = 3L)`.
+# Integers need an L: `fit$ranks("Days", top = 3L)`.

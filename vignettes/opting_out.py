@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Some do not mind
+# # Some clients opt out of privacy
 #
-# Privacy is a wish, and wishes differ. Where all clients add noise because some want it, those who
-# do not mind are not heard as well as they could be. Here each client chooses; what it sends
-# depends on its choice, and what it weighs depends on what it sends.
+# Some clients want privacy and some do not. If all clients add noise because some want it, the data
+# of the others are used less well than they could be. Here each client chooses. What it sends
+# depends on its choice, and its weight depends on what it sends.
 
 # %%
 import numpy as np
@@ -18,9 +18,9 @@ pd.set_option("display.width", 100)
 # %% [markdown]
 # ## A channel for each choice
 #
-# Five hundred clients have a few numbers each and want to know their own means. Every tenth does
-# not mind. `channel=` says what each class sends, `consent=` who is of which. The population is
-# fitted to all messages at once, each by its own law.
+# Five hundred clients have a few numbers each and want to know their own means. Every tenth opts
+# out of privacy. `channel=` has the channel of each class of consent, and `consent=` the class of
+# each client. The population is fitted to all messages at once, each by its own likelihood.
 
 # %%
 X, groups, theta = eb.datasets.make_gaussian_groups(500, 4, random_state=0)
@@ -39,8 +39,8 @@ mixed = fits["every tenth opts out"]
 print(mixed.privacy_[["who", "clients", "epsilon", "delta", "bits"]])
 
 # %% [markdown]
-# The ledger has a line for each class: what it was promised, and what it sent. And this is what the
-# choice of a tenth is worth to all:
+# The ledger has a line for each class: its guarantee, and what it sent. The table below shows what
+# all clients gain if a tenth opts out:
 
 # %%
 rows = {}
@@ -51,21 +51,21 @@ for name, fit in fits.items():
 print(pd.DataFrame(rows).T.round(4))
 
 # %% [markdown]
-# How well the mean is known is a matter of its standard error; that it comes out near or far is
-# luck. Clients' own estimates, whose root mean squared error is in the last column, change little:
-# they have their own rows, and take from the population only what these do not say.
+# The standard error says how well the mean is known. The distance of one estimate from the truth is
+# chance. The last column is the root mean squared error of the clients' own estimates. They change
+# little, because each client also has its own rows.
 #
 # ## The weight of a private message
 #
-# Aldaghri, Mahdavifar and Beirami (2021) ask what a server should do that averages messages, exact
-# ones of those who opted out and noisy ones of the private. With weight 1 for the first and r for
-# the others, best is
+# Aldaghri, Mahdavifar and Beirami (2021) study a server that averages messages: exact messages of
+# clients that opted out, and noisy messages of private clients. The first have weight 1 and the
+# others weight r. The best weight is
 #
 # $$ r^* = \frac{\tau^2 + \alpha^2}{\tau^2 + \alpha^2 + q}, $$
 #
-# where a client's own mean varies by $\tau^2 + \alpha^2$ and its noise by q. But that is weighing
-# by precision, which a likelihood does by itself. So `OptOutMean`, the paper's estimator, is
-# `GaussianEB` with a channel for each class, to the last digits:
+# where $\tau^2 + \alpha^2$ is the variance of a client's own mean and q that of its noise. This is
+# weighting by precision, and a likelihood does it by itself. So the paper's estimator,
+# `OptOutMean`, gives the same numbers as `GaussianEB` with a channel for each class:
 
 # %%
 n, n_open, tau2, alpha2, q = 100, 10, 0.25, 1.0, 30.0
@@ -95,9 +95,9 @@ assert np.allclose(paper.global_, bayes.prior_.mean_)
 # %% [markdown]
 # ## What opting out gains
 #
-# Now let more and more clients opt out, the others adding as much noise as before. Lines are the
-# formulas of `eb.theory.opt_out`; points are simulations, a thousand federations in the columns of
-# one fit. FedAvg gives all messages one weight.
+# Now more and more clients opt out, and the others add as much noise as before. Lines are the
+# formulas of `eb.theory.opt_out`. Points are simulations: a thousand federations, in the columns of
+# one fit. FedAvg gives all messages the same weight.
 
 # %%
 ways = {"FedAvg": 1.0, "open clients only": 0.0, "optimal": "optimal"}
@@ -121,30 +121,30 @@ ax = eb.report.plot_formulas(lines, points, x=columns[1], y=columns[2], error="e
 ax.set_ylim(0, 0.4)
 
 # %% [markdown]
-# With one weight for all, those who opt out are drowned by the noise of the others. Without the
-# others, a few are too few. The optimal weights are never worse than either, and a few who do not
-# mind are worth most.
+# With one weight for all, the noise of the private clients dominates. With the open clients alone,
+# there are too few of them. The optimal weights are never worse than either. The first few clients
+# that opt out help most.
 #
 # ## Predictors
 #
-# The same choice, for a predictor that is learned in rounds. Sixty clients hold two dozen small
-# images of three digits each; every fifth opts out. `DPFedAvg` protects all alike. `FeO2` clips and
-# noises what the private send, weighs it by `ratio`, and gives every client a predictor of its own
-# near the shared one.
+# The same choice, for a predictor that is learned in rounds. Each of sixty clients has about two
+# dozen small images of three digits. Every fifth client opts out. `DPFedAvg` protects all clients
+# alike. `FeO2` clips the messages of private clients, adds noise, weights them by `ratio`, and
+# gives every client a predictor of its own near the shared one.
 
 # %%
 digits = eb.datasets.load_digits()
 train, kinds = eb.datasets.partition_classes(digits.target, 60, 3, random_state=0)
 test, _ = eb.datasets.partition_classes(digits.target_test, 60, 3, classes=kinds, random_state=0)
-mine, theirs = train >= 0, test >= 0  # rows that were dealt to a client
-images, labels, of = digits.data[mine], digits.target[mine], train[mine]
+in_train, in_test = train >= 0, test >= 0  # rows that belong to a client
+images, labels, of = digits.data[in_train], digits.target[in_train], train[in_train]
 consent = {client: "open" if client % 5 == 0 else "private" for client in range(60)}
 
 
 def right(est):
-    """Share of new images read rightly: by the shared predictor, and by their owners' own."""
-    unseen = digits.data_test[theirs], digits.target_test[theirs]
-    return est.score(*unseen), est.score(*unseen, groups=test[theirs])
+    """Accuracy on new images: of the shared predictor, and of the clients' own predictors."""
+    new = digits.data_test[in_test], digits.target_test[in_test]
+    return est.score(*new), est.score(*new, groups=test[in_test])
 
 
 settings = {"n_rounds": 30, "local_steps": 5, "batch_size": 10, "learning_rate": 0.5}
@@ -161,22 +161,22 @@ for ratio in (0.01, 0.03, 0.1, 0.3, 1.0):
 results = pd.DataFrame(results, columns=["method", "ratio", "accuracy", "spread"])
 print(results.pivot(index="ratio", columns="method", values="accuracy").round(3))
 ax = eb.report.plot_curves(results, x="ratio", y="accuracy", spread="spread")
-ax.set(xlabel="weight of a private client", ylabel="share of new images read rightly", ylim=(0, 1))
+ax.set(xlabel="weight of a private client", ylabel="accuracy on new images", ylim=(0, 1))
 
 # %% [markdown]
-# With weight 1 the shared predictor of FeO2 is that of `DPFedAvg`: noise drowns those who opted
-# out. Weighed less, the private no longer spoil what they cannot help much. Nobody who is private
-# is less private for it; the ledger has a line for each class.
+# With weight 1 the shared predictor of FeO2 is that of `DPFedAvg`: the noise dominates. With a
+# smaller weight the noise of private clients does less harm. Their guarantee does not change. The
+# ledger has a line for each class.
 
 # %%
 print(est.privacy_[["who", "what", "clients", "times", "epsilon", "delta"]].to_string(index=False))
 
 # %% [markdown]
-# Is it worth joining? Three digits are few, and two dozen images teach them well enough: here is
-# what clients reach that never talk to anyone. What they cannot do alone is read a digit that they
-# have not seen.
+# Is it worth joining? Three digits are few, and two dozen images are enough to learn them. Below is
+# the accuracy of clients that learn alone. Alone they cannot read a digit of which they have no
+# images.
 
 # %%
-alone = {name: value for name, value in settings.items() if name != "epsilon"}
+alone = settings | {"privacy": None}  # a client that learns alone sends nothing
 local = eb.LocalOnly(**alone).fit(images, labels, groups=of)
 print(f"alone: own predictors {right(local)[1]:.3f}")

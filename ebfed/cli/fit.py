@@ -179,7 +179,8 @@ def _fit_formula(
     files: list[Path], formula: str, family: FamilyName, prior: PriorName | None, drop_missing: bool
 ) -> Any:
     """Fit a formula to all rows of files."""
-    from ebfed.formula import from_formula, parse
+    from ebfed.formula import from_formula
+    from ebfed.formula.grammar import parse
     from ebfed.tables.files import read_rows
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}

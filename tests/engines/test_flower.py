@@ -289,7 +289,8 @@ def test_apps_are_made():
 
     app = flower.server_app(eb.GaussianEB(), 3, quorum=1.0, deadline=5.0, out="result")
     assert isinstance(app, ServerApp)
-    assert isinstance(flower.client_app(eb.GaussianEB(), lambda context: {}), ClientApp)
+    node = flower.client_app(eb.GaussianEB(), lambda context: {})
+    assert isinstance(node, ClientApp)
     with pytest.raises(ValueError, match="quorum must be"):
         flower.server_app(eb.GaussianEB(), 3, quorum=7, deadline=5.0, out="result")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebfed.formula import FormulaTerms, parse
+from ebfed.formula.grammar import FormulaTerms, parse
 
 # --- forms ---------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ def _shift(slots):
 
 @jit
 def _slot(slots, key, hash_, shift):
-    """Where `key` lies in the table, or the empty place where it belongs."""
+    """Place of `key` in the table, or the empty place for it."""
     place = np.uint64(hash_ >> shift)
     while slots[place, 1] != 0 and slots[place, 0] != key:
         place = np.uint64((place + np.uint64(1)) & np.uint64(len(slots) - 1))

@@ -64,7 +64,7 @@ class MixtureServer(Server):
         return cast(LocationState, super().finished(state, prior) | {"history": history})
 
     def _doubts(self, state: LocationState, prior: Any) -> list[str]:
-        """Say if there are too few groups, or reports too noisy, to tell components apart."""
+        """Note if there are too few groups, or reports too noisy, to distinguish components."""
         centres = prior.centres_
         away = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
         few = []
@@ -282,12 +282,12 @@ class CentralClient(Client):
                 )
         return rows
 
-    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client."""
         return self.epsilon, self.delta
 
     @property
-    def promised(self) -> str:
+    def kind_of_privacy(self) -> str:
         """Kind of privacy, in words."""
         return "central differential privacy against readers of the population"
 

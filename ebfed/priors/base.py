@@ -335,7 +335,7 @@ class Prior(BaseEstimator, ABC):
         return atoms, self._log_masses(atoms)
 
     def _range(self) -> tuple[float, float]:
-        """Where practically all of the population lies."""
+        """Range of practically all of the population."""
         reach = 9 * np.sqrt(self.variance_[0])
         low, high = self.mean_[0] - reach, self.mean_[0] + reach
         return max(low, self.support[0]), min(high, self.support[1])

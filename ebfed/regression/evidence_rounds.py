@@ -386,7 +386,7 @@ EXACT = (
 
 
 def _undetermined(informations: NDArray) -> list[str]:
-    """Say which coefficients rows leave open."""
+    """Note coefficients that the rows do not identify."""
     p, notes = informations.shape[1], []
     n_identified = rank(informations.sum(axis=0))
     if n_identified < p:

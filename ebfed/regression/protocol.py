@@ -73,7 +73,7 @@ class RegressionState(State):
     """Whether the fit reached its goal; None where it has a fixed number of steps."""
     log_likelihood: NotRequired[float]
     notes: NotRequired[list[str]]
-    """What a reader should know of the fit."""
+    """Remarks on the fit."""
     result: NotRequired[Any]
     """What was learned: `LinearResult`, `LogisticResult` or `MixtureResult`."""
 
@@ -260,7 +260,7 @@ class Candidate(TypedDict):
     weights: list[NDArray[np.float64]]
     """Weights of each round."""
     trail: list[tuple[MixtureParameters, MixtureParameters]]
-    """Where the last steps began and ended."""
+    """Begin and end of the last steps."""
     information: NotRequired[NDArray[np.float64]]
     """Information on the means, shape (k, p, p)."""
     leap: float

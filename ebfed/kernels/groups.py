@@ -91,7 +91,7 @@ def number_more(slots, distinct, keys):
         Numbers given before: key, and number + 1 (0: empty). To begin, 2**10 rows of zeros.
         Written to.
     distinct : int
-        How many numbers there are.
+        Number of these numbers.
     keys : int64 ndarray of shape (n,)
 
     Returns
@@ -145,7 +145,7 @@ def _spread(slots):
 
 @jit
 def _shift(slots):
-    """How far a hash is to be shifted to leave its top bits, as many as number the slots."""
+    """Number of bits by which a hash is shifted, so that its top bits number the slots."""
     shift = 64
     while 1 << (64 - shift) < len(slots):
         shift -= 1

@@ -55,7 +55,7 @@ def expectation_propagation(
     Returns
     -------
     int
-        How many clients were not done in `max_sweeps`.
+        Number of clients that were not done in `max_sweeps`.
     """
     d = X.shape[1]
     a, sums, moments = np.empty(d), np.empty(3), np.empty(3)
@@ -203,7 +203,7 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
     Returns
     -------
     int
-        How many clients were not done in `max_steps`.
+        Number of clients that were not done in `max_steps`.
     """
     d = X.shape[1]
     a, gradient, step = np.empty(d), np.empty(d), np.empty(d)

@@ -45,7 +45,7 @@ def laplace_softmax(
     Returns
     -------
     int
-        How many clients were not done in `max_steps`.
+        Number of clients that were not done in `max_steps`.
     """
     c, p = centre.shape
     q = c * p

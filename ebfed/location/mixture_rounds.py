@@ -237,7 +237,7 @@ class CentralServer(Server):
         )
         prior = Discrete.known(box.centre + box.half * centres, shares)
         prior._add_note(
-            "Weights and centres carry noise for privacy, which posteriors take no account of."
+            "Weights and centres have noise for privacy; posteriors take them as exact."
         )
         prior.n_parameters_ = centres.size + len(centres) - 1
         history = {"round": np.arange(1, len(moved) + 1), "moved": moved * box.half[0]}

@@ -357,7 +357,7 @@ class EvidenceRounds(
 
 
 def _numbers(message: EvidenceMessage) -> int:
-    """How many numbers a client sends of one population."""
+    """Count the numbers that a client sends for one population."""
     return sum(x[0].size for x in cast(dict[str, NDArray], message).values())
 
 

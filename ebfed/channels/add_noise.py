@@ -78,7 +78,7 @@ class AddNoise(Channel):
 
     @property
     def bits(self) -> float:
-        """One number."""
+        """Bits of one number."""
         return 64.0
 
     @property

@@ -134,5 +134,5 @@ class Censoring(Law):
         return np.concatenate(([-1.0], inside, [1.0])), weights
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One number."""
+        """Bits of one number."""
         return np.full(len(sizes), 64.0)

@@ -32,7 +32,7 @@ __all__ = ["DEFAULT_GUESS", "Guess", "fisher_information", "settle", "theorem_ra
 
 @dataclass(frozen=True)
 class Guess:
-    """What is publicly assumed of a population before any data are seen.
+    """Public guess of a population, before any data.
 
     Parameters
     ----------

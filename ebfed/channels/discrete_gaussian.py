@@ -132,5 +132,5 @@ class IntegerNoise(Levels):
         return reports, np.full(len(reports), float(step))
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """Enough for every number but one in 1e30."""
+        """Number of bits for all numbers but one in 1e30."""
         return np.full(len(sizes), np.ceil(np.log2(self.levels + 2 * self._masses[0])))

@@ -161,5 +161,5 @@ class Noise(Law):
         return reports, np.full(len(reports), step)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One number."""
+        """Bits of one number."""
         return np.full(len(sizes), 64.0)

@@ -1,4 +1,4 @@
-"""How a report comes from a local value, in units where the range is [-1, 1]."""
+"""Distribution of a report given a local value, in units where the range is [-1, 1]."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Coin(Law):
         return np.array([False, True]), np.ones(2)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One."""
+        """One bit."""
         return np.ones(len(sizes))
 
 

@@ -89,7 +89,7 @@ class Hybrid(PureReport):
 
     @property
     def identifies_spread(self) -> bool:  # type: ignore[override]
-        """Not where it is one bit alone."""
+        """Whether it is more than one bit."""
         return self._epsilon() > LEAST_EPSILON
 
     def _law(self, n_features: int) -> Law:
@@ -105,7 +105,7 @@ class Window(Law):
 
     @property
     def reach(self) -> float:
-        """C."""
+        """Largest report C."""
         return 1 + self.width
 
     @property
@@ -119,7 +119,7 @@ class Window(Law):
         return odds(self.epsilon / 2)[0]
 
     def _start(self, u: NDArray) -> NDArray:
-        """l(u)."""
+        """Start l(u) of the window."""
         return u + self.width / 2 * (u - 1)
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
@@ -195,7 +195,7 @@ class Window(Law):
         return reports * self.reach, np.full(count, 2 * self.reach / count)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One number."""
+        """Bits of one number."""
         return np.full(len(sizes), 64.0)
 
 
@@ -271,11 +271,11 @@ class WindowOrCoin(Law):
         return self._choose(reports, numbers, bits)
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
-        """Those of both."""
+        """Outcomes of both kinds."""
         reports, weights = self.window.outcomes(size)
         ends = np.array([-self.answer, self.answer])
         return np.concatenate((reports, ends)), np.concatenate((weights, np.ones(2)))
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One number."""
+        """Bits of one number."""
         return np.full(len(sizes), 64.0)

@@ -113,5 +113,5 @@ class Rounding(Levels):
         return step**2 * share * (1 - share)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """Count them."""
+        """Number of bits."""
         return np.full(len(sizes), np.log2(self.levels))

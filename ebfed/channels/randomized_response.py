@@ -95,6 +95,6 @@ class Truth(Levels):
         return np.arange(count), np.ones(count)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """Enough for every level; NaN for counts of nobody's rows."""
+        """Number of bits for every level; NaN for counts of no rows."""
         count = np.where(sizes > 0, sizes + 1.0, np.nan) if self.levels is None else self.levels
         return np.ceil(np.log2(np.broadcast_to(count, len(sizes))))

@@ -25,7 +25,7 @@ CHUNK = 2**15
 
 @dataclass(frozen=True)
 class Box:
-    """Where local means are clipped: coordinate by coordinate, or (`ball`) by their norm.
+    """Range to which local means are clipped: coordinate by coordinate, or (`ball`) by their norm.
 
     In units of the box, clipped means lie in [-1, 1] each, or within a distance of 1.
     """

@@ -112,7 +112,7 @@ class TwoQuestions(Law):
 
     @property
     def knots(self) -> NDArray:
-        """Where the ramps bend. A step is a ramp too narrow to matter."""
+        """Values at which the ramps bend. A step is a ramp too narrow to matter."""
         low, high = self.spread
         high = max(high, low + 1e-6)
         bends = [0, self.location, low, high, 1]
@@ -165,9 +165,9 @@ class TwoQuestions(Law):
         return average_levels(self._table(reports), self.knots, means, variances)
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
-        """All four."""
+        """All four reports."""
         return np.arange(4), np.ones(4)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """Two."""
+        """Two bits."""
         return np.full(len(sizes), 2.0)

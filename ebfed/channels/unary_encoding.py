@@ -126,7 +126,7 @@ class Bits(Levels):
         return np.arange(2**count), np.ones(2**count)
 
     def bits(self, sizes: NDArray) -> NDArray:
-        """One for each level; NaN for counts of nobody's rows."""
+        """One bit for each level; NaN for counts of no rows."""
         count = np.where(sizes > 0, sizes + 1.0, np.nan) if self.levels is None else self.levels
         return np.broadcast_to(count, len(sizes)).astype(float)
 

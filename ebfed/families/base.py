@@ -80,7 +80,7 @@ LOG = Link("log", np.log, np.exp, lambda x: 1 / x)
 
 @dataclass(frozen=True)
 class Family(ABC):
-    """What the rows of a group are."""
+    """Distribution of the rows of a group."""
 
     name: ClassVar[str]
     """Name of the family in formulas and at the command line."""

@@ -256,7 +256,7 @@ HINTS = {
 
 
 def _explained(error: Exception | Warning, there: Sequence[str]) -> str:
-    """Say what is wrong with a term, and what would work."""
+    """Explain what is wrong with a term, and what would work."""
     from difflib import get_close_matches
 
     text = _reason(error)

@@ -437,7 +437,7 @@ class FormulaFit:
     # Other frames -----------------------------------------------------------------------------
 
     def _read(self, data: Any) -> tuple[Any, Any]:
-        """Return the columns of the design as the estimator knows them, and labels if there are."""
+        """Return the columns of the design as the estimator takes them, and labels if there are."""
         data = self._rows.data if data is None else data
         group = self._model.group
         labels = self._labels(data) if group in column_names(data) else None

@@ -91,7 +91,7 @@ def number_more(slots, distinct, keys):
         Numbers given before: key, and number + 1 (0: empty). To begin, 2**10 rows of zeros.
         Written to.
     distinct : int
-        How many numbers there are.
+        Number of these numbers.
     keys : int64 ndarray of shape (n,)
 
     Returns
@@ -145,7 +145,7 @@ def _spread(slots):
 
 @jit
 def _shift(slots):
-    """How far a hash is to be shifted to leave its top bits, as many as number the slots."""
+    """Number of bits by which a hash is shifted, so that its top bits number the slots."""
     shift = 64
     while 1 << (64 - shift) < len(slots):
         shift -= 1
@@ -154,7 +154,7 @@ def _shift(slots):
 
 @jit
 def _slot(slots, key, hash_, shift):
-    """Where `key` lies in the table, or the empty place where it belongs."""
+    """Place of `key` in the table, or the empty place for it."""
     place = np.uint64(hash_ >> shift)
     while slots[place, 1] != 0 and slots[place, 0] != key:
         place = np.uint64((place + np.uint64(1)) & np.uint64(len(slots) - 1))

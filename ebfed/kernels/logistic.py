@@ -55,7 +55,7 @@ def expectation_propagation(
     Returns
     -------
     int
-        How many clients were not done in `max_sweeps`.
+        Number of clients that were not done in `max_sweeps`.
     """
     d = X.shape[1]
     a, sums, moments = np.empty(d), np.empty(3), np.empty(3)
@@ -203,7 +203,7 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
     Returns
     -------
     int
-        How many clients were not done in `max_steps`.
+        Number of clients that were not done in `max_steps`.
     """
     d = X.shape[1]
     a, gradient, step = np.empty(d), np.empty(d), np.empty(d)
@@ -212,17 +212,17 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
         first, last = indptr[i], indptr[i + 1]
         m, V = mean[i], cov[i]
         height = _log_posterior(X, offset, signs, first, last, m)
-        promise, enough, volume = np.inf, 0.0, 0.0
+        gain, enough, volume = np.inf, 0.0, 0.0
         for _ in range(max_steps):
             volume = _curvature(X, offset, signs, first, last, m, V, a, gradient)
-            promise, enough = 0.0, TINY
+            gain, enough = 0.0, TINY
             for j in range(d):
                 step[j] = 0.0
                 for k in range(d):
                     step[j] += V[j, k] * gradient[k]
-                promise += 0.5 * step[j] * gradient[j]
+                gain += 0.5 * step[j] * gradient[j]
                 enough += 0.5 * tolerance * m[j] * m[j]
-            if promise <= enough:
+            if gain <= enough:
                 break
             share = 1.0
             while share > 1e-9:
@@ -235,7 +235,7 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
                 for j in range(d):
                     m[j] -= share * step[j]
                 share *= 0.5
-        unfinished += promise > enough
+        unfinished += gain > enough
         evidence[i] = height + 0.5 * volume
     return unfinished
 

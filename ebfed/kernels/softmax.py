@@ -45,7 +45,7 @@ def laplace_softmax(
     Returns
     -------
     int
-        How many clients were not done in `max_steps`.
+        Number of clients that were not done in `max_steps`.
     """
     c, p = centre.shape
     q = c * p
@@ -56,17 +56,17 @@ def laplace_softmax(
         first, last = indptr[i], indptr[i + 1]
         m, V = mode[i], cov[i]
         height = _log_posterior(X, codes, first, last, centre, root, m, theta, share)
-        promise, enough, volume = np.inf, 0.0, 0.0
+        gain, enough, volume = np.inf, 0.0, 0.0
         for _ in range(max_steps):
             volume = _curvature(X, codes, first, last, centre, root, m, theta, share, V, gradient)
-            promise, enough = 0.0, TINY
+            gain, enough = 0.0, TINY
             for j in range(q):
                 step[j] = 0.0
                 for k in range(q):
                     step[j] += V[j, k] * gradient[k]
-                promise += 0.5 * step[j] * gradient[j]
+                gain += 0.5 * step[j] * gradient[j]
                 enough += 0.5 * tolerance * m[j] * m[j]
-            if promise <= enough:
+            if gain <= enough:
                 break
             part = 1.0
             while part > 1e-9:
@@ -79,7 +79,7 @@ def laplace_softmax(
                 for j in range(q):
                     m[j] -= part * step[j]
                 part *= 0.5
-        unfinished += promise > enough
+        unfinished += gain > enough
         evidence[i] = height + 0.5 * volume
         _skew(X, first, last, centre, root, m, theta, share, V, gradient)
         for j in range(q):

@@ -6,8 +6,8 @@ random numbers: as easy as 1, 2, 3"), whose 32-bit products fill a vector regist
 done in chunks that stay in the first-level cache, so that no array of random numbers ever goes to
 memory and back. Each loop is a function of its own, which is what lets LLVM vectorise it.
 
-Arithmetic is plain and in a fixed order, down to the logarithm: a stream has the same bits on every
-machine and wherever it is cut.
+Arithmetic is plain and in a fixed order, and so is the logarithm: a stream has the same bits on
+every machine and wherever it is cut.
 
 A kernel here is given
 

@@ -32,7 +32,7 @@ __all__ = ["Likelihood"]
 
 
 class Likelihood(ABC):
-    """What the messages of n clients say about their parameters theta_1 … theta_n."""
+    """Likelihoods of the parameters theta_1 … theta_n of n clients, given their messages."""
 
     support: ClassVar[tuple[float, float]]
     counts_rows: ClassVar[bool] = False

@@ -31,7 +31,7 @@ MOST_ENTRIES = 200_000_000
 
 
 class ReportLaw(Protocol):
-    """How a report comes from a local value u, in units where the range is [-1, 1].
+    """Distribution of a report given a local value u, in units where the range is [-1, 1].
 
     Reports must be possible ones; values outside [-1, 1] are clipped first.
     """

@@ -102,7 +102,9 @@ class Client:
     def shown_channels(self, settings: list[dict], n_features: int) -> list[ChannelView]:
         """Return the channel of each class and its guarantee, as a summary shows them."""
         return [
-            ChannelView(name, channel, *self.promise(name, settings, n_features), self.promised)
+            ChannelView(
+                name, channel, *self.guarantee(name, settings, n_features), self.kind_of_privacy
+            )
             for name, channel in self.shown(settings).items()
         ]
 
@@ -110,7 +112,7 @@ class Client:
         """Return channels as a summary is to show them."""
         return self.channels
 
-    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client of a class."""
         channel = settled(self.channels, settings[0])[name]
         with warnings.catch_warnings():  # of the paper's calibration: fit has warned already
@@ -118,7 +120,7 @@ class Client:
             return channel.guarantee(n_features)
 
     @property
-    def promised(self) -> str:
+    def kind_of_privacy(self) -> str:
         """Kind of privacy, in words."""
         return "local differential privacy"
 

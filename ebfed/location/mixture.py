@@ -189,8 +189,8 @@ class MixtureEB(LocationEstimator):
         if self.solver == "clustering":
             return ClusteringClient(*given, n_rounds=self.n_rounds)
         if self._is_central():
-            promise = check_epsilon(self.epsilon), check_delta(self.delta)
-            return CentralClient(*given, *promise, k=self._k(), n_rounds=self.n_rounds)
+            budget = check_epsilon(self.epsilon), check_delta(self.delta)
+            return CentralClient(*given, *budget, k=self._k(), n_rounds=self.n_rounds)
         return side
 
     def start(self, facts: LocationFacts, key: NDArray) -> LocationState:
@@ -231,7 +231,9 @@ class MixtureEB(LocationEstimator):
             raise ValueError("solver='clustering' sends estimates as they are: leave channel None.")
         if self.solver == "clustering" or self._is_central():
             if self.k == "bic":
-                raise ValueError("k must be given, except for EM by a server that sees messages.")
+                raise ValueError(
+                    "k must be given, except for EM by a server that receives all messages."
+                )
             if self.components != "points":
                 raise ValueError("components must be 'points', except for EM without epsilon.")
         if self._is_central():
@@ -260,7 +262,7 @@ class MixtureEB(LocationEstimator):
         raise ValueError("MixtureEB has no covariates; GaussianEB takes covariates=.")
 
     def _k(self) -> int:
-        """Return the number of components that is asked for; 0 if it is to be chosen."""
+        """Return the number of components; 0 if it is to be chosen."""
         return int(self.k) if isinstance(self.k, int | np.integer) else 0
 
     def _is_central(self) -> bool:

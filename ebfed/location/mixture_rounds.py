@@ -64,7 +64,7 @@ class MixtureServer(Server):
         return cast(LocationState, super().finished(state, prior) | {"history": history})
 
     def _doubts(self, state: LocationState, prior: Any) -> list[str]:
-        """Say if there are too few groups, or reports too noisy, to tell components apart."""
+        """Note if there are too few groups, or reports too noisy, to distinguish components."""
         centres = prior.centres_
         away = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
         few = []
@@ -237,7 +237,7 @@ class CentralServer(Server):
         )
         prior = Discrete.known(box.centre + box.half * centres, shares)
         prior._add_note(
-            "Weights and centres carry noise for privacy, which posteriors take no account of."
+            "Weights and centres have noise for privacy; posteriors take them as exact."
         )
         prior.n_parameters_ = centres.size + len(centres) - 1
         history = {"round": np.arange(1, len(moved) + 1), "moved": moved * box.half[0]}
@@ -282,12 +282,12 @@ class CentralClient(Client):
                 )
         return rows
 
-    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client."""
         return self.epsilon, self.delta
 
     @property
-    def promised(self) -> str:
+    def kind_of_privacy(self) -> str:
         """Kind of privacy, in words."""
         return "central differential privacy against readers of the population"
 

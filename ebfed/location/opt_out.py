@@ -35,7 +35,7 @@ class OptOutMean(LocationEstimator):
         r* = (alpha2 + tau2) / (alpha2 + tau2 + N_p gamma2),
 
     where r* weighs by precision: it is `GaussianEB` with a channel for each class. Each client then
-    finds its own estimate between its own mean and theta, as Ditto does,
+    computes its own estimate between its own mean and theta, as Ditto does,
 
         phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
 

@@ -187,7 +187,7 @@ class OptOutServer(Server):
                 top += typical[name] * sd * noise
                 square += typical[name] ** 2 * sd**2
         if not np.all(total > 0):
-            raise ValueError("no message has a weight: ratio is 0 and nobody opted out.")
+            raise ValueError("no message has a weight: ratio is 0 and no client opted out.")
         return {
             "mean": top / total,
             "variance": square / total**2,
@@ -245,7 +245,7 @@ class OptOutClient(Client):
         rows = super().releases(sent, memory, clients)
         for row in rows:
             if row["who"].startswith("private") and self.terms.is_central:
-                row["epsilon"], row["delta"] = self.promise("private", [], 0)
+                row["epsilon"], row["delta"] = self.guarantee("private", [], 0)
                 row["relation"] = ledger.LOCAL
                 row["assumptions"] = (
                     "numbers of rows are public; the server is trusted with noisy means and with "
@@ -258,18 +258,18 @@ class OptOutClient(Client):
         """Return channels with the noise that was added."""
         return settled(self.channels, settings[0])
 
-    def promise(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
+    def guarantee(self, name: str, settings: list[dict], n_features: int) -> tuple[float, float]:
         """Epsilon and delta of each client of a class."""
         terms = self.terms
         if name == "private" and terms.is_central:
             return float(cast(float, terms.epsilon)), float(cast(float, terms.delta))
-        return super().promise(name, settings, n_features)
+        return super().guarantee(name, settings, n_features)
 
     @property
-    def promised(self) -> str:
+    def kind_of_privacy(self) -> str:
         """Kind of privacy, in words."""
         if not self.terms.is_central:
-            return super().promised
+            return super().kind_of_privacy
         return "central differential privacy against readers of theta"
 
 

@@ -281,7 +281,7 @@ class Server:
         return join([channel.likelihood(message, family) for channel, message in parts])
 
     def pooled(self, state: LocationState) -> NDArray | None:
-        """What clients with an exact channel show of rows; None if none of them does."""
+        """Parameters of rows that clients with an exact channel show; None if none of them does."""
         return self.family.pooled(
             [
                 message[name]

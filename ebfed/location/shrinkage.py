@@ -50,11 +50,11 @@ def posterior_from(
 
     Effects of a factor coded against a reference level share the error of that level, and the level
     itself: ``theta_k = alpha_k - alpha_0``. Given alpha_0 these are independent draws around the
-    mean ``mu - alpha_0``, which is free, and V knows of the error that they share. So the means are
+    mean ``mu - alpha_0``, which is free, and V contains the error that they share. So the means are
     those of coding every level (``0 + C(school)``) and taking differences, with a mean of its own
-    for the reference level, which then says nothing of the population and is not drawn to it. To
-    shrink all levels alike, whichever is the reference, code every level. Coefficients of other
-    contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
+    for the reference level, which then has no information on the population and is not shrunk to
+    it. To shrink all levels alike, whichever is the reference, code every level. Coefficients of
+    other contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
 
     Parameters
     ----------

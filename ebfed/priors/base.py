@@ -59,7 +59,7 @@ class IdentificationWarning(UserWarning):
 
 @dataclass(frozen=True)
 class OwnReports:
-    """What clients' own messages contributed to a fitted population.
+    """Contribution of clients' own messages to a fitted population.
 
     Attributes
     ----------
@@ -261,8 +261,8 @@ class Prior(BaseEstimator, ABC):
         """Note a variance whose standard error is larger than the variance."""
         if np.any(np.sqrt(self.variance_variance_) > np.maximum(self.variance_, 1e-300)):
             self._add_note(
-                "The messages leave the spread of the population nearly open: its standard error "
-                "exceeds it. More clients, more epsilon or a better range would tell it."
+                "The messages hardly identify the spread of the population: its standard error "
+                "exceeds it. More clients, a larger epsilon or a better range would help."
             )
 
     def _settled(self, likelihood: Likelihood) -> Likelihood:
@@ -335,7 +335,7 @@ class Prior(BaseEstimator, ABC):
         return atoms, self._log_masses(atoms)
 
     def _range(self) -> tuple[float, float]:
-        """Where practically all of the population lies."""
+        """Range of practically all of the population."""
         reach = 9 * np.sqrt(self.variance_[0])
         low, high = self.mean_[0] - reach, self.mean_[0] + reach
         return max(low, self.support[0]), min(high, self.support[1])

@@ -239,7 +239,7 @@ class GaussianMixture(Prior):
     def responsibilities(self, likelihood: Likelihood) -> NDArray:
         """Probability that each client belongs to each component, shape (n, k)."""
         joint = self._log_joint(likelihood)
-        # a message that no component makes possible says nothing about which
+        # a message that is impossible in all components has no information on them
         joint[np.isneginf(joint).all(axis=1)] = np.log(self.weights_)
         return np.exp(joint - _log_sum(joint)[:, None])
 

@@ -142,7 +142,7 @@ def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> M
     else:
         atoms = nodes[np.unique(np.quantile(favourites, np.linspace(0, 1, 10), method="nearest"))]
         weights = np.full(len(atoms), 1 / len(atoms))
-    # every client has to find one of the atoms not too unlikely
+    # each client needs an atom that is not too unlikely
     lost = rows.relative(atoms[:, None]) @ weights < 1e-3
     if lost.any():
         near = np.setdiff1d(nodes[favourites[lost]], atoms)
@@ -213,7 +213,7 @@ def _peaks(values: NDArray) -> NDArray:
 
 
 def _vertex(left: NDArray, here: NDArray, right: NDArray) -> NDArray:
-    """Where the parabola through (-1, left), (0, here), (1, right) peaks, within [-1, 1]."""
+    """Peak of the parabola through (-1, left), (0, here), (1, right), within [-1, 1]."""
     bend = 2 * here - left - right
     slope = right - left
     return np.where(bend > 0, np.clip(slope / np.where(bend > 0, 2 * bend, 1), -1, 1), 0.0)

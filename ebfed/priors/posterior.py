@@ -451,7 +451,7 @@ class DiscretePosterior(Posterior):
         n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
         for block in self.likelihood.split(n_blocks):
             joint = block.logpdf(self.atoms) + self.log_weights
-            # a message that no atom makes possible says nothing about which
+            # a message that is impossible at all atoms has no information on them
             joint[np.isneginf(joint).all(axis=1)] = self.log_weights
             yield softmax(joint, axis=1)  # [E] Theorem 6
 

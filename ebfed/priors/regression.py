@@ -91,7 +91,7 @@ class Design:
 
 
 class WithCovariates:
-    """What the priors share whose predictor is linear in covariates.
+    """Base of the priors whose predictor is linear in covariates.
 
     Attributes
     ----------

@@ -421,7 +421,7 @@ def binomial_half_width(
 
     Examples
     --------
-    Proportions from a uniform population, as the best linear estimator sees them:
+    Proportions from a uniform population, as estimated by the best linear estimator:
 
     >>> import numpy as np
     >>> trials = np.array([0, 10, 1000])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["FLAT", "analytic_centre", "fit_weights", "gradient", "newton"]
 
 BLOCK = 4096  # rows at a time: what fits the cache
-MANY = 20_000  # rows beyond which some are looked at first
+MANY = 20_000  # rows beyond which some are used first
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 

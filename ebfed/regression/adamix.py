@@ -211,7 +211,7 @@ class AdaMix(RegressorMixin, RegressionEstimator):
                 )
         return super().start(facts, key)
 
-    score = RegressionEstimator.score  # not the mixin's, which knows no groups
+    score = RegressionEstimator.score  # the mixin's has no groups
 
     def _learn(self, result: MixtureResult) -> None:
         for name, value in attributes(result).items():

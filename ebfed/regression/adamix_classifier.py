@@ -206,7 +206,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
         with declaring(self, classes):
             return super().partial_fit(X, y, groups=groups)
 
-    score = RegressionEstimator.score  # not the mixin's, which knows no groups
+    score = RegressionEstimator.score  # the mixin's has no groups
 
     # Estimates --------------------------------------------------------------------------------
 

@@ -357,7 +357,7 @@ class EvidenceRounds(
 
 
 def _numbers(message: EvidenceMessage) -> int:
-    """How many numbers a client sends of one population."""
+    """Count the numbers that a client sends for one population."""
     return sum(x[0].size for x in cast(dict[str, NDArray], message).values())
 
 
@@ -386,7 +386,7 @@ EXACT = (
 
 
 def _undetermined(informations: NDArray) -> list[str]:
-    """Say which coefficients rows leave open."""
+    """Note coefficients that the rows do not identify."""
     p, notes = informations.shape[1], []
     n_identified = rank(informations.sum(axis=0))
     if n_identified < p:

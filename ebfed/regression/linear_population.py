@@ -87,7 +87,7 @@ class LinearPopulation(FittedPopulation):
         return CoefficientPosterior(block, self.mean, known, self.covariance, self.noise_variance)
 
     def maps(self, covariates: NDArray) -> NDArray[np.float64]:
-        """How each group's own coefficients depend on all, shape (n, p, r).
+        """Maps from all coefficients to those of each group, shape (n, p, r).
 
         Parameters
         ----------

@@ -213,7 +213,7 @@ def _remarks(names: list[str], fit: Fit, varying: NDArray) -> list[str]:
 
 
 def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
-    """Say what the numbers of rows alone do not identify."""
+    """Note what the numbers of rows alone do not identify."""
     if not len(varying):
         return []
     has_data = n[n > 0]

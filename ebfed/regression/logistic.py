@@ -51,7 +51,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
           spread of the population for few binary rows per group (and is not glmer's, to which
           ``"ep"`` is nearer).
-        - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs mended: gradient descent on
+        - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs corrected: gradient descent on
           all theta_i, mean and log-variances together. For replication: that objective has no
           maximum.
     fit_intercept : bool
@@ -193,7 +193,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         with declaring(self, classes):
             return super().partial_fit(X, y, groups=groups)
 
-    score = RegressionEstimator.score  # not the mixin's, which knows no groups
+    score = RegressionEstimator.score  # the mixin's has no groups
 
     # Estimates --------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class LogisticPopulation(FittedPopulation):
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
-        """How it was fitted, in a few words."""
+        """Method of the fit, in a few words."""
         return {
             "ep": "expectation propagation",
             "polya-gamma": "Pólya-Gamma sampling",

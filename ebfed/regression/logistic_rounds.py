@@ -418,7 +418,7 @@ def _measure(clients: Clients, second: Any) -> LogisticMessage:
 
 
 def _open_questions(n: NDArray) -> list[str]:
-    """Say what the numbers of rows alone leave open."""
+    """Note what the numbers of rows alone do not identify."""
     has_data = n[n > 0]
     if len(has_data) < 2:
         return [

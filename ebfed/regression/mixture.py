@@ -93,7 +93,7 @@ class MixtureSettings:
             raise ValueError(f"noise_variance must be above 0, or None; got {noise!r}.")
 
     def open_questions(self, facts: RegressionFacts) -> list[str]:
-        """Say what the numbers of rows alone do not identify.
+        """Note what the numbers of rows alone do not identify.
 
         Raises
         ------

@@ -151,7 +151,7 @@ class MixtureLinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError("noise_variance must be given with solver='clustering'.")
         return super().start(facts, key)
 
-    score = RegressionEstimator.score  # not the mixin's, which knows no groups
+    score = RegressionEstimator.score  # the mixin's has no groups
 
     def _learn(self, result: MixtureResult) -> None:
         for name, value in attributes(result).items():

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class FittedPopulation(ABC):
-    """A fitted population, made of learned attributes whenever it is asked for.
+    """A fitted population, made of learned attributes when it is needed.
 
     Attributes
     ----------

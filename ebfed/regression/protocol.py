@@ -73,7 +73,7 @@ class RegressionState(State):
     """Whether the fit reached its goal; None where it has a fixed number of steps."""
     log_likelihood: NotRequired[float]
     notes: NotRequired[list[str]]
-    """What a reader should know of the fit."""
+    """Remarks on the fit."""
     result: NotRequired[Any]
     """What was learned: `LinearResult`, `LogisticResult` or `MixtureResult`."""
 
@@ -245,7 +245,7 @@ class MixtureResult(TypedDict):
     """Noise that posteriors use where the estimate is zero."""
     n_parameters: int
     n_numbers: int
-    """How many numbers each client sent in all rounds."""
+    """Number of numbers that each client sent in all rounds."""
     notes: list[str]
     classes: NotRequired[NDArray]
 
@@ -260,17 +260,17 @@ class Candidate(TypedDict):
     weights: list[NDArray[np.float64]]
     """Weights of each round."""
     trail: list[tuple[MixtureParameters, MixtureParameters]]
-    """Where the last steps began and ended."""
+    """Begin and end of the last steps."""
     information: NotRequired[NDArray[np.float64]]
     """Information on the means, shape (k, p, p)."""
     leap: float
-    """How many times as far as the last step extrapolation may go."""
+    """Largest extrapolation, in multiples of the last step."""
     reach: float
     """Share of the step that is tried; above 1 for extrapolation."""
     gain: float
     """Gain of log-likelihood of the last round."""
     lost: int
-    """How many rounds lost log-likelihood."""
+    """Number of rounds that lost log-likelihood."""
     stuck: bool
     """Whether no step is left to try."""
 
@@ -303,7 +303,7 @@ class MixtureState(RegressionState):
     """Whether numbers of rows identify the variances of components."""
     candidates: list[Candidate]
     n_numbers: int
-    """How many numbers each client has sent."""
+    """Number of numbers that each client has sent."""
     units: NotRequired[NDArray[np.float64]]
     size: NotRequired[NDArray[np.float64]]
     columns_size: NotRequired[NDArray[np.float64]]

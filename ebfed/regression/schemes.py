@@ -44,7 +44,7 @@ class CoefficientScheme(ABC):
             Coefficients that they sent before.
         population : MixturePopulation
             Population that the server fitted to those.
-        rng : Stream, or "secure" for numbers that nobody can repeat
+        rng : Stream, or "secure" for numbers that cannot be repeated
         """
 
     @abstractmethod
@@ -183,7 +183,7 @@ def draw(rows: RotatedRows, population: MixturePopulation, rng: Any) -> NDArray:
     ----------
     rows : RotatedRows
     population : MixturePopulation
-    rng : Stream, or "secure" for numbers that nobody can repeat
+    rng : Stream, or "secure" for numbers that cannot be repeated
     """
     (n, q, p), noise = rows.design.shape, population.noise
     if isinstance(rng, Stream):

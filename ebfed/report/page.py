@@ -141,7 +141,7 @@ def write_report(
 
 
 def _warning(view: GroupView) -> Iterator[str]:
-    """Say that a page with the groups' own means is not covered by their privacy."""
+    """Warn that a page with the groups' own means is not covered by their privacy."""
     if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in view.ledger):
         yield (
             "<p><strong>This page is not private.</strong> It shows the groups' own data, such as "

@@ -23,7 +23,7 @@ NO_PRIVACY_OF_LEARNERS = "none (raw changes are sent)"
 
 
 class Text(str):
-    """Text that shows itself as it is at a prompt, and as a table in a notebook.
+    """Text that is shown as it is at a prompt, and as a table in a notebook.
 
     Parameters
     ----------

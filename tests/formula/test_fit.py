@@ -467,7 +467,7 @@ def test_a_category_that_only_dropped_rows_have():
         ("y ~ 0 + x + (1 + x | county)", {}, "term '1' differs between groups"),
         ("y ~ x + (1 | kind/county)", {}, "must be one column of labels"),
         ("y ~ x + (1 | kind) + (1 | county)", {}, "more than one part"),
-        ("y ~ x | county", {"family": "poisson"}, "family must be 'gaussian' or 'binomial'"),
+        ("y ~ x | county", {"family": "gamma"}, "family must be 'gaussian', 'binomial', 'poisson'"),
         ("cbind(won, games) | county", {"family": "gaussian"}, "are of family='binomial'"),
         ("y ~ x | county", {"missing": "ignore"}, "missing must be 'raise' or 'drop'"),
         (

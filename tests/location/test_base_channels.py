@@ -312,10 +312,10 @@ def test_an_account_of_one_report_is_its_promise(channel, method):
 def test_a_spread_that_noise_hides_is_noted():
     data, _ = summary(60)
     fit = eb.GaussianEB(0.25, channel=ch.Gaussian(0.5, 1e-6, (-3, 3)), random_state=1).fit(data)
-    assert "nearly open" in fit.notes_[0]
+    assert "hardly identify" in fit.notes_[0]
     assert np.isfinite(fit.predict()).all()
     few, _ = rates(60)
     private = eb.BernoulliEB(channel=ch.Gaussian(0.5, 1e-6), random_state=1).fit(few)
-    assert "nearly open" in private.notes_[0]
+    assert "hardly identify" in private.notes_[0]
     with pytest.raises(ValueError, match="method"):
         eb.GaussianEB(0.25, method="moments", channel=ch.Piecewise(2, (-3, 3))).fit(data)

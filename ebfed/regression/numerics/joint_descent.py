@@ -5,9 +5,9 @@ The objective of Ozkara et al. (2023), eq. (54), per client,
     n log(s_x**2) / 2 + |y_i - X_i theta_i|**2 / (2 s_x**2)
     + d log(s_t**2) / 2 + |theta_i - mu|**2 / (2 s_t**2),
 
-is unbounded below: it falls for ever as all theta_i go to mu and s_t**2 to zero. What descent gives
-depends on where it started and when it was stopped. (The marginal likelihood, where the theta_i are
-integrated out, has a maximum; see `mixed_model`.)
+is unbounded below: it falls for ever as all theta_i go to mu and s_t**2 to zero. The result of
+descent depends on its start and on the number of steps. (The marginal likelihood, where the theta_i
+are integrated out, has a maximum; see `mixed_model`.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Descent", "descend_jointly"]
 
 
 class Descent(NamedTuple):
-    """Where descent stopped.
+    """Result of gradient descent.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ def joint_step(
     # [E] Equation 55
     slope = sums_of_clients(clients.X * (-signs * expit(-signs * logit))[:, None], clients)
     by_log_variance = theta.shape[1] / 2 - 0.5 * variance * (away**2).sum(axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):  # the server sees that descent diverged
+    with np.errstate(over="ignore", invalid="ignore"):  # the server checks whether descent diverged
         message: LogisticMessage = {
             "mean": mean + learning_rate * away,
             "log_variance": np.log(variance) - learning_rate * by_log_variance,

@@ -43,7 +43,7 @@ __all__ = ["Fit", "fit_mixed_model"]
 
 Covariance = Literal["spherical", "diag", "full"]
 
-# No standard deviation is looked for beyond so many times that of the noise.
+# Largest standard deviation of the search, in units of that of the noise.
 LARGEST_ROOT = 1e7
 
 

@@ -29,7 +29,7 @@ __all__ = ["Covariance", "NormalPopulation", "Step", "root_of"]
 
 Covariance = Literal["diag", "spherical", "full"]
 
-# Variances are looked for within these factors of the unit.
+# Bounds of variances, in units.
 LOW, HIGH = 1e-6, 1e4
 # No step changes the logarithm of a variance by more, or a mean by more along one of its ways.
 LARGEST_STEP, LARGEST_SHIFT = 2.0, 4.0

@@ -39,7 +39,7 @@ class CoefficientPosterior(NormalMarginals):
         Sampling error of `covariance`: the sampling covariance of its diagonal, shape (p, p), and
         None; or, for a full one, B and m. None: it is known.
     maps : ndarray of shape (n, k, p), optional
-        Which k combinations of its coefficients each client is asked for; the coefficients
+        The k combinations of its coefficients that are asked of each client; the coefficients
         themselves if None.
     """
 

@@ -178,8 +178,8 @@ def _slopes(root: NDArray, covariance: NDArray) -> NDArray:
 class DrawnCoefficients(Posterior):
     """Posteriors as draws, all equally likely.
 
-    The same draw of two clients says nothing of them together, since all are made from the same
-    random numbers; `sample` mixes them.
+    The same draw of two clients is no draw of the pair, since all are made from the same random
+    numbers; `sample` mixes them.
 
     Parameters
     ----------

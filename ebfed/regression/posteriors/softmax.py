@@ -14,8 +14,8 @@ from ebfed.tables.clients import Clients
 
 __all__ = ["SoftmaxPosterior", "approximate"]
 
-# Newton's method ends when a step promises less than this share of the prior's part of the
-# log-posterior: its slopes are then right to some seven digits.
+# Newton's method ends when a step is expected to gain less than this share of the prior's part
+# of the log-posterior: its slopes are then right to some seven digits.
 TOLERANCE = 1e-15
 MOST_STEPS = 200
 # Half the points over which probabilities are averaged: a power of two.

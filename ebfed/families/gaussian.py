@@ -24,6 +24,8 @@ class Gaussian(Family):
     ----------
     variances : float or array-like of shape (d,), optional
         Known noise variance of one row. None: it is learned from the scatter within groups.
+    learned : bool
+        Whether the variances are estimates, which may have any size.
 
     Examples
     --------
@@ -33,6 +35,7 @@ class Gaussian(Family):
     """
 
     variances: ArrayLike | None = None
+    learned: bool = False
 
     name: ClassVar[str] = "gaussian"
     parameter: ClassVar[str] = "mean"
@@ -78,6 +81,8 @@ class Gaussian(Family):
                 f"variances must be a number or one per column of X ({n_features}); it has shape "
                 f"{variances.shape}."
             )
+        if self.learned:
+            return np.broadcast_to(variances, n_features)
         if not np.all((variances == 0) | ((variances > SMALLEST) & (variances < LARGEST))):
             raise ValueError(
                 f"variances must be 0 or between {SMALLEST:g} and {LARGEST:g}; "
@@ -131,7 +136,7 @@ class Gaussian(Family):
 
     def settled(self, noise_variance: NDArray | None) -> Self:
         """Return the family with the noise variance that a fit has learned."""
-        return self if noise_variance is None else type(self)(noise_variance)
+        return self if noise_variance is None else type(self)(noise_variance, learned=True)
 
     def pooled(self, messages: Sequence[Figures]) -> NDArray | None:
         """Pooled variance within the groups that show their scatter, shape (d,)."""

@@ -169,7 +169,7 @@ class ClusteringClient(Client):
     ) -> tuple[dict[str, Message], LocationMemory]:
         """Send own means, or posterior means given the centres so far."""
         if "centres" in sent:
-            own = Gaussian(sent["noise"]).likelihood(Gaussian.figures(clients))
+            own = Gaussian(sent["noise"], learned=True).likelihood(Gaussian.figures(clients))
             theta = Discrete.known(sent["centres"], sent["shares"]).posterior(own).mean
             clients = replace(clients, mean=theta, scatter=np.zeros_like(theta))
         return super().local(once(sent), memory, clients, rng)

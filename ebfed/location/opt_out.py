@@ -220,7 +220,7 @@ class OptOutMean(LocationEstimator):
         plain, theta = super().learned(sent, summaries, memory), sent["theta"]
         return OptOutLearned(
             plain.prior,
-            Gaussian(theta["noise"]),
+            Gaussian(theta["noise"], learned=True),
             plain.channels,
             plain.settings,
             plain.summaries,

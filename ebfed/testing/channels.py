@@ -73,7 +73,7 @@ def check_channel(
     np.testing.assert_array_equal(has_data, summary.n > 0, "clients with rows must be informative")
     if not isinstance(channel, Report):
         return
-    law, counts = channel._law(1), likelihood.counts_rows
+    law, counts = channel._law(1), family.typical(1, 1).counts_rows
     trials = np.unique(summary.n[summary.n > 0])
     for n in np.unique(trials[[0, -1]]):
         if counts or n == trials[0]:

@@ -156,7 +156,7 @@ def test_local_means_must_be_finite(channel, value):
 def test_rng(channel):
     with pytest.raises(ValueError, match="rng"):
         channel.encode(SUMMARY, "wrong")
-    with pytest.raises(ValueError, match="no seed"):
+    with pytest.raises(ValueError, match="must be a seed"):
         channel.encode(SUMMARY, "wrong".encode)
 
 

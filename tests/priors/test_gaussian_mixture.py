@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from ebfed import channels
+from ebfed import channels, families
 from ebfed.likelihoods import Gaussian, Joined
 from ebfed.priors import Discrete, GaussianMixture
 from ebfed.tables.clients import Summary
@@ -119,9 +119,7 @@ def test_reports_are_refused_with_what_works():
     channel = channels.Quantizer(3, (-4, 4))
     n = np.ones(20, int)
     summary = Summary(np.arange(20), n, np.linspace(-3, 3, 20)[:, None], np.zeros((20, 1)))
-    reports = channel.likelihood(
-        channel.encode(summary, 0), lambda told: Gaussian(told["mean"], np.ones((20, 1)))
-    )
+    reports = channel.likelihood(channel.encode(summary, 0), families.Gaussian(1.0))
     with pytest.raises(TypeError, match="Choose a prior"):
         GaussianMixture(2).fit(reports)
     # but a fitted one serves them, by quadrature

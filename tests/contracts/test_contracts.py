@@ -582,7 +582,7 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
     ],
     ids=repr,
 )
-@pytest.mark.filterwarnings("ignore:method='gd' maximises")
+@pytest.mark.filterwarnings("ignore:method='gradient' maximises")
 def test_logistic_estimator(estimator, tolerance):
     check_regression_contract(estimator, LINES, CHOICES, SIXTY, tolerance)
 

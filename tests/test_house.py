@@ -96,14 +96,15 @@ def test_keys_without_a_type_are_found(planted):
 
 def test_questions_for_a_family_are_found(planted):
     house = planted("""
-        isinstance(x, (Reported, likelihoods.Binomial))
+        isinstance(x, (Reported,
+            likelihoods.Binomial))
         isinstance(
             f(x),
             GaussianMixture,
         )
         isinstance(x, Likelihood)
     """)
-    assert [each.split(":")[1] for each in house.asked_families()] == ["2", "3"]
+    assert [each.split(":")[1] for each in house.asked_families()] == ["2", "4"]
 
 
 def test_literary_messages_are_found(planted):

@@ -226,7 +226,7 @@ def test_what_is_no_seed(seed):
         make_key(seed)
 
 
-# --- what came instead ---------------------------------------------------------------------------
+# --- what replaced it -----------------------------------------------------------------------------
 
 
 def test_bad_keys_and_shapes():

@@ -401,20 +401,20 @@ def test_private_averaging_without_noise(loss):
 
 
 def test_private_averages_are_divided_by_expected_numbers():
-    """Poisson samples of 4 at rate 1/2: a sum over however many came, divided by 2."""
+    """Poisson samples of 4 at rate 1/2: a sum over however many are sampled, divided by 2."""
     est = make(eb.DPFedAvg, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9)
     est.set_params(sample_rate=0.5)
     clients, memory = est.prepare(FEATURES, NUMBERS, groups=GROUPS)
     counts = set()
     for seed in range(12):
         state = est.start(est.describe(clients, memory), np.array([seed, 0], np.uint64))
-        came = np.flatnonzero(state["turn"] == 0)
-        counts.add(len(came))
+        sampled = np.flatnonzero(state["turn"] == 0)
+        counts.add(len(sampled))
         rng = eb.streams.Stream(state["key"], 0)
         turn = {"turn": state["turn"]}
         message, _ = est.local(est.broadcast(state), memory | turn, clients, rng)
         changes = np.zeros(3)
-        for i in came:
+        for i in sampled:
             theta = np.zeros(3)
             for _ in range(TAU):
                 theta = theta - RATE * Squares.gradient(theta, i)
@@ -450,7 +450,7 @@ def test_feo2(ratio):
 
 
 def test_feo2_divides_by_expected_numbers_of_both_classes():
-    """q (N_np + r N_p), whoever came."""
+    """q (N_np + r N_p), whoever is sampled."""
     est = make(
         eb.FeO2, Linear(), **(SOME | {"n_rounds": 1}), noise_multiplier=0.0, clip=1e9, ratio=0.2
     )
@@ -460,11 +460,11 @@ def test_feo2_divides_by_expected_numbers_of_both_classes():
     weight, kinds = np.array([1.0, 0.2, 0.2, 0.2]), set()
     for seed in range(12):
         state = est.start(est.describe(clients, memory), np.array([seed, 1], np.uint64))
-        came = np.flatnonzero(state["turn"] == 0)
-        kinds.add((0 in came, len(came) > 1))
-        changes = {"w": RNG.normal(size=(len(came), 3))}
-        message = {"changes": changes, "open": (came == 0)[:, None] * 1.0}
-        expected = weight[came] @ changes["w"] / (0.5 * (1 + 0.2 * 3))
+        sampled = np.flatnonzero(state["turn"] == 0)
+        kinds.add((0 in sampled, len(sampled) > 1))
+        changes = {"w": RNG.normal(size=(len(sampled), 3))}
+        message = {"changes": changes, "open": (sampled == 0)[:, None] * 1.0}
+        expected = weight[sampled] @ changes["w"] / (0.5 * (1 + 0.2 * 3))
         np.testing.assert_allclose(est.update(state, message)["shared"]["w"], expected, **CLOSE)
     assert len(kinds) >= 3, "rounds with and without the open client, and nearly empty ones"
 

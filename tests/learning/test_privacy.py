@@ -313,16 +313,16 @@ def test_without_trust_each_answer_has_its_price():
         eb.DPFedAvg, Linear(), n_rounds=6, sample_rate=0.5, trust="none", noise_multiplier=3.0
     )
     state, clients, memory = begin(est)
-    came = np.zeros(8, int)
+    sampled = np.zeros(8, int)
     while not state["done"]:
-        came += state["turn"] == 0
+        sampled += state["turn"] == 0
         message, memory = answer(est, state, clients, memory)
         state = est.update(state, message)
     est.finish(est.broadcast(state), memory, clients)
-    assert 1 < came.max() < 6
+    assert 1 < sampled.max() < 6
     (row,) = est.privacy_.to_dict("records")
-    assert row["times"] == came.max()
-    event = events.repeated(events.gaussian(3.0), int(came.max()))
+    assert row["times"] == sampled.max()
+    event = events.repeated(events.gaussian(3.0), int(sampled.max()))
     exact = accountant.epsilon(event, 1e-5, relation="replace_one", interval=1e-3)
     assert row["epsilon"] == pytest.approx(exact, rel=1e-6)  # discretised
     assert row["relation"] == "any two data sets of one client"

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ebfed
@@ -103,6 +104,8 @@ def test_types_are_shipped():
     ids=" ".join,
 )
 def test_quality(command):
+    if command == ["mypy"] and np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        pytest.skip("the types of NumPy and Matplotlib differ by version; the newest are checked")
     tool = shutil.which(command[0], path=Path(sys.executable).parent)
     assert tool, f"{command[0]} is part of the extra 'test'"
     answer = run(tool, *command[1:])

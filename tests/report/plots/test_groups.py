@@ -1,6 +1,7 @@
 """Pictures hold what they claim to show."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -152,7 +153,7 @@ def test_narrow_components_are_drawn(ax):
 
 def test_of_a_server_nothing_is_drawn_that_it_does_not_know(gaussian, ax):
     server = copy(gaussian)
-    server._is_server = True
+    server._learned = replace(gaussian._learned, is_server=True)
     for draw in (plot_shrinkage, plot_arrows, plot_marginal, plot_calibration):
         with pytest.raises(ValueError, match=r"the clients kept their (rows|figures)"):
             draw(server, ax=ax)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.labels import check_labels
@@ -83,7 +84,7 @@ class Table:
 
     Attributes
     ----------
-    X : array or data frame
+    X : array or pandas data frame
         Values, without the columns of labels.
     labels : ndarray of shape (n_rows,) or None
     style : Style
@@ -131,7 +132,7 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     if isinstance(values, nw.Series):
         style = style.using(_backend(values))
         named = isinstance(values.name, str) and values.name
-        X = values.to_frame().to_native() if named else values.to_numpy()
+        X = _pandas(values.to_frame()) if named else values.to_numpy()
     elif isinstance(values, nw.DataFrame):
         style = style.using(_backend(values))
         keys = {"groups": groups, "consent": consent, "y": y}
@@ -140,8 +141,7 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
         groups = values[groups] if "groups" in keys else groups
         consent = values[consent] if "consent" in keys else consent
         y = values[y] if "y" in keys else y
-        if keys:
-            X = values.select(*columns).to_native()
+        X = _pandas(values.select(*columns) if keys else values)
     for key, name in (("groups", groups), ("consent", consent), ("y", y)):
         if isinstance(name, str):
             raise ValueError(
@@ -298,6 +298,13 @@ def read_labels(labels: Any, name: str = "groups") -> NDArray:
     if isinstance(series, nw.Series):
         return check_labels(_label_array(series, name), name)
     return check_labels(cast(ArrayLike, labels), name)
+
+
+def _pandas(values: Any) -> Any:
+    """Return a narwhals frame in pandas, the library whose names every scikit-learn reads."""
+    if values.implementation.is_pandas():
+        return values.to_native()
+    return pd.DataFrame({name: values[name].to_numpy() for name in values.columns}, copy=False)
 
 
 def _backend(native: Any) -> str:

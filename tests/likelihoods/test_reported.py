@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from ebfed import Summary, channels, families
-from ebfed.likelihoods import Gaussian, Joined, ReportedMeans
+from ebfed.likelihoods import Gaussian, Joined, ReportedMeans, binomial
 from ebfed.likelihoods import reported as module
 from ebfed.priors import Beta, Discrete, Normal
 
@@ -156,11 +156,8 @@ def test_noise_must_be_known():
     channel = channels.Laplace(2.0, UNIT)
     message = channel.encode(of_means(np.full(3, 4)), 1)
 
-    def open_scale(m):
-        return Gaussian(m["mean"], 1 / m["n"][:, None], np.ones(1), 4)
-
     with pytest.raises(ValueError, match="variances must be given"):
-        channel.likelihood(message, open_scale)
+        channel.likelihood(message, families.Gaussian())
 
 
 # Merging --------------------------------------------------------------------------------------
@@ -237,7 +234,7 @@ def test_order_of_clients_does_not_matter(channel):
 
 
 def test_most_entries(monkeypatch):
-    monkeypatch.setattr(module, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(binomial, "MOST_ENTRIES", 100)
     channel = channels.Laplace(2.0, UNIT)
     likelihood = channel.likelihood(channel.encode(of_counts(np.full(50, 5)), 1), counts)
     with pytest.raises(ValueError, match="GaussianEB"):

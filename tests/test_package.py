@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,16 @@ def test_formulas_are_public_before_formulaic_is_loaded():
     code = "import ebfed; ebfed.from_formula; import sys; assert 'formulaic' not in sys.modules"
     answer = run(sys.executable, "-c", code)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_the_oldest_versions_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = project["dependencies"] + project["optional-dependencies"]["test"]
+    floors = {re.split(r"[\[<>=]", each)[0]: re.search(r">=([\d.]+)", each) for each in allowed}
+    lines = (ROOT / "tests/oldest.txt").read_text().splitlines()
+    oldest = dict(line.removesuffix(".*").split("==") for line in lines if not line.startswith("#"))
+    linters = {"ruff", "mypy", "import-linter"}
+    assert oldest == {name: found[1] for name, found in floors.items() if name not in linters}
 
 
 def test_public_names_resolve():

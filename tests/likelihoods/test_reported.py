@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from ebfed import Summary, channels, families
-from ebfed.likelihoods import Gaussian, Joined, ReportedMeans, binomial
+from ebfed.likelihoods import Joined, ReportedMeans, binomial
 from ebfed.likelihoods import reported as module
 from ebfed.priors import Beta, Discrete, Normal
 

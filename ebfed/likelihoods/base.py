@@ -35,6 +35,8 @@ class Likelihood(ABC):
     """Likelihoods of the parameters theta_1 … theta_n of n clients, given their messages."""
 
     support: ClassVar[tuple[float, float]]
+    is_noisy: ClassVar[bool] = False
+    """Whether messages are reports of a channel that clips, rounds or randomises."""
     counts_rows: ClassVar[bool] = False
     """Whether local estimates are proportions of rows, so that reports may be of counts."""
     row_counts: int = 0

@@ -56,6 +56,11 @@ class Joined(Likelihood):
     parts: tuple[Likelihood, ...]
 
     @property
+    def is_noisy(self) -> bool:  # type: ignore[override]
+        """Whether some messages are reports of a channel."""
+        return any(part.is_noisy for part in self.parts)
+
+    @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
         """Interval in which theta lies."""
         return self.parts[0].support

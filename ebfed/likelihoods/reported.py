@@ -67,6 +67,8 @@ class Reported(Likelihood):
         Centre and half-width of the range of the reports.
     """
 
+    is_noisy: ClassVar[bool] = True
+
     law: ReportLaw
     reports: NDArray
     has_data: NDArray

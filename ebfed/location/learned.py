@@ -140,10 +140,7 @@ class Learned:
 
     def posterior_given_population(self) -> Posterior:
         """Posterior of the groups of the fit, if the population were known to be as fitted."""
-        known = copy(self.population(self.memory["covariates"]))
-        for doubt in ("mean_variance_", "variance_variance_"):
-            if hasattr(known, doubt):
-                setattr(known, doubt, np.zeros_like(getattr(known, doubt)))
+        known = self.population(self.memory["covariates"]).without_doubt()
         return self.shrink(self.summaries, self.likelihood(self.summaries), known)
 
     def own_reports(self, summary: Summary) -> OwnReports:

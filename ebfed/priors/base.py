@@ -11,8 +11,11 @@ only the likelihood, it serves messages of every channel. A subclass
 - writes `logpdf`, `sample`, `_start` (first guess) and `_m_step` (maximise the expected
   log-density of theta over Gamma): this base gives EM on a grid, during which the marginal
   likelihood never falls, posteriors by quadrature, and marginal likelihoods;
-- overrides `_fit`, `posterior` and `log_marginal` where a closed form exists. The contract in
-  `ebfed.testing` holds the two equal.
+- overrides `_fit`, `_posterior` and `log_marginal` where a closed form exists. The contract in
+  `ebfed.testing` holds the two equal;
+- finds in `_plausible` other populations that the messages leave plausible, and `_like` makes one
+  from its parameters: standard deviations, intervals, probabilities and draws are averages over
+  them.
 
 The mean of a prior that `takes_covariates` depends on the covariates of each client: then `at`
 gives the population of clients with given covariates, which is used with their likelihoods.
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -38,7 +42,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
-from ebfed.priors.posterior import DiscretePosterior, Posterior
+from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.posterior import Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -48,9 +54,16 @@ UNKNOWN_NOISE = (
     "is taken to be zero, so estimates are the local ones; give `variances` to shrink them."
 )
 
+# Standard error of a variance, relative to it, up to which closed forms of second order are as good
+# as sums over plausible populations.
+WELL_KNOWN = 0.1
+
 ONE_GROUP = (
     "Only one group has data: the spread of the population is not identified and taken to be zero."
 )
+
+
+PosteriorOf = Callable[["Prior"], Posterior]
 
 
 class IdentificationWarning(UserWarning):
@@ -92,6 +105,10 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
+    # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
+    plausible_: dict[str, NDArray] | None = None
+    # Whether messages are reports of a channel, so that estimates are averages as well.
+    averages_: bool = False
 
     @property
     def fits_raw_reports(self) -> bool:
@@ -145,27 +162,95 @@ class Prior(BaseEstimator, ABC):
                 "fit fewer columns."
             )
         self.notes_ = []
-        self.noise_variance_ = self.slopes_ = None
+        self.noise_variance_ = self.slopes_ = self.plausible_ = None
+        self.averages_ = likelihood.is_noisy
         if covariates is None:
             self._fit(likelihood)
         else:
             self._fit_with_covariates(likelihood, covariates)
         return self
 
-    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
-        raise TypeError(
-            f"{type(self).__name__} is one population for all clients, without covariates; those "
-            "with are priors.Normal for means and priors.Beta for rates."
-        )
+    # What is not known of the population -------------------------------------------------------
 
-    def at(self, covariates: NDArray) -> Self:
-        """Return the population of clients with these covariates, shape (n, k).
+    def populations(self) -> tuple[list[Self], NDArray]:
+        """Return populations that the messages leave plausible, and their probabilities.
 
-        Its `mean_` and `mean_variance_` have shape (n, d), a row for each client; it serves
-        likelihoods of those n clients, in that order. `sample(n)` draws a parameter for each, and
-        `logpdf` has shape (n, k).
+        A fit by maximum likelihood is one of many populations that explain the messages. These are
+        weighted points of the posterior distribution of the parameters, under a reference prior
+        that is stated with each class.
+
+        Returns
+        -------
+        populations : list of K fitted priors
+        probabilities : ndarray of shape (K, d)
+            They sum to 1 for each coordinate, whose populations are independent of the others'.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Gaussian
+        >>> from ebfed.priors import Normal
+        >>> prior = Normal().fit(Gaussian(np.array([[0.0], [1.0], [1.5]]), np.ones((3, 1))))
+        >>> populations, probabilities = prior.populations()
+        >>> variances = np.array([each.variance_ for each in populations])
+        >>> prior.variance_, bool((variances * probabilities).sum() > 1)
+        (array([0.]), True)
         """
-        raise TypeError(f"{type(self).__name__} is one population for all clients.")
+        if self.plausible_ is None:
+            return [self], np.ones((1, self.mean_.shape[-1]))
+        parameters = dict(self.plausible_)
+        weights = parameters.pop("weights")
+        each = [{name: x[k] for name, x in parameters.items()} for k in range(len(weights))]
+        return [self._like(one) for one in each], weights
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        """Return the population with these parameters, taken as known."""
+        one = copy(self)
+        one.plausible_, one.notes_ = None, []
+        for name, value in parameters.items():
+            setattr(one, name, value)
+        return one
+
+    def _integrate(self, likelihood: Likelihood, fitted: Posterior, of: PosteriorOf) -> Posterior:
+        """Average over the plausible populations; `of` gives the posterior under one of them."""
+        if self.plausible_ is None:
+            return fitted
+        populations, weights = self.populations()
+
+        def shares() -> NDArray:
+            if not self.averages_:
+                return weights[:, None, :]
+            # clients' own data say more of the population than the messages did
+            columns = []
+            for j in range(likelihood.n_features):
+                own = likelihood.column(j)
+                logs = np.array([each.column(j).log_marginal(own) for each in populations])
+                with np.errstate(divide="ignore"):
+                    logs += np.log(weights[:, [j]])
+                parts = np.exp(logs - logs.max(axis=0))
+                columns.append(parts / parts.sum(axis=0))
+            return np.stack(columns, axis=2)
+
+        def together() -> tuple[Sequence[Posterior], NDArray]:
+            probabilities = shares()
+            whole = self._mixed(populations, probabilities, likelihood)
+            if whole is not None:
+                return [whole], np.ones((1, 1, 1))
+            return [of(each) for each in populations], probabilities
+
+        return IntegratedPosterior(fitted, together, self.averages_)
+
+    def _mixed(
+        self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
+    ) -> Posterior | None:
+        """Posterior averaged over populations at once, where there is a faster way than one by one.
+
+        `shares` are the probabilities of the populations, shape (K, 1 or n, d).
+        """
+        if type(self)._posterior is not Prior._posterior or likelihood.n_features > 1:
+            return None
+        grids = [one._grid(likelihood) for one in populations]
+        same = shares.shape[1] == 1
+        return SeveralDiscrete(grids, shares[:, 0, 0] if same else shares[:, :, 0], likelihood)
 
     # To draw and to describe -------------------------------------------------------------------
 
@@ -182,6 +267,7 @@ class Prior(BaseEstimator, ABC):
         if self.mean_.shape[-1] == 1:
             return self
         one = copy(self)
+        one.plausible_ = None
         for name in ("mean_", "variance_", *self._by_column):
             if hasattr(self, name):
                 setattr(one, name, getattr(self, name)[..., [j]])
@@ -340,8 +426,16 @@ class Prior(BaseEstimator, ABC):
         low, high = self.mean_[0] - reach, self.mean_[0] + reach
         return max(low, self.support[0]), min(high, self.support[1])
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
+    def posterior(self, likelihood: Likelihood, integrate: bool = True) -> Posterior:
         """Posterior of each client's parameter.
+
+        Parameters
+        ----------
+        likelihood : Likelihood of n clients
+        integrate : bool
+            Whether what is not known of the population is part of standard deviations, intervals,
+            probabilities and draws (of estimates too, where messages are reports of a channel).
+            False: the population is taken to be as fitted.
 
         Raises
         ------
@@ -349,6 +443,21 @@ class Prior(BaseEstimator, ABC):
             If the population has not been fitted.
         """
         check_is_fitted(self, "mean_")
+        if not integrate:
+            return self.without_doubt()._posterior(likelihood)
+        fitted = self._posterior(likelihood)
+        return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
+
+    def without_doubt(self) -> Self:
+        """Return the population as if it were known to be as fitted."""
+        known = self._like({})
+        for name in ("mean_variance_", "variance_variance_"):
+            if hasattr(known, name):
+                setattr(known, name, np.zeros_like(getattr(known, name)))
+        return known
+
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
+        """Posterior under this population."""
         return DiscretePosterior(*self._grid(likelihood), likelihood)
 
     def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
-from ebfed.priors.base import ONE_GROUP, OwnReports, Prior
+from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
+from ebfed.priors.exploration import side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
@@ -286,6 +287,24 @@ class Beta(WithCovariates, Prior):
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows, counts)
             self._explain(j, rows, counts)
+        if self.method != "paper" and self._hardly_known():
+            self._hold([beta_binomial.plausible(*table) for table in tables])
+
+    def _hardly_known(self) -> bool:
+        """Whether the spread of some column is not known well."""
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        return bool(np.any(doubt | (self.variance_ == 0)))
+
+    def _hold(self, found: list[tuple[NDArray, NDArray]]) -> None:
+        """Hold plausible means and overdispersions of each column, and their probabilities."""
+        points, weights = side_by_side(found)
+        self.plausible_ = {"mean": points[:, 0], "dispersion": points[:, 1], "weights": weights}
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(parameters["mean"], parameters["dispersion"])
+        return one
 
     def _set(self, mean: NDArray, overdispersion: NDArray) -> None:
         """Set every attribute from mean and overdispersion 1 / (alpha + beta)."""
@@ -365,12 +384,11 @@ class Beta(WithCovariates, Prior):
         total = alpha_beta.sum()
         self._set(alpha_beta[:1] / total, 1 / np.array([total]))
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Conjugate posterior for counts, quadrature for others."""
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Binomial):
             self._check_clients()
-            return super().posterior(likelihood)
+            return super()._posterior(likelihood)
         return BetaPosterior(
             likelihood,
             self.mean_,
@@ -502,12 +520,12 @@ class BetaPosterior(Posterior):
         alpha, beta = self._shape
         return np.where(self.sd > 0, betaincinv(alpha, beta, q), self.mean)
 
-    def prob_below(self, threshold: float) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a rate is at most `threshold`, shape (n, 1)."""
         from scipy.special import betainc
 
         inside = betainc(*self._shape, np.clip(threshold, 0, 1))
-        return np.where(self.sd > 0, inside, self.mean <= threshold)
+        return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's rate, shape (size, n, d).

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
 from ebfed.likelihoods import Binomial
+from ebfed.priors.exploration import explore
 from ebfed.priors.search import minimise
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "moments",
     "ordered_log_marginal",
     "paper_moments",
+    "plausible",
 ]
 
 # A concentration alpha + beta this large is a point mass to every digit of float64.
@@ -58,6 +60,31 @@ def check_size(rows: Binomial) -> None:
             f"the beta-binomial likelihood is computed up to {MOST_TRIALS:,} trials of a group; "
             "with more, proportions are nearly Gaussian: use posterior_from."
         )
+
+
+def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
+    """Find means and overdispersions that counts leave plausible, (K, 2), and their probabilities.
+
+    The prior is flat in the mean and in the intraclass correlation ``1 / (1 + alpha + beta)``.
+    """
+    from scipy.special import expit, gammaln, log_expit, logit
+
+    z, trials = rows.successes[:, 0][:, None], rows.trials[:, None]
+
+    def log_density(points: NDArray) -> NDArray:
+        mean, other, phi = expit(points[:, 0]), expit(-points[:, 0]), np.exp(points[:, 1])
+        total = 1 / phi
+        alpha, beta = mean * total, other * total
+        rising = gammaln(z + alpha) + gammaln(trials - z + beta) - gammaln(trials + total)
+        values = counts @ rising + counts.sum() * (gammaln(total) - gammaln(alpha) - gammaln(beta))
+        # of mean and correlation by the logit of each
+        return values + log_expit(points).sum(axis=1) + log_expit(-points).sum(axis=1)
+
+    n_zeros = counts @ (trials - z)[:, 0]
+    centre = logit((counts @ z[:, 0] + 0.5) / (n_zeros + counts @ z[:, 0] + 1))
+    low, high = np.array([centre - 25.0, -16.0]), np.array([centre + 25.0, 14.0])
+    points, weights = explore(log_density, low, high, np.array([centre, -2.0]))
+    return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
 
 
 def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:

@@ -12,11 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
 from ebfed.priors.npmle import npmle
-from ebfed.priors.posterior import DiscretePosterior
+from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.search import least_bic
-from ebfed.priors.weights import fit_weights
+from ebfed.priors.weights import bootstrapped, fit_weights
 
 __all__ = ["Discrete"]
+
+FEW = 2000  # distinct messages up to which what is not known of the population matters
+N_BOOTSTRAPS = 50
 
 
 class Discrete(Prior):
@@ -253,6 +256,26 @@ class Discrete(Prior):
             )
         self.duality_gap_ = float(gap)
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
+        if len(rows) <= FEW:
+            again = [
+                npmle(rows, each, self.n_nodes, 1e3 * tol)[:2]
+                for each in bootstrapped(counts, N_BOOTSTRAPS)
+            ]
+            longest = max(len(atoms) for atoms, _ in again)
+            self.plausible_ = {
+                "atoms_": np.array(
+                    [np.pad(x, (0, longest - len(x)), mode="edge")[:, None] for x, _ in again]
+                ),
+                "weights_": np.array([np.pad(w, (0, longest - len(w))) for _, w in again]),
+                "weights": np.full((N_BOOTSTRAPS, 1), 1 / N_BOOTSTRAPS),
+            }
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            kept = parameters["weights_"] > 0
+            one._set(parameters["atoms_"][kept], parameters["weights_"][kept], 0)
+        return one
 
     def _em(self, rows: Likelihood, counts: NDArray) -> None:
         from sklearn.cluster import kmeans_plusplus

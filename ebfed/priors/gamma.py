@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, Poisson
@@ -265,12 +265,11 @@ class Gamma(WithCovariates, Prior):
         there.variance_variance_ = self.variance_variance_ * (there.mean_ / self.mean_) ** 4
         return there
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Conjugate posterior for counts, quadrature for others."""
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Poisson):
             self._check_clients()
-            return super().posterior(likelihood)
+            return super()._posterior(likelihood)
         return GammaPosterior(
             likelihood,
             self.mean_,
@@ -519,13 +518,13 @@ class GammaPosterior(Posterior):
         shape, scale = self._gamma
         return np.where(self.sd > 0, scale * gammaincinv(shape, q), self.mean)
 
-    def prob_below(self, threshold: float) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a rate is at most `threshold`, shape (n, d)."""
         from scipy.special import gammainc
 
         shape, scale = self._gamma
-        inside = gammainc(shape, max(threshold, 0.0) / scale)
-        return np.where(self.sd > 0, inside, self.mean <= threshold)
+        inside = gammainc(shape, np.maximum(threshold, 0.0) / scale)
+        return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's rate, shape (size, n, d).

@@ -229,11 +229,10 @@ class GaussianMixture(Prior):
 
     # Posteriors -------------------------------------------------------------------------------
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Mixture of Gaussians for Gaussian messages; quadrature for reports on one coordinate."""
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
-            return super().posterior(likelihood)
+            return super()._posterior(likelihood)
         return GaussianMixturePosterior(self, likelihood)
 
     def responsibilities(self, likelihood: Likelihood) -> NDArray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed.kernels import mixture_below, mixture_quantiles
 from ebfed.likelihoods import Gaussian
@@ -118,19 +118,20 @@ class MixturePosterior(Posterior):
             first = last
         return np.concatenate(values)[:, None]
 
-    def prob_below(self, threshold: float) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that theta is at most `threshold`, shape (n, 1)."""
         return self._below(threshold, (block.arrays for block in self._blocks()))
 
     def _prob_from(self, threshold: float) -> NDArray:
         return self._below(-threshold, (block.mirrored for block in self._blocks()))
 
-    @staticmethod
-    def _below(threshold: float, blocks: Iterable[tuple[NDArray, ...]]) -> NDArray:
-        below = [
-            mixture_below(np.full(arrays[0].shape[1], float(threshold)), *arrays)
-            for arrays in blocks
-        ]
+    def _below(self, threshold: ArrayLike, blocks: Iterable[tuple[NDArray, ...]]) -> NDArray:
+        at = np.array(np.broadcast_to(threshold, self.mean.shape)[:, 0], float)
+        below, first = [], 0
+        for arrays in blocks:
+            last = first + arrays[0].shape[1]
+            below.append(mixture_below(at[first:last], *arrays))
+            first = last
         return np.minimum(np.concatenate(below), 1.0)[:, None]
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:

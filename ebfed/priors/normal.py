@@ -11,11 +11,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
-from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, OwnReports, Prior
+from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.exploration import side_by_side
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
-from ebfed.priors.variance_components import MomentTable, fit_components, informative
+from ebfed.priors.variance_components import (
+    MomentTable,
+    Profile,
+    fit_components,
+    informative,
+    plausible_components,
+)
 
 __all__ = ["Normal"]
 
@@ -166,6 +173,7 @@ class Normal(WithCovariates, Prior):
             if self.covariance == "spherical":
                 noisy[:] = noisy.any()
         tables: list[MomentTable]
+        design = None
         if covariates is None:
             tables = [MomentTable.of(likelihood, j, noisy[j]) for j in range(d)]
         else:
@@ -183,17 +191,11 @@ class Normal(WithCovariates, Prior):
         else:
             for j, table in enumerate(tables):
                 ratio[j], scale[j] = fit_components([table], self.method)
-        self.variance_ = ratio * scale
+        profiles = self._set(tables, ratio, scale, design)
         if likelihood.scatter is not None:
             self.noise_variance_ = np.where(noisy, scale, 0.0)
-        profiles = [table.profile(t) for table, t in zip(tables, ratio, strict=True)]
-        self.mean_ = np.array([profile.mean for profile in profiles])
-        variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
-        self.mean_variance_ = scale * np.array(variance)
-        if likelihood.scatter is not None:  # rows that are all alike leave no doubt
+            # rows that are all alike leave no doubt
             self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
-        if covariates is not None:
-            self._learn_coefficients(design, profiles, scale)
         information = np.array([profile.information for profile in profiles])
         if self.covariance == "spherical":
             information[:] = information.sum()
@@ -202,9 +204,53 @@ class Normal(WithCovariates, Prior):
         n_variances = 1 if self.covariance == "spherical" else d
         n_means = tables[0].n_means * (self.mean is None)
         self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
+        if self.variance is None:
+            self._learn_plausible(tables, design)
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
         self._learn_moments(likelihood, centre)
+
+    def _set(
+        self, tables: list[MomentTable], ratio: NDArray, scale: NDArray, design: Design | None
+    ) -> list[Profile]:
+        """Set the population with these variances: its best mean or coefficients."""
+        self.variance_ = ratio * scale
+        profiles = [table.profile(float(t)) for table, t in zip(tables, ratio, strict=True)]
+        self.mean_ = np.array([profile.mean for profile in profiles])
+        variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
+        self.mean_variance_ = scale * np.array(variance)
+        if design is not None:
+            self._learn_coefficients(design, profiles, scale)
+        return profiles
+
+    def _learn_plausible(self, tables: list[MomentTable], design: Design | None) -> None:
+        """Find variances that the messages leave plausible, each with its means.
+
+        Those of columns are independent, so that population k has the k-th of each. A variance that
+        is well known changes posteriors by terms of second order, which `NormalPosterior` has in
+        closed form.
+        """
+        noisy = np.array([table.variances.any() for table in tables])
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        if not np.any(noisy & (doubt | (self.variance_ == 0))):
+            return
+        if self.covariance == "spherical":
+            found = [plausible_components(tables)] * len(tables)
+        else:
+            found = [plausible_components([table]) for table in tables]
+        points, weights = side_by_side(found)
+        ratios, scales = points[:, 0], points[:, 1]
+        names = ["variance_", "mean_", "mean_variance_"]
+        if design is not None:
+            names += ["predictor_", "slopes_", "coefficients_covariance_"]
+        populations = [copy(self) for _ in ratios]
+        for one, ratio, scale in zip(populations, ratios, scales, strict=True):
+            one._set(tables, ratio, scale, design)
+        self.plausible_ = {
+            name: np.array([getattr(one, name) for one in populations]) for name in names
+        }
+        self.plausible_["variance_variance_"] = np.zeros_like(ratios)
+        self.plausible_["weights"] = weights
 
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""
@@ -288,7 +334,7 @@ class Normal(WithCovariates, Prior):
         there.covariates_ = np.asarray(covariates, float)
         return there
 
-    def posterior(
+    def _posterior(
         self, likelihood: Likelihood, own: ArrayLike = 0.0, noise: ArrayLike | None = None
     ) -> Posterior:
         """Conjugate posterior for Gaussian messages, quadrature for others.
@@ -302,10 +348,9 @@ class Normal(WithCovariates, Prior):
         noise : array-like that broadcasts to (n, d), optional
             Noise that the channel added, where a client knows it; NaN where not.
         """
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
             self._check_clients()
-            return super().posterior(likelihood)
+            return super()._posterior(likelihood)
         return NormalPosterior(self, likelihood, own, noise)
 
     @property
@@ -322,7 +367,11 @@ class Normal(WithCovariates, Prior):
         """Weigh by what each client's own message left in the fitted mean."""
         if not isinstance(likelihood, Gaussian):
             return self.posterior(likelihood)
-        return self.posterior(likelihood, own.variance, own.error)
+
+        def given(one: Any) -> Posterior:
+            return one._posterior(likelihood, own.variance, own.error)
+
+        return self._integrate(likelihood, given(self), given)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""
@@ -452,6 +501,7 @@ class NormalPosterior(NormalMarginals):
             spread = t + np.where(known, share, share / rest) * added + excess / rest
             # [E] Theorem 1
             best = np.where(variance == 0, 1.0, spread / (spread + variance))
+            best = np.where(np.isinf(variance), 0.0, best)
         weight = best if weight is None else np.where(silent, best, np.asarray(weight, float))
         self.weight = self._weight = weight
         self.mean = weight * values + (1 - weight) * centre

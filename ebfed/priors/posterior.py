@@ -9,7 +9,7 @@ that `to_frame` gives one tidy table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from math import ceil
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -17,10 +17,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Likelihood
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["DiscretePosterior", "NormalMarginals", "Posterior", "mean_errors"]
+__all__ = ["NormalMarginals", "Posterior", "mean_errors"]
 
 
 class Posterior(ABC):
@@ -48,6 +47,11 @@ class Posterior(ABC):
     def __len__(self) -> int:
         """Count the clients."""
         return len(self.mean)
+
+    @property
+    def expectation(self) -> NDArray:
+        """Mean of the posterior, shape (n, d): `mean`, unless that is under one population only."""
+        return self.mean
 
     @property
     def notes(self) -> list[str]:
@@ -87,8 +91,13 @@ class Posterior(ABC):
     def _quantile(self, q: float) -> NDArray: ...
 
     @abstractmethod
-    def prob_below(self, threshold: float) -> NDArray:
-        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d).
+
+        Parameters
+        ----------
+        threshold : float, or array-like that broadcasts to (n, d)
+        """
 
     def local_false_sign_rate(self) -> NDArray:
         """Probability that the sign is not the likelier one, shape (n, d).
@@ -400,12 +409,13 @@ class NormalMarginals(Posterior):
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import ndtri
 
-        with np.errstate(invalid="ignore"):  # infinity times an sd of zero
-            return np.where(self.sd > 0, self.mean + ndtri(q) * self.sd, self.mean)
+        with np.errstate(invalid="ignore"):  # infinity times zero
+            reach = ndtri(q) * self.sd
+        return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def prob_below(self, threshold: float) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
-        return _normal_below(threshold - self.mean, self.sd)
+        return _normal_below(np.asarray(threshold) - self.mean, self.sd)
 
     def _prob_from(self, threshold: float) -> NDArray:
         return _normal_below(self.mean - threshold, self.sd)
@@ -417,82 +427,3 @@ def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sd > 0, ndtr(distance / sd), distance >= 0)
-
-
-class DiscretePosterior(Posterior):
-    """Posterior of a prior with k atoms, or of any prior on a fine grid of nodes.
-
-    The weight of atom j for client i is proportional to ``exp(log_weights[j] + logpdf_i(atom_j))``
-    (Ozkara et al. 2023, Theorem 6). Weights are formed a block of clients at a time, so memory
-    stays bounded for millions of clients. Atoms and their weights are taken as known, so clients
-    are drawn independently.
-
-    Parameters
-    ----------
-    atoms : ndarray of shape (k, d)
-    log_weights : ndarray of shape (k,)
-    likelihood : Likelihood of n clients
-    """
-
-    def __init__(self, atoms: NDArray, log_weights: NDArray, likelihood: Likelihood):
-        keep = np.isfinite(log_weights)
-        self.atoms, self.log_weights = atoms[keep], log_weights[keep]
-        self.likelihood = likelihood
-        centre = self.atoms.mean(axis=0)
-        shift = self._rows(lambda weights: weights @ (self.atoms - centre))
-        square = self._rows(lambda weights: weights @ (self.atoms - centre) ** 2)
-        self.mean = self._unless_exact(centre + shift, lambda known: known)
-        self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
-
-    def weights(self) -> Iterator[NDArray]:
-        """Posterior weights of the atoms, a block of clients at a time, shape (block, k)."""
-        from scipy.special import softmax
-
-        n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
-        for block in self.likelihood.split(n_blocks):
-            joint = block.logpdf(self.atoms) + self.log_weights
-            # a message that is impossible at all atoms has no information on them
-            joint[np.isneginf(joint).all(axis=1)] = self.log_weights
-            yield softmax(joint, axis=1)  # [E] Theorem 6
-
-    def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
-        return np.concatenate([function(weights) for weights in self.weights()])
-
-    def _unless_exact(self, values: NDArray, exact: Callable[[NDArray], NDArray]) -> NDArray:
-        """Replace the figures of clients whose message shows their parameter exactly."""
-        known = self.likelihood.exact
-        return values if known is None else np.where(np.isnan(known), values, exact(known))
-
-    def _quantile(self, q: float) -> NDArray:
-        """Smallest atom with at least probability `q` at or below it."""
-        columns = []
-        for atoms in self.atoms.T:
-            order = np.argsort(atoms)
-
-            def find(weights: NDArray, order: NDArray = order, atoms: NDArray = atoms) -> NDArray:
-                reached = np.cumsum(weights[:, order], axis=1) >= q - 1e-12
-                reached[:, -1] = True
-                return atoms[order][np.argmax(reached, axis=1)]
-
-            columns.append(self._rows(find))
-        return self._unless_exact(np.stack(columns, axis=1), lambda known: known)
-
-    def prob_below(self, threshold: float) -> NDArray:
-        """Weight of the atoms at or below `threshold`, shape (n, d)."""
-        below = self._rows(lambda weights: weights @ (self.atoms <= threshold))
-        return self._unless_exact(below, lambda known: known <= threshold)
-
-    def _prob_from(self, threshold: float) -> NDArray:
-        above = self._rows(lambda weights: weights @ (self.atoms >= threshold))
-        return self._unless_exact(above, lambda known: known >= threshold)
-
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw atoms, shape (size, n, d)."""
-        rng = np.random.default_rng(random_state)
-
-        def draw(weights: NDArray) -> NDArray:
-            below = np.cumsum(weights, axis=1)[:, None, :]
-            picked = (rng.random((len(weights), size, 1)) > below).sum(axis=2)
-            return self.atoms[np.minimum(picked, len(self.atoms) - 1)]
-
-        return self._unless_exact(self._rows(draw).swapaxes(0, 1), lambda known: known)

@@ -10,9 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Symmetric, cells, log_ratios
-from ebfed.priors.weights import fit_weights
+from ebfed.priors.weights import bootstrapped, fit_weights
 
 __all__ = ["ScaleMixture"]
+
+FEW = 2000  # clients up to which what is not known of the population matters
+N_BOOTSTRAPS = 50
 
 
 class ScaleMixture(Symmetric):
@@ -79,6 +82,17 @@ class ScaleMixture(Symmetric):
         tol = self.tol * counts.sum()
         weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
         self._set(self.mode, weights, scales, len(scales) - 1)
+        if len(scales) > 1 and len(rows) <= FEW:
+            again = [
+                fit_weights(likelihoods, each, start, tol)[0]
+                for each in bootstrapped(counts, N_BOOTSTRAPS)
+            ]
+            self.plausible_ = {
+                "mode": np.full(N_BOOTSTRAPS, float(self.mode)),
+                "weights_": np.array(again),
+                "scales_": np.tile(scales, (N_BOOTSTRAPS, 1)),
+                "weights": np.full((N_BOOTSTRAPS, 1), 1 / N_BOOTSTRAPS),
+            }
 
     def _grid_of_scales(self, rows: Likelihood) -> NDArray:
         if self.scales is not None:

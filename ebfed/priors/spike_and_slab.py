@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.base import relative_likelihoods
+from ebfed.priors.exploration import explore
 from ebfed.priors.search import maximise
 from ebfed.priors.slabs import Slab
 from ebfed.priors.symmetric import Symmetric, cells
 
 __all__ = ["SpikeAndSlab"]
 
+FEW = 2000  # clients up to which what is not known of the population matters
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
 
@@ -61,6 +63,70 @@ class SpikeAndSlab(Symmetric):
         self.pi0_, self.scale_ = float(1 - weight), float(scale)
         parts = np.array([self.pi0_, weight]), np.array([0.0, scale])
         self._set(mode, *parts, int(free.sum()))
+        if len(rows) <= FEW or not 0 < weight < 1 or not scale > 0:
+            self._learn_plausible(whole, np.array([weight, scale, mode]), free)
+
+    def _learn_plausible(self, whole: _Surface, fitted: NDArray, free: NDArray) -> None:
+        """Find weights, scales and modes that the messages leave plausible.
+
+        The prior is flat in the weight of the slab and in the mode, and flat in the scale: up to
+        twice the largest distance from the mode where there is a point, as a slab of rare members
+        has no scale to be seen.
+        """
+        from scipy.special import expit, log_expit, logit
+
+        furthest = max(whole.ends[1] - fitted[2], fitted[2] - whole.ends[0], whole.unit)
+        largest = np.arcsinh((2.0 if self.spike else 1e3) * furthest / whole.unit)
+        reach = 2 * furthest
+        low = np.array([-14.0, 0.02, whole.ends[0] - reach])[free]
+        high = np.array([14.0, largest, whole.ends[1] + reach])[free]
+
+        def full(points: NDArray) -> NDArray:
+            """Weight, scale and mode, from the logit of one and the inverse sinh of the next."""
+            whole_points = np.tile(fitted, (len(points), 1))
+            whole_points[:, free] = points
+            if free[0]:
+                whole_points[:, 0] = expit(whole_points[:, 0])
+            else:
+                whole_points[:, 0] = 1.0
+            whole_points[:, 1] = whole.unit * np.sinh(whole_points[:, 1])
+            return whole_points
+
+        def log_density(points: NDArray) -> NDArray:
+            parameters = full(points)
+            values = np.empty(len(points))
+            for mode in np.unique(parameters[:, 2]):
+                at_mode = parameters[:, 2] == mode
+                scales, place = np.unique(parameters[at_mode, 1], return_inverse=True)
+                gains, counts = whole.gains(mode, scales)
+                base, weights = whole.null(mode), parameters[at_mode, 0]
+                each = np.empty(len(place))
+                for weight in np.unique(weights):
+                    heights = counts @ np.log1p(weight * gains)
+                    same = weights == weight
+                    each[same] = heights[place[same]]
+                values[at_mode] = base + each
+            jacobian = np.log(np.cosh(points[:, int(free[0])]))
+            if free[0]:
+                jacobian += log_expit(points[:, 0]) + log_expit(-points[:, 0])
+            return values + jacobian
+
+        start = np.array(
+            [
+                logit(np.clip(fitted[0], 0.05, 0.95)),
+                np.arcsinh(max(fitted[1], 0.1 * whole.unit) / whole.unit),
+                fitted[2],
+            ]
+        )[free]
+        points, weights = explore(log_density, low, high, np.clip(start, low, high))
+        parameters = full(points)
+        slab = parameters[:, 0]
+        self.plausible_ = {
+            "mode": parameters[:, 2],
+            "weights_": np.column_stack([1 - slab, slab]),
+            "scales_": np.column_stack([np.zeros(len(slab)), parameters[:, 1]]),
+            "weights": weights[:, None],
+        }
 
     def _surface(self, rows: Likelihood, counts: NDArray) -> _Surface:
         if isinstance(rows, Gaussian):

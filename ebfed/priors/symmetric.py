@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,12 @@ class Symmetric(Prior):
                 "every estimate is the mode."
             )
 
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(parameters["mode"], parameters["weights_"], parameters["scales_"], 0)
+        return one
+
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, 1), shape (k,); at the mode, log of a point's mass."""
         u = theta - self.mode_
@@ -114,12 +121,28 @@ class Symmetric(Prior):
             parameters["scale"] = self.scale_
         return parameters
 
-    def posterior(self, likelihood: Likelihood) -> Posterior:
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Mixture of points, normals and half-line normals; by quadrature for other messages."""
-        check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
-            return super().posterior(likelihood)
+            return super()._posterior(likelihood)
         return MixturePosterior(self._components, len(self.scales_), likelihood)
+
+    def _mixed(
+        self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
+    ) -> Posterior | None:
+        if not isinstance(likelihood, Gaussian) or shares.shape[1] > 1:
+            return None
+        symmetric = [one for one in populations if isinstance(one, Symmetric)]
+
+        def components(block: Gaussian) -> Components:
+            parts = [one._components(block) for one in symmetric]
+            arrays = [
+                np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)
+            ]
+            weight = np.repeat(shares[:, 0, 0], [len(x.sides) for x in parts])
+            return Components(weight[:, None] * arrays[0], *arrays[1:])
+
+        return MixturePosterior(components, sum(len(x.scales_) for x in symmetric), likelihood)
 
     def _components(self, likelihood: Gaussian) -> Components:
         x, s2 = likelihood.values[:, 0], likelihood.variances[:, 0]

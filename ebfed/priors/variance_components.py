@@ -7,6 +7,7 @@ number of different group sizes, not of groups. Where the variances are known up
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers, summarise_rows
 from ebfed.likelihoods import Gaussian
+from ebfed.priors.exploration import explore
 from ebfed.priors.search import minimise
 
-__all__ = ["MomentTable", "Profile", "fit_components"]
+__all__ = ["MomentTable", "Profile", "fit_components", "plausible_components"]
 
 
 @dataclass
@@ -205,30 +207,12 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
         scale = _pooled(tables) if open_scale else 1.0
         return _moments(tables, scale) / scale, scale
     restricted = [method == "reml" and table.fixed_mean is None for table in tables]
-    scatter = sum(table.scatter or 0.0 for table in tables)
-    degrees = sum(
-        table.degrees + table.size - lost * table.n_means
-        for table, lost in zip(tables, restricted, strict=True)
-    )
+    degrees = _degrees(tables, restricted)
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
     def criterion(tables: list[MomentTable], ratio: float) -> tuple[float, float]:
-        profiles = [table.profile(ratio) for table in tables]
-        quadratic = scatter + sum(profile.quadratic for profile in profiles)
-        slope_quadratic = sum(profile.slope_quadratic for profile in profiles)
-        value = sum(profile.log_det for profile in profiles)
-        slope = sum(profile.slope_det for profile in profiles)
-        for profile, lost in zip(profiles, restricted, strict=True):
-            if lost:
-                value += profile.log_weight
-                slope += profile.slope_log_weight
-        if open_scale:
-            return (
-                value + degrees * np.log(quadratic),
-                slope + degrees * slope_quadratic / quadratic,
-            )
-        return value + quadratic, slope + slope_quadratic
+        return _criterion(tables, ratio, restricted)
 
     largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
     if largest == 0:  # all values equal
@@ -238,7 +222,83 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
     ratio = minimise(partial(criterion, tables), grid, rough)
     if not open_scale:
         return ratio, 1.0
-    return ratio, (scatter + sum(table.profile(ratio).quadratic for table in tables)) / degrees
+    return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees
+
+
+def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
+    """Find ratios and scales that the messages leave plausible, (K, 2), and their probabilities.
+
+    The prior is flat in the means and in the standard deviation between groups (Gelman, 2006), and
+    in the log of the scale where that is open; means are integrated out, as in REML. With fewer
+    than three messages more than there are means, nothing bounds the standard deviation: the ratio
+    is infinite.
+
+    References
+    ----------
+    Gelman (2006), Prior distributions for variance parameters in hierarchical models, Bayesian
+    Analysis 1, 515-534.
+    """
+    open_scale = tables[0].scatter is not None
+    restricted = [table.fixed_mean is None for table in tables]
+    free = sum(table.n_means for table, lost in zip(tables, restricted, strict=True) if lost)
+    scale = _pooled(tables) if open_scale else 1.0
+    size = sum(table.size for table in tables)
+    if not size:
+        return np.array([[np.inf, 1.0]]), np.ones(1)
+    variances = np.concatenate([table.variances for table in tables])
+    largest = np.sqrt(_largest_ratio(tables, scale) + variances.max())
+    if size - free < 2:
+        return np.array([[1e12 * largest**2, scale]]), np.ones(1)
+    unit = float(np.sqrt(np.median(variances[variances > 0])))
+
+    def log_density(points: NDArray) -> NDArray:
+        ratios = (unit * np.sinh(points[:, 0])) ** 2
+        values = [_criterion(tables, float(ratio), restricted)[0] for ratio in ratios]
+        return -0.5 * np.array(values) + np.log(np.cosh(points[:, 0]))
+
+    # the density falls like a power of the ratio, with two messages hardly at all
+    high = np.arcsinh(largest / unit) + 12.0
+    points, weights = explore(log_density, np.zeros(1), np.full(1, high), np.full(1, high / 20))
+    ratios = (unit * np.sinh(points[:, 0])) ** 2
+    scales = np.ones(len(ratios))
+    if open_scale:
+        profiles = [[table.profile(float(ratio)) for table in tables] for ratio in ratios]
+        degrees = _degrees(tables, restricted)
+        scales = np.array([_quadratic(tables, each) for each in profiles]) / degrees
+    return np.column_stack([ratios, scales]), weights
+
+
+def _criterion(
+    tables: list[MomentTable], ratio: float, restricted: list[bool]
+) -> tuple[float, float]:
+    """Minus twice the log-likelihood of a ratio, profiled over all else, and its slope."""
+    profiles = [table.profile(ratio) for table in tables]
+    value = sum(profile.log_det for profile in profiles)
+    slope = sum(profile.slope_det for profile in profiles)
+    for profile, lost in zip(profiles, restricted, strict=True):
+        if lost:
+            value += profile.log_weight
+            slope += profile.slope_log_weight
+    quadratic = _quadratic(tables, profiles)
+    slope_quadratic = sum(profile.slope_quadratic for profile in profiles)
+    if tables[0].scatter is None:
+        return value + quadratic, slope + slope_quadratic
+    degrees = _degrees(tables, restricted)
+    return value + degrees * np.log(quadratic), slope + degrees * slope_quadratic / quadratic
+
+
+def _degrees(tables: list[MomentTable], restricted: list[bool]) -> float:
+    """Degrees of freedom of rows and messages, less those of means that are restricted."""
+    return sum(
+        table.degrees + table.size - lost * table.n_means
+        for table, lost in zip(tables, restricted, strict=True)
+    )
+
+
+def _quadratic(tables: list[MomentTable], profiles: Sequence[Profile]) -> float:
+    """Sum of squares within and between groups."""
+    within = sum(table.scatter or 0.0 for table in tables)
+    return within + sum(profile.quadratic for profile in profiles)
 
 
 def _pooled(tables: list[MomentTable]) -> float:

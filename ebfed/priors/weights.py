@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLAT", "analytic_centre", "fit_weights", "gradient", "newton"]
+__all__ = ["FLAT", "analytic_centre", "bootstrapped", "fit_weights", "gradient", "newton"]
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
@@ -62,6 +62,22 @@ def fit_weights(
             if rise <= tol:
                 return centre, rise
     return weights, gap
+
+
+def bootstrapped(counts: NDArray, size: int) -> NDArray:
+    """Draw weights of clients for a Bayesian bootstrap, shape (size, n), always the same ones.
+
+    Weights of n clients are uniform on the simplex (Rubin, 1981); those of `counts` equal clients
+    are added up.
+
+    Examples
+    --------
+    >>> weights = bootstrapped(np.array([1.0, 3.0]), 1000)
+    >>> weights.sum(axis=1).max().round(9), weights.mean(axis=0).round(1)
+    (4.0, array([1., 3.]))
+    """
+    draws = np.random.default_rng(0).gamma(counts, size=(size, len(counts)))
+    return draws * (counts.sum() / draws.sum(axis=1, keepdims=True))
 
 
 def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:

@@ -14,7 +14,7 @@ import ebfed as eb
 from ebfed.datasets import make_bernoulli_groups, make_gaussian_groups
 from ebfed.likelihoods import Binomial
 from ebfed.priors import Beta, Discrete, Normal
-from ebfed.priors.posterior import DiscretePosterior
+from ebfed.priors.discrete_posterior import DiscretePosterior
 
 
 def gaussian_errors(reps, n_groups, n_rows, d, group_variance, noise_variance, estimators):

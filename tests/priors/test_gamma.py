@@ -9,7 +9,7 @@ from scipy import stats
 
 from ebfed.likelihoods import Poisson
 from ebfed.priors import Gamma, IdentificationWarning
-from ebfed.priors.posterior import DiscretePosterior
+from ebfed.priors.discrete_posterior import DiscretePosterior
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 MMMEC = pd.read_csv(REFERENCE / "mmmec.csv")

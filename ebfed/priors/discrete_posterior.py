@@ -1,0 +1,155 @@
+"""Posteriors of populations with atoms, or on a grid of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.likelihoods import Likelihood
+from ebfed.priors.posterior import Posterior
+
+__all__ = ["DiscretePosterior", "SeveralDiscrete"]
+
+
+class DiscretePosterior(Posterior):
+    """Posterior of a prior with k atoms, or of any prior on a fine grid of nodes.
+
+    The weight of atom j for client i is proportional to ``exp(log_weights[j] + logpdf_i(atom_j))``
+    (Ozkara et al. 2023, Theorem 6). Weights are formed a block of clients at a time, so memory
+    stays bounded for millions of clients. Atoms and their weights are taken as known, so clients
+    are drawn independently.
+
+    Parameters
+    ----------
+    atoms : ndarray of shape (k, d)
+    log_weights : ndarray of shape (k,)
+    likelihood : Likelihood of n clients
+    """
+
+    def __init__(self, atoms: NDArray, log_weights: NDArray, likelihood: Likelihood):
+        keep = np.isfinite(log_weights)
+        self.atoms, self.log_weights = atoms[keep], log_weights[keep]
+        self.likelihood = likelihood
+        centre = self.atoms.mean(axis=0)
+        shift = self._rows(lambda weights: weights @ (self.atoms - centre))
+        square = self._rows(lambda weights: weights @ (self.atoms - centre) ** 2)
+        self.mean = self._unless_exact(centre + shift, lambda known: known)
+        self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
+
+    def weights(self) -> Iterator[NDArray]:
+        """Posterior weights of the atoms, a block of clients at a time, shape (block, k)."""
+        from scipy.special import softmax
+
+        n_blocks = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000
+        for block in self.likelihood.split(n_blocks):
+            joint = block.logpdf(self.atoms) + self.log_weights
+            # a message that is impossible at all atoms has no information on them
+            joint[np.isneginf(joint).all(axis=1)] = self.log_weights
+            yield softmax(joint, axis=1)  # [E] Theorem 6
+
+    def _rows(self, function: Callable[[NDArray], NDArray]) -> NDArray:
+        return np.concatenate([function(weights) for weights in self.weights()])
+
+    def _unless_exact(self, values: NDArray, exact: Callable[[NDArray], NDArray]) -> NDArray:
+        """Replace the figures of clients whose message shows their parameter exactly."""
+        known = self.likelihood.exact
+        return values if known is None else np.where(np.isnan(known), values, exact(known))
+
+    def _quantile(self, q: float) -> NDArray:
+        """Smallest atom with at least probability `q` at or below it."""
+        columns = []
+        for atoms in self.atoms.T:
+            order = np.argsort(atoms)
+
+            def find(weights: NDArray, order: NDArray = order, atoms: NDArray = atoms) -> NDArray:
+                reached = np.cumsum(weights[:, order], axis=1) >= q - 1e-12
+                reached[:, -1] = True
+                return atoms[order][np.argmax(reached, axis=1)]
+
+            columns.append(self._rows(find))
+        return self._unless_exact(np.stack(columns, axis=1), lambda known: known)
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Weight of the atoms at or below `threshold`, shape (n, d)."""
+        if np.ndim(threshold) == 0:
+            below = self._rows(lambda weights: weights @ (self.atoms <= threshold))
+            return self._unless_exact(below, lambda known: known <= threshold)
+        threshold = np.broadcast_to(threshold, self.mean.shape)
+        below, first = np.empty(self.mean.shape), 0
+        for weights in self.weights():
+            last = first + len(weights)
+            for j, atoms in enumerate(self.atoms.T):
+                reached = atoms <= threshold[first:last, j : j + 1]
+                below[first:last, j] = (weights * reached).sum(axis=1)
+            first = last
+        return self._unless_exact(below, lambda known: known <= threshold)
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        above = self._rows(lambda weights: weights @ (self.atoms >= threshold))
+        return self._unless_exact(above, lambda known: known >= threshold)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw atoms, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+
+        def draw(weights: NDArray) -> NDArray:
+            below = np.cumsum(weights, axis=1)[:, None, :]
+            picked = (rng.random((len(weights), size, 1)) > below).sum(axis=2)
+            return self.atoms[np.minimum(picked, len(self.atoms) - 1)]
+
+        return self._unless_exact(self._rows(draw).swapaxes(0, 1), lambda known: known)
+
+
+class SeveralDiscrete(DiscretePosterior):
+    """Posterior where the population is one of several discrete ones, with known probabilities.
+
+    Parameters
+    ----------
+    populations : sequence of K pairs
+        Atoms of shape (k, d) and their log-weights of shape (k,).
+    shares : ndarray of shape (K,) or (K, n)
+        Probability of each population, for all clients or for each.
+    likelihood : Likelihood of n clients
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> x = Gaussian(np.array([[1.0]]), np.array([[1.0]]))
+    >>> low, high = ((np.full((1, 1), at), np.zeros(1)) for at in (0.0, 2.0))
+    >>> SeveralDiscrete([low, high], np.array([0.25, 0.75]), x).mean
+    array([[1.5]])
+    """
+
+    def __init__(
+        self,
+        populations: Sequence[tuple[NDArray, NDArray]],
+        shares: NDArray,
+        likelihood: Likelihood,
+    ):
+        kept = [(atoms[np.isfinite(logs)], logs[np.isfinite(logs)]) for atoms, logs in populations]
+        self._starts = np.cumsum([0] + [len(logs) for _, logs in kept])[:-1]
+        self._sizes = np.array([len(logs) for _, logs in kept])
+        self._shares = shares
+        atoms, logs = (np.concatenate(each) for each in zip(*kept, strict=True))
+        super().__init__(atoms, logs, likelihood)
+
+    def weights(self) -> Iterator[NDArray]:
+        """Posterior weights of all atoms, a block of clients at a time, shape (block, k)."""
+        n_blocks, first = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000, 0
+        for block in self.likelihood.split(n_blocks):
+            last = first + len(block)
+            joint = block.logpdf(self.atoms) + self.log_weights
+            joint[np.isneginf(joint).all(axis=1)] = self.log_weights
+            peak = np.maximum.reduceat(joint, self._starts, axis=1)
+            # of a population under which the message is impossible, nothing is left
+            peak = np.where(np.isfinite(peak), peak, 0.0)
+            joint = np.exp(joint - np.repeat(peak, self._sizes, axis=1))
+            total = np.add.reduceat(joint, self._starts, axis=1)
+            shares = self._shares if self._shares.ndim == 1 else self._shares[:, first:last].T
+            scale = np.where(total > 0, shares, 0.0) / np.where(total > 0, total, 1.0)
+            scale /= (scale * total).sum(axis=1, keepdims=True)
+            yield joint * np.repeat(scale, self._sizes, axis=1)
+            first = last

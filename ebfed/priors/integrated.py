@@ -1,0 +1,176 @@
+"""Posteriors over several plausible populations: what is not known of the population included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.priors.posterior import Posterior
+
+__all__ = ["IntegratedPosterior"]
+
+# Error of the probability at a quantile.
+PRECISION = 1e-9
+
+
+class IntegratedPosterior(Posterior):
+    r"""Posterior of clients whose population is one of several, with known probabilities.
+
+    .. math:: p(\theta_i \mid \text{data}) = \sum_k w_{ki}\, p(\theta_i \mid x_i, \gamma_k)
+
+    with :math:`\gamma_k` the parameters of population k, and :math:`w_{ki}` its probability given
+    the messages (Kass and Steffey, 1989). `sd`, quantiles, probabilities and draws are those of
+    this mixture. `mean` is the estimate under the fitted population, unless `averages`; then it is
+    the mean of the mixture, as `expectation` always is.
+
+    Parameters
+    ----------
+    fitted : Posterior of n clients
+        Posterior under the fitted population.
+    parts : callable
+        Function without arguments, called when it is needed. It returns the K posteriors under the
+        plausible populations, and the probabilities of these: an array that broadcasts to shape
+        (K, n, d).
+    averages : bool
+        Whether estimates are averages over the populations too.
+
+    References
+    ----------
+    Kass and Steffey (1989), Approximate Bayesian inference in conditionally independent
+    hierarchical models, J. Amer. Statist. Assoc. 84, 717-726.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> from ebfed.priors import Normal
+    >>> x = Gaussian(np.array([[0.0], [4.0]]), np.full((2, 1), 1.0))
+    >>> narrow, wide = (Normal.known(np.full(1, v), 2.0).posterior(x) for v in (0.0, 3.0))
+    >>> posterior = IntegratedPosterior(
+    ...     narrow, lambda: ([narrow, wide], np.full((2, 1, 1), 0.5))
+    ... )
+    >>> posterior.mean.ravel(), posterior.expectation.ravel(), posterior.sd.ravel().round(2)
+    (array([2., 2.]), array([1.25, 2.75]), array([0.97, 0.97]))
+    """
+
+    def __init__(
+        self,
+        fitted: Posterior,
+        parts: Callable[[], tuple[Sequence[Posterior], NDArray]],
+        averages: bool = False,
+    ):
+        self._fitted, self._make = fitted, parts
+        self.mean = self.expectation if averages else fitted.mean
+        self.weight = None if averages else fitted.weight
+
+    @cached_property
+    def _mixture(self) -> tuple[Sequence[Posterior], NDArray]:
+        """Posteriors, and the weight of each for each client and coordinate, shape (K, n, d)."""
+        parts, weights = self._make()
+        return parts, np.broadcast_to(weights, (len(parts), *self._fitted.mean.shape))
+
+    def _average(self, figures: Callable[[Posterior], NDArray]) -> NDArray:
+        """Average over the populations of figures of shape (n, d)."""
+        total = np.zeros(self._fitted.mean.shape)
+        for part, weight in zip(*self._mixture, strict=True):
+            total += weight * figures(part)
+        return total
+
+    @cached_property
+    def expectation(self) -> NDArray:  # type: ignore[override]
+        """Mean of each client's mixture, shape (n, d)."""
+        return self._average(lambda part: part.mean)
+
+    @cached_property
+    def sd(self) -> NDArray:  # type: ignore[override]
+        """Standard deviation of each client's mixture, shape (n, d)."""
+        centre = self.expectation
+        return np.sqrt(self._average(lambda part: part.sd**2 + (part.mean - centre) ** 2))
+
+    def _quantile(self, q: float) -> NDArray:
+        parts, weights = self._mixture
+        ends = [part.quantile(q) for part in parts]
+        if len(parts) == 1:
+            return ends[0]
+        possible = weights > 0
+        low = np.min(np.where(possible, ends, np.inf), axis=0)
+        high = np.max(np.where(possible, ends, -np.inf), axis=0)
+        return _solve(lambda x: self.prob_below(x) - q, low, high)
+
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a coordinate is at most `threshold`, shape (n, d)."""
+        return np.clip(self._average(lambda part: part.prob_below(threshold)), 0.0, 1.0)
+
+    def _prob_from(self, threshold: float) -> NDArray:
+        return np.clip(self._average(lambda part: part._prob_from(threshold)), 0.0, 1.0)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's parameter, shape (size, n, d).
+
+        Where all clients have the same probabilities of populations, each draw is of one population
+        for all of them.
+        """
+        rng = np.random.default_rng(random_state)
+        parts, weights = self._mixture
+        below = np.cumsum(weights, axis=0)
+        shared = (below == below[:, :1]).all()
+        uniform = rng.random((size, 1 if shared else below.shape[1], below.shape[2]))
+        picked = np.zeros((size, *below.shape[1:]), np.int32)
+        for each in below[:-1]:
+            picked += uniform > each
+        draws = np.empty(picked.shape)
+        for k, part in enumerate(parts):
+            chosen = picked == k
+            most = int(chosen.sum(axis=0).max())
+            if most:
+                place = np.maximum(np.cumsum(chosen, axis=0) - 1, 0)
+                own = np.take_along_axis(part.sample(most, rng), place, axis=0)
+                draws[chosen] = own[chosen]
+        return draws
+
+    def interval(
+        self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
+    ) -> tuple[NDArray, NDArray]:
+        """Interval of the mixture; a robust one is no narrower than under the fitted population."""
+        lower, upper = super().interval(level)
+        if kind != "eb":
+            robust = self._fitted.interval(level, kind)
+            lower, upper = np.minimum(lower, robust[0]), np.maximum(upper, robust[1])
+        return lower, upper
+
+
+def _solve(excess: Callable[[NDArray], NDArray], low: NDArray, high: NDArray) -> NDArray:
+    """Root of an increasing function in each entry, by Ridders' method; a jump is a root too.
+
+    The function differs from a probability by a constant. Ends that are infinite or equal are
+    returned as they are.
+    """
+    open_ = np.isfinite(low) & np.isfinite(high) & (low < high)
+    if not open_.any():
+        return np.where(np.isfinite(high), high, low)
+    left, right = np.where(open_, low, 0.0), np.where(open_, high, 0.0)
+    at_left, at_right = excess(left), excess(right)
+    root = np.where(at_left >= 0, left, right)
+    done = ~open_ | (at_left >= 0)
+    tolerance = 1e-12 * np.maximum(np.abs(left), np.abs(right)) + 1e-9 * (right - left)
+    for _ in range(60):
+        middle = left + (right - left) / 2
+        at_middle = excess(middle)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.sqrt(at_middle**2 - at_left * at_right)
+            guess = middle + (middle - left) * at_middle / slope * np.sign(at_left - at_right)
+        guess = np.where((guess > left) & (guess < right), guess, middle)
+        at_guess = excess(guess)
+        for x, value in ((middle, at_middle), (guess, at_guess)):
+            inside = (x > left) & (x < right)
+            up, down = inside & (value >= 0), inside & (value < 0)
+            right, at_right = np.where(up, x, right), np.where(up, value, at_right)
+            left, at_left = np.where(down, x, left), np.where(down, value, at_left)
+        root = np.where(done, root, np.where(np.abs(at_guess) < PRECISION, guess, right))
+        done |= (np.abs(at_guess) < PRECISION) | (right - left <= tolerance)
+        if done.all():
+            break
+    return np.where(open_, root, np.where(np.isfinite(high), high, low))

@@ -254,6 +254,8 @@ class Beta(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown, taken as uniform.", True)
         else:
             self._note_if_open()
+            if self._hardly_known():
+                self._hold([_plausible(*table) for table in tables])
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -457,6 +459,20 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
         lambda x: log_likelihood(x * unit), best / unit, low / unit, high / unit
     )
     return point * unit, covariance * np.outer(unit, unit)
+
+
+def _plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+    """Find means and overdispersions that reports leave plausible, and their probabilities.
+
+    The prior is that of `beta_binomial.plausible`.
+    """
+
+    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
+        variance = mean * (1 - mean) * dispersion / (1 + dispersion)
+        pairs = zip(mean[:, None], variance[:, None], strict=True)
+        return np.array([counts @ rows.marginal(*pair) for pair in pairs])
+
+    return beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
 
 
 class BetaPosterior(Posterior):

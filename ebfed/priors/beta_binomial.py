@@ -5,6 +5,8 @@ Overdispersion is ``1 / (alpha + beta)``; zero means that all groups have one ra
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,7 @@ __all__ = [
     "ordered_log_marginal",
     "paper_moments",
     "plausible",
+    "weigh",
 ]
 
 # A concentration alpha + beta this large is a point mass to every digit of float64.
@@ -67,23 +70,45 @@ def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
 
     The prior is flat in the mean and in the intraclass correlation ``1 / (1 + alpha + beta)``.
     """
-    from scipy.special import expit, gammaln, log_expit, logit
+    from scipy.special import gammaln, logit
 
     z, trials = rows.successes[:, 0][:, None], rows.trials[:, None]
 
-    def log_density(points: NDArray) -> NDArray:
-        mean, other, phi = expit(points[:, 0]), expit(-points[:, 0]), np.exp(points[:, 1])
-        total = 1 / phi
-        alpha, beta = mean * total, other * total
+    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
+        total = 1 / dispersion
+        alpha, beta = mean * total, (1 - mean) * total
         rising = gammaln(z + alpha) + gammaln(trials - z + beta) - gammaln(trials + total)
-        values = counts @ rising + counts.sum() * (gammaln(total) - gammaln(alpha) - gammaln(beta))
-        # of mean and correlation by the logit of each
+        return counts @ rising + counts.sum() * (gammaln(total) - gammaln(alpha) - gammaln(beta))
+
+    events, all_ = float(counts @ z[:, 0]), float(counts @ trials[:, 0])
+    return weigh(log_likelihood, float(logit((events + 0.5) / (all_ + 1))), np.array([25.0, 15.0]))
+
+
+def weigh(
+    log_likelihood: Callable[[NDArray, NDArray], NDArray], centre: float, reach: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Find means and overdispersions of high likelihood, (K, 2), and their probabilities.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        Function from means and overdispersions, shape (k,) each, to shape (k,).
+    centre : float
+        Logit of a likely mean.
+    reach : ndarray of shape (2,)
+        Furthest distances of the logit of the mean from the centre, and of that of the intraclass
+        correlation from 0.
+    """
+    from scipy.special import expit, log_expit
+
+    def log_density(points: NDArray) -> NDArray:
+        values = log_likelihood(expit(points[:, 0]), np.exp(points[:, 1]))
+        # flat in mean and correlation: their derivatives by their logits
         return values + log_expit(points).sum(axis=1) + log_expit(-points).sum(axis=1)
 
-    n_zeros = counts @ (trials - z)[:, 0]
-    centre = logit((counts @ z[:, 0] + 0.5) / (n_zeros + counts @ z[:, 0] + 1))
-    low, high = np.array([centre - 25.0, -16.0]), np.array([centre + 25.0, 14.0])
-    points, weights = explore(log_density, low, high, np.array([centre, -2.0]))
+    middle = np.array([centre, 0.0])
+    start = np.array([centre, -2.0])
+    points, weights = explore(log_density, middle - reach, middle + reach, start)
     return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
 
 

@@ -14,12 +14,12 @@ from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
 from ebfed.priors.npmle import npmle
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.search import least_bic
-from ebfed.priors.weights import bootstrapped, fit_weights
+from ebfed.priors.weights import dirichlet_draws, fit_weights
 
 __all__ = ["Discrete"]
 
-FEW = 2000  # distinct messages up to which what is not known of the population matters
-N_BOOTSTRAPS = 50
+FEW = 4000  # distinct messages up to which what is not known of the population matters
+N_DRAWS, N_NODES = 50, 120
 
 
 class Discrete(Prior):
@@ -257,18 +257,23 @@ class Discrete(Prior):
         self.duality_gap_ = float(gap)
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
         if len(rows) <= FEW:
-            again = [
-                npmle(rows, each, self.n_nodes, 1e3 * tol)[:2]
-                for each in bootstrapped(counts, N_BOOTSTRAPS)
-            ]
-            longest = max(len(atoms) for atoms, _ in again)
-            self.plausible_ = {
-                "atoms_": np.array(
-                    [np.pad(x, (0, longest - len(x)), mode="edge")[:, None] for x, _ in again]
-                ),
-                "weights_": np.array([np.pad(w, (0, longest - len(w))) for _, w in again]),
-                "weights": np.full((N_BOOTSTRAPS, 1), 1 / N_BOOTSTRAPS),
-            }
+            self._learn_plausible(rows, counts)
+
+    def _learn_plausible(self, rows: Likelihood, counts: NDArray) -> None:
+        """Draw weights of nodes from their posterior under a Dirichlet prior.
+
+        Its concentration grows with the logarithm of the number of clients, as the number of
+        clusters of a Dirichlet process does.
+        """
+        nodes = rows.nodes(N_NODES)
+        draws = dirichlet_draws(
+            rows.relative(nodes[:, None]), counts, 2 * np.log1p(counts.sum()), N_DRAWS
+        )
+        self.plausible_ = {
+            "atoms_": np.tile(nodes[:, None], (N_DRAWS, 1, 1)),
+            "weights_": draws,
+            "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
+        }
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

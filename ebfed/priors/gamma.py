@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, Poisson
-from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
+from ebfed.priors.exploration import explore, side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise, minimise
@@ -167,6 +168,25 @@ class Gamma(WithCovariates, Prior):
                     "explains, and every estimate is the pooled rate."
                 )
 
+        if np.any(self._hardly_known()):
+            self._hold([_plausible(_log_likelihood_of(*table), *table) for table in tables])
+
+    def _hardly_known(self) -> NDArray:
+        """Whether the spread of each column is not known well."""
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        return doubt | (self.variance_ == 0)
+
+    def _hold(self, found: list[tuple[NDArray, NDArray]]) -> None:
+        """Hold plausible means and overdispersions of each column, and their probabilities."""
+        points, weights = side_by_side(found)
+        self.plausible_ = {"mean": points[:, 0], "dispersion": points[:, 1], "weights": weights}
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(parameters["mean"], parameters["dispersion"])
+        return one
+
     def _learn_precision(self, j: int, expected: NDArray, counts: NDArray) -> None:
         """Sampling variances of mean and variance, from those of counts around ``expected``."""
         if not self.mean_[j] > 0:
@@ -233,6 +253,8 @@ class Gamma(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown, taken as 1.", True)
         else:
             self._note_if_open()
+            if np.any(self._hardly_known()):
+                self._hold([_plausible(_log_likelihood_of(*table), *table) for table in tables])
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))
@@ -432,6 +454,57 @@ def _maximise_regression(counts: NDArray, exposure: NDArray, matrix: NDArray) ->
     if not counts.any():
         raise ValueError("X has no events: rates that depend on covariates need some.")
     return _Counts(counts, exposure, matrix, np.ones(len(counts))).fit()
+
+
+LogLikelihood = Callable[[NDArray, NDArray], NDArray]
+
+
+def _log_likelihood_of(rows: Likelihood, counts: NDArray) -> LogLikelihood:
+    """Log-likelihood of means and overdispersions, shape (k,) each, up to a constant."""
+    from scipy.special import gammaln
+
+    if not isinstance(rows, Poisson):
+        return lambda mean, dispersion: np.array(
+            [
+                counts @ rows.marginal(one[None], (phi * one**2)[None])
+                for one, phi in zip(mean, dispersion, strict=True)
+            ]
+        )
+    y, exposure = rows.counts[:, [0]], rows.exposure[:, None]
+
+    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
+        shape, x = 1 / dispersion, dispersion * exposure * mean
+        masses = gammaln(y + shape) - gammaln(shape) - shape * np.log1p(x)
+        return counts @ (masses + y * (np.log(x) - np.log1p(x)))
+
+    return log_likelihood
+
+
+def _plausible(
+    log_likelihood: LogLikelihood, rows: Likelihood, counts: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Find means and overdispersions that the messages leave plausible, and their probabilities.
+
+    The prior is flat in the square root of the mean, and in ``1 / (1 + shape)``.
+    """
+    from scipy.special import log_expit
+
+    if isinstance(rows, Poisson):
+        events = float(counts @ rows.counts[:, 0])
+        centre, reach = np.log((events + 0.5) / float(counts @ rows.exposure)), 25.0
+    else:
+        nodes = rows.nodes(60)
+        centre, reach = float(np.log(np.median(nodes))), 7.0
+
+    def log_density(points: NDArray) -> NDArray:
+        log_mean, logit = points.T
+        values = log_likelihood(np.exp(log_mean), np.exp(logit))
+        # of the square root by the logarithm, and of 1 / (1 + shape) by its logit
+        return values + 0.5 * log_mean + log_expit(logit) + log_expit(-logit)
+
+    low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
+    points, weights = explore(log_density, low, high, np.array([centre, -2.0]))
+    return np.exp(points), weights
 
 
 def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:

@@ -279,6 +279,18 @@ class Normal(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown.", True)
         elif self.variance is None:
             self._note_if_open()
+            doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+            if np.any(doubt | (self.variance_ == 0)):
+                found = [_plausible(*table, mean) for table, mean in zip(tables, known[0])]
+                points, weights = side_by_side(found)
+                nothing = np.zeros(weights.shape)
+                self.plausible_ = {
+                    "mean_": points[:, 0],
+                    "variance_": points[:, 1],
+                    "mean_variance_": nothing,
+                    "variance_variance_": nothing,
+                    "weights": weights,
+                }
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
@@ -427,6 +439,31 @@ def _fit_column(
     errors = np.zeros(2)
     errors[free] = np.diag(covariance) * unit[free] ** 2
     return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
+
+
+def _plausible(rows: Likelihood, counts: NDArray, mean: float) -> tuple[NDArray, NDArray]:
+    """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
+
+    The prior is flat in the mean, unless this is known (not NaN), and in the standard deviation.
+    """
+    nodes = rows.nodes(100)
+    reach = nodes[-1] - nodes[0]
+    unit, is_open = reach / 30, bool(np.isnan(mean))
+
+    def parameters(points: NDArray) -> tuple[NDArray, NDArray]:
+        means = points[:, 0] if is_open else np.full(len(points), mean)
+        return means, (unit * np.sinh(points[:, -1])) ** 2
+
+    def log_density(points: NDArray) -> NDArray:
+        pairs = zip(*(each[:, None] for each in parameters(points)), strict=True)
+        values = np.array([counts @ rows.marginal(*pair) for pair in pairs])
+        return values + np.log(np.cosh(points[:, -1]))
+
+    low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
+    start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
+    chosen = slice(0 if is_open else 1, None)
+    points, weights = explore(log_density, low[chosen], high[chosen], start[chosen])
+    return np.column_stack(parameters(points)), weights
 
 
 class NormalPosterior(NormalMarginals):

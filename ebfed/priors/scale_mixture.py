@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Symmetric, cells, log_ratios
-from ebfed.priors.weights import bootstrapped, fit_weights
+from ebfed.priors.weights import dirichlet_draws, fit_weights
 
 __all__ = ["ScaleMixture"]
 
-FEW = 2000  # clients up to which what is not known of the population matters
-N_BOOTSTRAPS = 50
+FEW = 4000  # clients up to which what is not known of the population matters
+CONCENTRATION = 2.0  # of the Dirichlet prior of the weights
+N_DRAWS = 50
 
 
 class ScaleMixture(Symmetric):
@@ -83,15 +84,12 @@ class ScaleMixture(Symmetric):
         weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
         self._set(self.mode, weights, scales, len(scales) - 1)
         if len(scales) > 1 and len(rows) <= FEW:
-            again = [
-                fit_weights(likelihoods, each, start, tol)[0]
-                for each in bootstrapped(counts, N_BOOTSTRAPS)
-            ]
+            draws = dirichlet_draws(likelihoods, counts, CONCENTRATION, N_DRAWS)
             self.plausible_ = {
-                "mode": np.full(N_BOOTSTRAPS, float(self.mode)),
-                "weights_": np.array(again),
-                "scales_": np.tile(scales, (N_BOOTSTRAPS, 1)),
-                "weights": np.full((N_BOOTSTRAPS, 1), 1 / N_BOOTSTRAPS),
+                "mode": np.full(N_DRAWS, float(self.mode)),
+                "weights_": draws,
+                "scales_": np.tile(scales, (N_DRAWS, 1)),
+                "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
             }
 
     def _grid_of_scales(self, rows: Likelihood) -> NDArray:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLAT", "analytic_centre", "bootstrapped", "fit_weights", "gradient", "newton"]
+__all__ = ["FLAT", "analytic_centre", "dirichlet_draws", "fit_weights", "gradient", "newton"]
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
+BURN_IN, THINNING = 50, 3  # steps of a Gibbs sampler
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
@@ -64,20 +65,52 @@ def fit_weights(
     return weights, gap
 
 
-def bootstrapped(counts: NDArray, size: int) -> NDArray:
-    """Draw weights of clients for a Bayesian bootstrap, shape (size, n), always the same ones.
+def dirichlet_draws(
+    likelihoods: NDArray, counts: NDArray, concentration: float, size: int
+) -> NDArray:
+    """Draw weights of components from their posterior under a Dirichlet prior, always the same.
 
-    Weights of n clients are uniform on the simplex (Rubin, 1981); those of `counts` equal clients
-    are added up.
+    A Gibbs sampler gives each client a component, and then all components weights. The prior has
+    `concentration` over the number of components at each: with many of them it is nearly a
+    Dirichlet process (Ishwaran and Zarepour, 2002).
+
+    Parameters
+    ----------
+    likelihoods : ndarray of shape (n, k)
+        Each row up to a factor.
+    counts : ndarray of shape (n,)
+    concentration : float
+    size : int
+
+    Returns
+    -------
+    ndarray of shape (size, k)
 
     Examples
     --------
-    >>> weights = bootstrapped(np.array([1.0, 3.0]), 1000)
-    >>> weights.sum(axis=1).max().round(9), weights.mean(axis=0).round(1)
-    (4.0, array([1., 3.]))
+    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), 2.0, 400)
+    >>> draws.mean(axis=0).round(1)
+    array([0.7, 0.3])
     """
-    draws = np.random.default_rng(0).gamma(counts, size=(size, len(counts)))
-    return draws * (counts.sum() / draws.sum(axis=1, keepdims=True))
+    rng = np.random.default_rng(0)
+    k, times = likelihoods.shape[1], np.rint(counts).astype(np.int64)
+    likelihoods = likelihoods / likelihoods.max(axis=1, keepdims=True)
+    single = bool((times == 1).all())
+    weights, draws = np.full(k, 1 / k), []
+    for step in range(BURN_IN + THINNING * size):
+        shares = likelihoods * weights
+        if single:
+            below = np.cumsum(shares, axis=1)
+            picked = (rng.random((len(below), 1)) * below[:, -1:] > below).sum(axis=1)
+            members = np.bincount(picked, minlength=k)
+        else:
+            shares /= shares.sum(axis=1, keepdims=True)
+            members = rng.multinomial(times, shares).sum(axis=0)
+        weights = rng.standard_gamma(concentration / k + members)
+        weights = np.maximum(weights / weights.sum(), 1e-200)
+        if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
+            draws.append(weights)
+    return np.array(draws)
 
 
 def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:

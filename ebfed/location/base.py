@@ -408,7 +408,13 @@ class LocationEstimator(
     # Estimates --------------------------------------------------------------------------------
 
     def posterior(
-        self, X: Any = None, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+        self,
+        X: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        exposure: Any = None,
+        integrate: bool = True,
     ) -> Posterior:
         """Posterior of each group's parameter.
 
@@ -425,6 +431,9 @@ class LocationEstimator(
             covariates; the groups of the fit keep their own.
 
         exposure : as in `fit`, optional
+        integrate : bool
+            Whether what is not known of the population is part of standard deviations, intervals
+            and draws; False takes the population to be as fitted. See `ebfed.priors.Prior`.
 
         Returns
         -------
@@ -446,7 +455,8 @@ class LocationEstimator(
         else:
             rows = self._read(X, groups, covariates=covariates, exposure=exposure)
             style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
-        posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given))
+        given = learned.covariates_of(clients.ids, given)
+        posterior = learned.posterior(clients, given, integrate)
         columns = {"n": summary.n, "local": learned.likelihood(summary).local}
         terms = getattr(self, "feature_names_in_", None)
         return posterior.labelled(

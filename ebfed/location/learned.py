@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,9 +112,12 @@ class Learned:
         """Likelihood of clients' own data, with what the fit has learned."""
         return self.family.likelihood(self.family.figures(summary))
 
-    def posterior(self, summary: Summary, covariates: NDArray) -> Posterior:
+    def posterior(
+        self, summary: Summary, covariates: NDArray, integrate: bool = True
+    ) -> Posterior:
         """Posterior of clients, from their own data and the population they come from."""
         prior = self.population(covariates)
+        prior = prior if integrate else prior.without_doubt()
         return self.shrink(summary, self.likelihood(summary), prior)
 
     def estimates_of(self, rows: GroupRows) -> NDArray:
@@ -140,8 +142,7 @@ class Learned:
 
     def posterior_given_population(self) -> Posterior:
         """Posterior of the groups of the fit, if the population were known to be as fitted."""
-        known = self.population(self.memory["covariates"]).without_doubt()
-        return self.shrink(self.summaries, self.likelihood(self.summaries), known)
+        return self.posterior(self.summaries, self.memory["covariates"], integrate=False)
 
     def own_reports(self, summary: Summary) -> OwnReports:
         """Return what each client's own message contributed to the fitted population."""

@@ -44,7 +44,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
-from ebfed.priors.posterior import Posterior
+from ebfed.priors.posterior import NormalMarginals, Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -57,6 +57,9 @@ UNKNOWN_NOISE = (
 # Standard error of a variance, relative to it, up to which closed forms of second order are as good
 # as sums over plausible populations.
 WELL_KNOWN = 0.1
+
+# Number of clients from which on they say something about the spread of a population.
+FEWEST = 3
 
 ONE_GROUP = (
     "Only one group has data: the spread of the population is not identified and taken to be zero."
@@ -109,6 +112,9 @@ class Prior(BaseEstimator, ABC):
     plausible_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
+    # Whether too few clients have data, or none has two rows, for spread and noise to be known.
+    spread_is_unknown_: bool = False
+    noise_is_unknown_: bool = False
 
     @property
     def fits_raw_reports(self) -> bool:
@@ -164,13 +170,57 @@ class Prior(BaseEstimator, ABC):
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.plausible_ = None
         self.averages_ = likelihood.is_noisy
+        self.noise_is_unknown_ = False
         if covariates is None:
             self._fit(likelihood)
         else:
             self._fit_with_covariates(likelihood, covariates)
+        self.spread_is_unknown_ = self._cannot_know_spread(likelihood)
         return self
 
     # What is not known of the population -------------------------------------------------------
+
+    def _cannot_know_spread(self, likelihood: Likelihood) -> bool:
+        """Whether so few clients have data that the population may have any spread."""
+        if not (isinstance(likelihood, Gaussian) and self.estimates_spread and self.n_parameters_):
+            return False
+        return int(np.isfinite(likelihood.variances).all(axis=1).sum()) < FEWEST
+
+    def mean_error(self) -> NDArray:
+        """Return the standard error of the population's mean, shape (d,).
+
+        That of the fit where it has one, else the spread over the plausible populations; NaN where
+        the fit has neither.
+        """
+        closed = np.sqrt(getattr(self, "mean_variance_", np.full(self.mean_.shape, np.nan)))
+        if self.plausible_ is None or self.mean_.ndim > 1:
+            return closed
+        populations, weights = self.populations()
+        means = np.array([one.mean_ for one in populations])
+        centre = (weights * means).sum(axis=0)
+        spread = np.sqrt((weights * (means - centre) ** 2).sum(axis=0))
+        return np.where(closed > 0, closed, spread)
+
+    def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
+        """Return the interval of the population's mean over the plausible populations, (d,) each.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Binomial
+        >>> from ebfed.priors import Beta
+        >>> none = Binomial(np.zeros((30, 1), int), np.full(30, 10))
+        >>> lower, upper = Beta().fit(none).mean_interval()
+        >>> bool(0.005 < upper[0] < 0.1)
+        True
+        """
+        populations, weights = self.populations()
+        means = np.array([one.mean_ for one in populations])
+        ends = np.empty((2, means.shape[1]))
+        for j, (mean, weight) in enumerate(zip(means.T, weights.T, strict=True)):
+            order = np.argsort(mean, kind="stable")
+            below = np.cumsum(weight[order]) - weight[order] / 2
+            ends[:, j] = np.interp([(1 - level) / 2, (1 + level) / 2], below, mean[order])
+        return ends[0], ends[1]
 
     def populations(self) -> tuple[list[Self], NDArray]:
         """Return populations that the messages leave plausible, and their probabilities.
@@ -206,12 +256,16 @@ class Prior(BaseEstimator, ABC):
         """Return the population with these parameters, taken as known."""
         one = copy(self)
         one.plausible_, one.notes_ = None, []
+        one.spread_is_unknown_ = one.noise_is_unknown_ = False
         for name, value in parameters.items():
             setattr(one, name, value)
         return one
 
     def _integrate(self, likelihood: Likelihood, fitted: Posterior, of: PosteriorOf) -> Posterior:
         """Average over the plausible populations; `of` gives the posterior under one of them."""
+        if isinstance(likelihood, Gaussian) and (self.spread_is_unknown_ or self.noise_is_unknown_):
+            whole = self._with_any_noise if self.noise_is_unknown_ else self._own_data
+            return IntegratedPosterior(fitted, lambda: whole(likelihood))
         if self.plausible_ is None:
             return fitted
         populations, weights = self.populations()
@@ -238,6 +292,25 @@ class Prior(BaseEstimator, ABC):
             return [of(each) for each in populations], probabilities
 
         return IntegratedPosterior(fitted, together, self.averages_)
+
+    def _own_data(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
+        """Posteriors where the population may have any spread: what the own data say, no more."""
+        variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
+        has_data = np.isfinite(variances)
+        values = np.where(has_data, likelihood.values, self.mean_)
+        return [NormalMarginals(values, np.sqrt(variances))], np.ones((1, 1, 1))
+
+    def _with_any_noise(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
+        """Posteriors where noise may be any share of the variance of the values, all as likely."""
+        shares, weights = np.polynomial.legendre.leggauss(9)
+        parts = []
+        has_data = np.isfinite(np.broadcast_to(likelihood.variances, likelihood.values.shape))
+        for share in (1 + shares) / 2:
+            mean = np.where(has_data, likelihood.values, self.mean_)
+            mean = self.mean_ + np.where(has_data, 1 - share, 1.0) * (mean - self.mean_)
+            variance = np.where(has_data, share, 1.0) * (1 - share) * self.variance_
+            parts.append(NormalMarginals(mean, np.sqrt(variance)))
+        return parts, (weights / 2)[:, None, None]
 
     def _mixed(
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
@@ -266,8 +339,7 @@ class Prior(BaseEstimator, ABC):
         """
         if self.mean_.shape[-1] == 1:
             return self
-        one = copy(self)
-        one.plausible_ = None
+        one = self._like({})
         for name in ("mean_", "variance_", *self._by_column):
             if hasattr(self, name):
                 setattr(one, name, getattr(self, name)[..., [j]])
@@ -368,6 +440,7 @@ class Prior(BaseEstimator, ABC):
         if likelihood.scatter is not None:
             noise = self.noise_variance_ = likelihood.noise_variance
             if likelihood.degrees == 0:
+                self.noise_is_unknown_ = True
                 self._add_note(UNKNOWN_NOISE, True)
             return likelihood.scaled(np.where(noise > 0, noise, floor))
         if likelihood.variances[has_data].any():

@@ -215,6 +215,10 @@ class Discrete(Prior):
         with np.errstate(divide="ignore"):
             return self.atoms_, np.log(self.weights_)
 
+    def _cannot_know_spread(self, likelihood: Likelihood) -> bool:
+        placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
+        return not placed and super()._cannot_know_spread(likelihood)
+
     def _known_atoms(self, rows: Likelihood, counts: NDArray) -> None:
         atoms = np.asarray(self.atoms, float)
         atoms = atoms[:, None] if atoms.ndim == 1 else atoms

@@ -230,6 +230,8 @@ class Normal(WithCovariates, Prior):
         is well known changes posteriors by terms of second order, which `NormalPosterior` has in
         closed form.
         """
+        if min(table.size - table.n_means for table in tables) < 2:
+            return
         noisy = np.array([table.variances.any() for table in tables])
         doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
         if not np.any(noisy & (doubt | (self.variance_ == 0))):
@@ -312,6 +314,7 @@ class Normal(WithCovariates, Prior):
         elif m == 1 and self.variance is None:
             self._add_note(ONE_GROUP, True)
         elif likelihood.scatter is not None and likelihood.degrees == 0:
+            self.noise_is_unknown_ = True
             self._add_note(UNKNOWN_NOISE, True)
         elif self.variance is None and np.any(self.variance_ == 0):
             self._add_note(

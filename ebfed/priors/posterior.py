@@ -404,7 +404,16 @@ def _root(covariance: NDArray) -> NDArray:
 
 
 class NormalMarginals(Posterior):
-    """Posterior whose every coordinate is normal, with `mean` and `sd`; a point where that is 0."""
+    """Posterior whose every coordinate is normal, independent of all others.
+
+    Parameters
+    ----------
+    mean, sd : ndarray of shape (n, d)
+        A coordinate whose `sd` is 0 is a point.
+    """
+
+    def __init__(self, mean: NDArray, sd: NDArray):
+        self.mean, self.sd = mean, sd
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import ndtri
@@ -412,6 +421,11 @@ class NormalMarginals(Posterior):
         with np.errstate(invalid="ignore"):  # infinity times zero
             reach = ndtri(q) * self.sd
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each coordinate, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+        return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""

@@ -240,15 +240,8 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     """
     open_scale = tables[0].scatter is not None
     restricted = [table.fixed_mean is None for table in tables]
-    free = sum(table.n_means for table, lost in zip(tables, restricted, strict=True) if lost)
-    scale = _pooled(tables) if open_scale else 1.0
-    size = sum(table.size for table in tables)
-    if not size:
-        return np.array([[np.inf, 1.0]]), np.ones(1)
     variances = np.concatenate([table.variances for table in tables])
-    largest = np.sqrt(_largest_ratio(tables, scale) + variances.max())
-    if size - free < 2:
-        return np.array([[1e12 * largest**2, scale]]), np.ones(1)
+    largest = np.sqrt(_largest_ratio(tables, _pooled(tables) if open_scale else 1.0))
     unit = float(np.sqrt(np.median(variances[variances > 0])))
 
     def log_density(points: NDArray) -> NDArray:

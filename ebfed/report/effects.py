@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidy import glance, tidy
-from ebfed.report.view import GroupView
+from ebfed.report.view import GroupView, LocationView
 from ebfed.tables.frames import frame
 
 __all__ = ["GroupEffects"]
@@ -198,7 +198,8 @@ def _check_level(level: float) -> None:
 def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
     """Ends of Wald's intervals, on the scale of the link; NaN for spreads.
 
-    At the ends of its support a rate has no link, and no interval.
+    At the ends of its support a rate has no link: the interval is that of the populations that the
+    data leave plausible.
     """
     from scipy.special import ndtri
 
@@ -209,5 +210,10 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
         middle = link.to_line(estimate)
         error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
         reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
-        ends = middle - reach, middle + reach
-    return dict(zip(("conf.low", "conf.high"), map(link.from_line, ends), strict=True))
+        ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
+    at_end = (columns["effect"] == "fixed") & ~np.isfinite(middle)
+    if isinstance(view, LocationView) and at_end.any():
+        column = np.cumsum(columns["effect"] == "fixed")[at_end] - 1
+        for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
+            values[at_end] = plausible[column]
+    return dict(zip(("conf.low", "conf.high"), ends, strict=True))

@@ -71,7 +71,7 @@ def tidy(fit: Any) -> dict[str, NDArray]:
 @tidy.register
 def _(view: LocationView) -> dict[str, NDArray]:
     prior, group, noise = view.prior, view.style.group, view.noise_variance
-    errors = np.sqrt(getattr(prior, "mean_variance_", np.full(len(prior.mean_), np.nan)))
+    errors = prior.mean_error()
     first = "intercept" if view.covariate_names else "mean"
     rows: list[tuple] = []
     for j, column in enumerate(view.terms):

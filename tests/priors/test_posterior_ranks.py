@@ -10,7 +10,8 @@ from scipy.stats import rankdata
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Normal
-from ebfed.priors.posterior import DiscretePosterior, NormalMarginals, _places
+from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.posterior import NormalMarginals, _places
 
 RNG = np.random.default_rng(0)
 ERRORS = RNG.uniform(0.3, 1.5, 30)

@@ -12,6 +12,7 @@ extending has an example.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
@@ -171,8 +172,9 @@ class Learner(SupervisedEstimator):
         """
         return {}
 
+    @abstractmethod
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
-        """Let c clients work for a round; a method without batches defines `local_training`.
+        """Let c clients work for a round.
 
         Parameters
         ----------
@@ -190,7 +192,6 @@ class Learner(SupervisedEstimator):
         own : dict of ndarrays of shape (c, size)
             What each client keeps.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define train or local_training.")
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the parameters of the personal predictors of c clients in the end, shape (c, p).

@@ -22,6 +22,7 @@ from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import project
 from ebfed.learning.owner_exchange import OwnerExchange, PrivateMean
 from ebfed.learning.owner_training import OwnerTraining
+from ebfed.learning.training import Task
 from ebfed.learning.users import Split, Users
 from ebfed.learning.winsorized_rounds import warn_of_few
 from ebfed.models import Predictor
@@ -243,6 +244,10 @@ class JointDPSGD(Learner):
     def local_training(self) -> OwnerTraining:
         """Return what adds up gradients over users."""
         return OwnerTraining(self)
+
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Not used: a round has no batches."""
+        raise NotImplementedError
 
     def exchange(self, n_clients: int) -> OwnerExchange:
         """Protect each user of an owner."""

@@ -18,6 +18,7 @@ from ebfed.privacy import ledger
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
+from ebfed.tables.numbers import check_numeric
 
 __all__ = ["SupervisedEstimator", "check_size"]
 
@@ -150,6 +151,12 @@ class SupervisedEstimator(BaseEstimator, ABC):
         ValueError, TypeError
             If rows are missing, infinite or of the wrong type, labels do not fit them, or an
             argument is wrong.
+
+        Notes
+        -----
+        Pandas series and frames pair by label, not by position as in scikit-learn: `y` and `groups`
+        in another order than `X` are put in its order, and other labels are refused. An index that
+        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
         """
         return self._fit(*self.prepare(X, y, groups=groups))
 
@@ -311,6 +318,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
         y = np.asarray(table.y)
+        if self._numeric:
+            check_numeric(table.y, "y")
         if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
             raise ValueError("y contains missing values.")
         values, response = validate_data(

@@ -15,6 +15,7 @@ from ebfed.priors.npmle import npmle
 from ebfed.priors.posterior import DiscretePosterior
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import fit_weights
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Discrete"]
 
@@ -213,14 +214,14 @@ class Discrete(Prior):
             return self.atoms_, np.log(self.weights_)
 
     def _known_atoms(self, rows: Likelihood, counts: NDArray) -> None:
-        atoms = np.asarray(self.atoms, float)
+        atoms = numbers(self.atoms, "atoms")
         atoms = atoms[:, None] if atoms.ndim == 1 else atoms
         if atoms.ndim != 2 or atoms.shape[1] != rows.n_features or not np.isfinite(atoms).all():
             raise ValueError(
                 f"atoms must be finite, of shape (k, {rows.n_features}); got {self.atoms!r}."
             )
         if self.weights is not None:
-            weights = np.asarray(self.weights, float)
+            weights = numbers(self.weights, "weights")
             if weights.shape != (len(atoms),) or not (weights >= 0).all() or not weights.any():
                 raise ValueError(
                     f"weights must be {len(atoms)} nonnegative numbers, not all zero; "

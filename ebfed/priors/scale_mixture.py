@@ -11,6 +11,7 @@ from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Symmetric, cells, log_ratios
 from ebfed.priors.weights import fit_weights
+from ebfed.tables.numbers import numbers
 
 __all__ = ["ScaleMixture"]
 
@@ -95,7 +96,7 @@ class ScaleMixture(Symmetric):
 
     def _given_scales(self) -> NDArray:
         try:
-            scales = np.unique(np.asarray(self.scales, float))
+            scales = np.unique(numbers(self.scales, "scales"))
         except (TypeError, ValueError):
             raise TypeError(f"scales must be numbers; got {self.scales!r}.") from None
         if not len(scales) or not ((scales >= 0) & (scales < np.inf)).all():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.mixture_posterior import Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.slabs import NormalSlab, Slab
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["Symmetric"]
 
@@ -42,7 +42,7 @@ class Symmetric(Prior):
     scales_: NDArray
 
     def _fit(self, likelihood: Likelihood) -> None:
-        if self.mode is not None and not isinstance(self.mode, Real):
+        if self.mode is not None and not is_number(self.mode):
             raise TypeError(f"mode must be a number; got {self.mode!r}.")
         if self.mode is not None and not np.isfinite(self.mode):
             raise ValueError(f"mode must be finite; got {self.mode!r}.")

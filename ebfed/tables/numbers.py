@@ -48,18 +48,25 @@ def unmasked(values: Any, name: str) -> Any:
     return values.data
 
 
-def filled(values: Any) -> Any:
+def filled(values: Any, name: str) -> Any:
     """Return values with NaN for masked entries, where NaN says that there are no data.
+
+    Raises
+    ------
+    ValueError
+        If an entry of something else than numbers is masked.
 
     Examples
     --------
-    >>> filled(np.ma.array([1, 2], mask=[False, True]))
+    >>> filled(np.ma.array([1, 2], mask=[False, True]), "estimates")
     array([ 1., nan])
     """
     if not _has_masks(values):
         return values
     values = np.ma.asarray(values)
-    return values.astype(float).filled(np.nan) if values.dtype.kind in "iuf" else values.data
+    if values.dtype.kind in "iuf":
+        return values.astype(float).filled(np.nan)
+    return unmasked(values, name)
 
 
 def check_numeric(values: Any, name: str) -> None:

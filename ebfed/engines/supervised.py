@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.engines.rounds import without_messages
 from ebfed.privacy import ledger
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
-from ebfed.tables.numbers import check_numeric
+from ebfed.tables.numbers import check_numeric, unmasked
 
-__all__ = ["SupervisedEstimator", "check_size"]
+__all__ = ["SupervisedEstimator", "check_size", "paired_rows"]
 
 
 class SupervisedEstimator(BaseEstimator, ABC):
@@ -231,6 +232,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             with its index.
         """
         check_is_fitted(self, "clients_")
+        X, y, groups, _ = paired_rows(X, y, groups)
         table = self._table(self._features(X, None, False), y, groups)
         values, response = self._validated(table, reset=False)
         labels = np.arange(len(values)) if table.labels is None else table.labels
@@ -378,6 +380,13 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _design(self, values: NDArray) -> NDArray:
         """Return the features as the method needs them."""
         return values
+
+
+def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
+    """Return features, responses, labels and weights in one order of the rows."""
+    given = {"X": X, "y": y, "groups": groups, "sample_weight": weights}
+    X, y, groups, weights = aligned(given).values()
+    return X, y, groups, unmasked(weights, "sample_weight")
 
 
 def check_size(values: NDArray, name: str = "X") -> None:

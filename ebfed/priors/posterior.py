@@ -261,7 +261,7 @@ class Posterior(ABC):
         Examples
         --------
         >>> from ebfed.likelihoods import Gaussian
-        from ebfed.priors import Normal
+        >>> from ebfed.priors import Normal
         >>> estimates = Gaussian(np.array([[0.0], [2.0], [4.0]]), np.full((3, 1), 1.0))
         >>> Normal().fit(estimates).posterior(estimates).ranks(top=1).round(1)
            estimate  rank  lower  upper  prob_top

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["aligned", "index_of", "of_groups"]
+__all__ = ["aligned", "counts_only", "index_of", "of_groups"]
 
 
 def aligned(arguments: Mapping[str, Any], *, rows: bool = True) -> dict[str, Any]:
@@ -85,6 +85,21 @@ def index_of(values: Any) -> Any:
     return values.index if isinstance(values, pd.DataFrame | pd.Series) else None
 
 
+def counts_only(values: Any) -> bool:
+    """Return whether values have no index, or one that only counts them: 0, 1, ….
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> counts_only([7, 5]), counts_only(pd.Series([7, 5], index=["a", "b"]))
+    (True, False)
+    """
+    import pandas as pd
+
+    index = index_of(values)
+    return index is None or bool(index.equals(pd.RangeIndex(len(index))))
+
+
 def _like(values: Any, name: str, first: Any, its_name: str, rows: bool) -> Any:
     """Return a series or frame in the order of another."""
     index, other = first.index, values.index
@@ -94,7 +109,7 @@ def _like(values: Any, name: str, first: Any, its_name: str, rows: bool) -> Any:
         place = other.get_indexer(index)
         if (place >= 0).all():
             return values.iloc[place]
-    if rows and (_only_counts(index) or _only_counts(other)):
+    if rows and (counts_only(first) or counts_only(values)):
         return values
     for one, labels in ((its_name, index), (name, other)):
         if not labels.is_unique:
@@ -108,9 +123,3 @@ def _like(values: Any, name: str, first: Any, its_name: str, rows: bool) -> Any:
         f"the index of {name} has other labels than that of {its_name}: {lost!r} is not in it. To "
         "pair by position, pass .to_numpy() of both."
     )
-
-
-def _only_counts(index: Any) -> bool:
-    import pandas as pd
-
-    return bool(index.equals(pd.RangeIndex(len(index))))

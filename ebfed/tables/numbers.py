@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def unmasked(values: Any, name: str) -> Any:
     """
     if not _has_masks(values):
         return values
-    values = np.ma.asarray(values)
+    values = _masked_array(values)
     mask = np.ma.getmaskarray(values)
     if mask.any():
         first = np.argwhere(mask)[0].tolist() if mask.ndim else []
@@ -63,7 +64,7 @@ def filled(values: Any, name: str) -> Any:
     """
     if not _has_masks(values):
         return values
-    values = np.ma.asarray(values)
+    values = _masked_array(values)
     if values.dtype.kind in "iuf":
         return values.astype(float).filled(np.nan)
     return unmasked(values, name)
@@ -136,6 +137,12 @@ def _has_masks(values: Any) -> bool:
     if isinstance(values, list | tuple):
         return any(isinstance(each, np.ma.MaskedArray) for each in values)
     return isinstance(values, np.ma.MaskedArray)
+
+
+def _masked_array(values: Any) -> np.ma.MaskedArray:
+    with warnings.catch_warnings():  # of a masked entry in a list, which keeps its mask
+        warnings.simplefilter("ignore", UserWarning)
+        return np.ma.asarray(values)
 
 
 def _has_booleans(values: Any) -> bool:

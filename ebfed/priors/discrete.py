@@ -320,12 +320,14 @@ def _em(
 ) -> tuple[tuple[NDArray, NDArray], NDArray]:
     """EM for places and weights of atoms; returns them and the log-likelihood path.
 
-    It ends when a step gains less than `tol` of the log-likelihood.
+    It ends when a step gains less than `tol` of what the log-likelihood lacks to its peaks, which
+    does not depend on units as the log-likelihood does.
     """
     from scipy.special import logsumexp
 
     path: list[float] = []
     low, high = rows.support
+    peak = float(counts @ rows.log_peak())
     for _ in range(steps):
         # at 0 or 1, an atom could make a count impossible
         atoms = np.clip(atoms, low + 1e-12, high - 1e-12)
@@ -333,7 +335,7 @@ def _em(
             joint = rows.logpdf(atoms) + np.log(weights)
         evidence = logsumexp(joint, axis=1, keepdims=True)
         path.append(float(counts @ evidence[:, 0]))
-        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + abs(path[-1])):
+        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + peak - path[-1]):
             break
         expected = counts[:, None] * np.exp(joint - evidence)
         total = expected.sum(axis=0)

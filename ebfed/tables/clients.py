@@ -166,21 +166,34 @@ class Summary:
 
     def __post_init__(self) -> None:
         """Refuse figures that no rows have: a negative scatter, or a mean that is not a number."""
-        scatter = self.scatter  # of several columns, perhaps with that of their products
-        if np.ndim(scatter) == 3:
-            scatter = np.diagonal(scatter, axis1=1, axis2=2)
-        known = {"n": self.n, "mean": self.mean, "scatter": scatter, "weight": self.weight}
-        for name, figures in known.items():
-            if figures is None:
-                continue
-            unmasked(figures, name)
-            sound = np.isfinite(figures) if name == "mean" else np.asarray(figures) >= 0
-            if not np.all(sound):
-                row = int(np.argwhere(~sound)[0, 0])
+        figures = ("n", "mean", "scatter", *(() if self.weight is None else ("weight",)))
+        for name in ("ids", *figures):
+            given = getattr(self, name)
+            plain = np.asarray(unmasked(given, name))
+            if plain is not given:
+                object.__setattr__(self, name, plain)
+        m, shape = len(self.ids), self.mean.shape
+        whole = self.scatter.shape in (shape, (*shape, *shape[1:]))
+        if not (self.n.shape == (m,) and len(shape) == 2 and shape[0] == m and whole):
+            raise ValueError(
+                f"a summary of {m} clients must have n of shape ({m},), and mean and scatter of "
+                f"shape ({m}, d); they have shapes {self.n.shape}, {shape} and "
+                f"{self.scatter.shape}."
+            )
+        for name in figures:
+            values = getattr(self, name)
+            if values.dtype.kind not in "iuf":
+                raise TypeError(f"{name} of a summary must be numbers; got {values.dtype}.")
+            if values.ndim == 3:  # with products of columns, which may be negative
+                values = np.diagonal(values, axis1=1, axis2=2)
+            wrong = ~np.isfinite(values) if name == "mean" else ~((values >= 0) & (values < np.inf))
+            if wrong.any():
+                row = int(np.argwhere(wrong)[0, 0])
                 what = "finite, 0 where a client has no rows" if name == "mean" else "0 or more"
+                client = self.ids[row : row + 1].tolist()[0]
                 raise ValueError(
-                    f"{name} of a summary must be {what}; that of client {self.ids[row]!r} is "
-                    f"{np.asarray(figures)[row]}."
+                    f"{name} of a summary must be {what}; client {client!r} has "
+                    f"{values[row].tolist()}."
                 )
 
     @classmethod

@@ -220,7 +220,7 @@ def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tu
 
 def _numbers(values: Any, name: str) -> NDArray:
     try:
-        found = numbers(read(values).X, name)
+        found = numbers(read(values).X, name, booleans=name == "estimates")
         # a named series was read as a frame of one column
         column = found.ndim == 2 and found.shape[1] == 1
         return found[:, 0] if column and (len(found) != 1 or np.ndim(values) == 1) else found

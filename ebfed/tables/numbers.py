@@ -106,8 +106,8 @@ def check_numeric(values: Any, name: str) -> None:
         raise ValueError(f"Complex data not supported: {name} holds complex numbers.")
 
 
-def numbers(values: Any, name: str) -> NDArray[np.float64]:
-    """Return an argument as floats; booleans are none.
+def numbers(values: Any, name: str, *, booleans: bool = False) -> NDArray[np.float64]:
+    """Return an argument as floats; booleans are numbers only where they are data.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def numbers(values: Any, name: str) -> NDArray[np.float64]:
     """
     values = unmasked(values, name)
     check_numeric(values, name)
-    if _has_booleans(values):
+    if not booleans and _has_booleans(values):
         raise TypeError(f"{name} must be numbers; got booleans.")
     try:
         if index_of(values) is not None:  # nullable types of pandas

@@ -27,6 +27,7 @@ from ebfed.learning.users import Split, Users
 from ebfed.learning.winsorized_rounds import warn_of_few
 from ebfed.models import Predictor
 from ebfed.privacy.calibration import check_positive
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.labels import number_labels
 
@@ -278,6 +279,7 @@ class JointDPSGD(Learner):
         users: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        X, y, groups, users = aligned({"X": X, "y": y, "groups": groups, "users": users}).values()
         users, X = self._aside(X, users, "users", reset=True)
         self._users = None if users is None else number_labels(users, "users")[1]
         try:

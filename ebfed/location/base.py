@@ -277,6 +277,12 @@ class LocationEstimator(
             If rows are missing, infinite or of the wrong type, or labels do not fit them; if
             covariates are not numbers, missing, vary within a group, are constant or collinear, or
             are too many for so few groups.
+
+        Notes
+        -----
+        Pandas series and frames of rows pair by label: `groups`, `consent` and `exposure` in
+        another order than `X` are put in its order, and other labels are refused. An index that
+        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
         """
         given = _given(groups=groups, consent=consent, covariates=covariates, exposure=exposure)
         return self._fit(*self.prepare(X, y, **given))

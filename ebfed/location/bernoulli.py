@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ from ebfed.engines import Engine
 from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.priors import Beta, Discrete, Prior
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["BernoulliEB"]
 
@@ -129,7 +129,7 @@ class BernoulliEB(LocationEstimator):
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
             return super().checked_rows(X, learn)
-        if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
+        if not is_number(self.binarize) or np.isnan(self.binarize):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
         return (self.numbers(X, learn) > self.binarize).astype(float)
 

@@ -21,6 +21,7 @@ from ebfed.likelihoods import Likelihood, join
 from ebfed.location.client import settled
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
+from ebfed.tables.alignment import counts_only
 from ebfed.tables.clients import Summary
 
 __all__ = ["Server", "lines"]
@@ -377,6 +378,11 @@ class Server:
             asked = np.zeros(n_clients, bool)
             asked[np.random.default_rng([*key, 0]).permutation(n_clients)[:wanted]] = True
             return asked
+        if not counts_only(wanted):
+            raise ValueError(
+                "participation must be in the order of the sorted labels of groups; got a series "
+                "with an index of its own: sort it by label, and pass its .to_numpy()."
+            )
         asked = np.asarray(wanted)
         if asked.dtype != bool or asked.shape != (n_clients,) or not asked.any():
             raise ValueError(

@@ -16,6 +16,7 @@ from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
 from ebfed.priors.variance_components import MomentTable, fit_components, informative
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Normal"]
 
@@ -241,7 +242,7 @@ class Normal(WithCovariates, Prior):
             raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
         for name in ("mean", "variance"):
             value = getattr(self, name)
-            if value is not None and not np.isfinite(value).all():
+            if value is not None and not np.isfinite(numbers(value, name)).all():
                 raise ValueError(f"{name} must be finite; got {value!r}.")
         if self.variance is not None and np.min(self.variance) < 0:
             raise ValueError(f"variance must not be negative; got {self.variance!r}.")

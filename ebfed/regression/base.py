@@ -49,7 +49,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     mean_ : ndarray of shape (p,)
         Mean of the population.
     log_likelihood_ : float
-        Log marginal likelihood at the fitted parameters, of all clients of the fit.
+        Log marginal likelihood at the fitted parameters, of all clients of the fit; of a fit by
+        REML the restricted one, as lme4 has it.
+    likelihood_kind_ : {"ML", "REML", "approximate"}
+        Kind of that likelihood: exact, restricted, or an approximation of the exact one.
     n_parameters_ : int
         Number of fitted parameters of the population.
     history_ : DataFrame
@@ -176,7 +179,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self.converged_ = sent["converged"]
         self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
         self._learn(sent["result"])
-        self.n_parameters_ = self._population().n_parameters
+        population = self._population()
+        self.n_parameters_ = population.n_parameters
+        self.likelihood_kind_ = population.likelihood_kind
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -389,6 +394,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             posterior_given_population=lambda: population.posterior_given_population(self.clients_),
             expected=lambda: np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_))),
             log_likelihood=lambda: self.log_likelihood_,
+            likelihood_kind=self.likelihood_kind_,
+            population=population.population,
             has_density=self._numeric,
             components=population.components,
             parameters=lambda: population.parameters(terms, self._style_.group),

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator
 from ebfed.priors import Posterior
-from ebfed.regression.columns import Columns
+from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
 from ebfed.regression.rounds import Rounds
@@ -363,13 +363,13 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def coef_(self) -> NDArray:
         """Mean of the population without the intercept, shape (d,)."""
         check_is_fitted(self, "mean_")
-        return self.mean_[1:] if self.fit_intercept else self.mean_
+        return self.mean_[int(self.terms_[0] == INTERCEPT) :]
 
     @property
     def intercept_(self) -> Any:
-        """Mean of the population's intercepts."""
+        """Mean of the population's intercepts: the coefficient of that name, which is first."""
         check_is_fitted(self, "mean_")
-        return float(self.mean_[0]) if self.fit_intercept else 0.0
+        return float(self.mean_[0]) if self.terms_[0] == INTERCEPT else 0.0
 
     # Reports ----------------------------------------------------------------------------------
 

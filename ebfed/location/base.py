@@ -218,7 +218,7 @@ class LocationEstimator(
         learned.is_server = True
         if learned.reported is None:
             shown, covariates = server.exact_summary(state), server.stated_covariates(state)
-            learned.reported = float(learned.log_evidence(shown, covariates).sum())
+            learned.reported = learned.log_likelihood_of(shown, covariates)
         return self._take(learned)
 
     def _take(self, learned: Learned) -> Self:

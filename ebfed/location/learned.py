@@ -206,6 +206,11 @@ class Learned:
         marginal = self.population(covariates).log_marginal(self.likelihood(summary))
         return marginal + self.family.log_base_measure(summary)
 
+    def log_likelihood_of(self, summary: Summary, covariates: NDArray) -> float:
+        """Log-likelihood that the fit has maximised, of the rows of all its groups."""
+        value = float(self.log_evidence(summary, covariates).sum())
+        return value + (self.prior.restriction_ or 0.0)
+
     def log_likelihood(self) -> float:
         """Log-likelihood that the fit has maximised: of all rows, or of reports."""
         if self.is_server or len(self.summaries) == self.n_clients:
@@ -213,8 +218,7 @@ class Learned:
                 return self.reported
         else:  # a node's own: the likelihood is that of all nodes together
             return np.nan
-        value = float(self.log_evidence(self.summaries, self.memory["covariates"]).sum())
-        return value + (self.prior.restriction_ or 0.0)
+        return self.log_likelihood_of(self.summaries, self.memory["covariates"])
 
     @property
     def likelihood_kind(self) -> str:

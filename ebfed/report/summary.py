@@ -21,7 +21,7 @@ LABEL = 16
 NO_PRIVACY = "none (raw summaries are sent)"
 NO_PRIVACY_OF_LEARNERS = "none (raw changes are sent)"
 # Names of likelihoods by their kind; see `GroupView`.
-LIKELIHOODS = {"ML": "logLik", "REML": "logLik (REML)", "approximate": "logLik (approx.)"}
+LIKELIHOODS = {"ML": "logLik", "REML": "logLik (REML)", "approximate": "approx. logLik"}
 
 
 class Text(str):

@@ -71,8 +71,7 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     ValueError
         If there is nothing to compare, two fits have one name, or fits have different responses
         or numbers of rows or groups; if some likelihoods are exact and some approximations; or if
-        a fit by REML would have to be refitted and cannot be: on a server, which has no rows, and
-        where a channel added noise to reports.
+        a fit by REML would have to be refitted and a channel added noise to what it was fitted to.
 
     References
     ----------

@@ -47,6 +47,7 @@ class PriorName(StrEnum):
     normal = "normal"
     beta = "beta"
     gamma = "gamma"
+    logit_normal = "logit-normal"
     npmle = "npmle"
 
 
@@ -116,6 +117,8 @@ def fit(
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         if exposure is not None and (family is not FamilyName.poisson or formula is not None):
             raise ValueError("--exposure goes with --group, --value and --family poisson")
+        if prior is PriorName.logit_normal and formula is None:
+            raise ValueError("--prior logit-normal goes with --formula and --family binomial")
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")

@@ -27,6 +27,7 @@ from ebfed.families import Family
 from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
 from ebfed.location.learned import Learned
+from ebfed.location.refit import Refit
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
 from ebfed.priors import Posterior, Prior
@@ -217,7 +218,7 @@ class LocationEstimator(
         learned.is_server = True
         if learned.reported is None:
             shown, covariates = server.exact_summary(state), server.stated_covariates(state)
-            learned.reported = float(learned.log_evidence(shown, covariates).sum())
+            learned.reported = learned.log_likelihood_of(shown, covariates)
         return self._take(learned)
 
     def _take(self, learned: Learned) -> Self:
@@ -401,9 +402,15 @@ class LocationEstimator(
 
     @property
     def log_likelihood_(self) -> float:
-        """Log marginal likelihood at the fitted parameters: of all rows, or of clients' reports."""
+        """Log marginal likelihood of rows, or of clients' reports; restricted where REML is."""
         check_is_fitted(self, "prior_")
         return self._learned.log_likelihood()
+
+    @property
+    def likelihood_kind_(self) -> str:
+        """Kind of that likelihood, ``"ML"`` or ``"REML"``."""
+        check_is_fitted(self, "prior_")
+        return self._learned.likelihood_kind
 
     @property
     def n_parameters_(self) -> int:
@@ -562,13 +569,8 @@ class LocationEstimator(
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         d, learned, client = self.n_features_in_, self._learned, self.client_side()
-        covariates = learned.memory["covariates"]
-
-        def refit(summary: Summary, **settings: Any) -> NDArray:
-            again = clone(self).set_params(**settings)
-            again.fit(summary, covariates=covariates if covariates.shape[1] else None)
-            return again.posterior().mean
-
+        covariates, refit = learned.memory["covariates"], Refit(self, learned)
+        has_rows = learned.all_exact and not learned.is_server
         return LocationView(
             title=type(self).__name__,
             style=_output(self, self._intake.style),
@@ -585,6 +587,10 @@ class LocationEstimator(
             posterior_given_population=learned.posterior_given_population,
             expected=lambda: learned.expected(covariates, len(learned.summaries)),
             log_likelihood=learned.log_likelihood,
+            likelihood_kind=learned.likelihood_kind,
+            maximum=refit.maximum if has_rows and learned.likelihood_kind == "REML" else None,
+            design_products=learned.design_products if has_rows else None,
+            population=type(learned.prior).__name__,
             has_density=learned.family.has_density,
             family=learned.family,
             link=IDENTITY if learned.covariate_names else learned.family.link,
@@ -598,7 +604,7 @@ class LocationEstimator(
             all_exact=learned.all_exact,
             channels=lambda: client.shown_channels(learned.settings, d),
             weight=lambda: learned.posterior_of_all().weight,
-            refit=refit,
+            refit=refit.means,
         )
 
     # Reading ----------------------------------------------------------------------------------

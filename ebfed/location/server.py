@@ -293,11 +293,12 @@ class Server:
         )
 
     def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
-        """Log marginal likelihood of what was sent; None where that is the rows' own figures."""
+        """Log-likelihood of what was sent; None where that is the rows' own figures."""
         if self.all_exact:
             return None
         rows, counts = self.likelihood(state).compress()
-        return float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
+        value = float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
+        return value + (prior.restriction_ or 0.0)
 
     @staticmethod
     def stated_covariates(state: LocationState) -> NDArray:

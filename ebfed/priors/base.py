@@ -92,6 +92,7 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
+    restriction_: float | None = None
 
     @property
     def fits_raw_reports(self) -> bool:
@@ -145,7 +146,7 @@ class Prior(BaseEstimator, ABC):
                 "fit fewer columns."
             )
         self.notes_ = []
-        self.noise_variance_ = self.slopes_ = None
+        self.noise_variance_ = self.slopes_ = self.restriction_ = None
         if covariates is None:
             self._fit(likelihood)
         else:

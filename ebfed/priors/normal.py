@@ -57,6 +57,9 @@ class Normal(WithCovariates, Prior):
     mean_variance_, variance_variance_ : ndarray of shape (d,)
         Sampling variances of `mean_` and `variance_`, 0 if given.
     noise_variance_ : ndarray of shape (d,) or None
+    restriction_ : float or None
+        Of a fit by REML, restricted log-likelihood less the marginal one, ``log|2 pi C| / 2`` with
+        C the sampling covariance of the mean's coefficients; None of other fits.
     kurtosis_, second_moment_ : ndarray of shape (d,)
         Moments of the population for robust intervals.
     coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
@@ -195,6 +198,8 @@ class Normal(WithCovariates, Prior):
             self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
         if covariates is not None:
             self._learn_coefficients(design, profiles, scale)
+        if self.method == "reml" and self.mean is None and self.variance is None:
+            self.restriction_ = self._restriction()
         information = np.array([profile.information for profile in profiles])
         if self.covariance == "spherical":
             information[:] = information.sum()
@@ -206,6 +211,15 @@ class Normal(WithCovariates, Prior):
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
         self._learn_moments(likelihood, centre)
+
+    def _restriction(self) -> float | None:
+        """What integrating the mean out adds to the log-likelihood."""
+        covariances = self.mean_variance_[:, None, None]
+        if self.slopes_ is not None:
+            covariances = self.coefficients_covariance_
+        with np.errstate(divide="ignore"):
+            value = float(np.linalg.slogdet(2 * np.pi * covariances)[1].sum() / 2)
+        return value if np.isfinite(value) else None
 
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""

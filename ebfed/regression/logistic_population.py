@@ -66,6 +66,8 @@ class LogisticPopulation(FittedPopulation):
     method: Method
     n_draws: int
     seed: int
+    likelihood_kind = "approximate"
+    population = "logit-normal"
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]

@@ -140,6 +140,7 @@ class FittedMixture(FittedPopulation):
         Function from a block and a population to the `Evidence` of its clients.
     kind : type
         Kind of the posteriors.
+    likelihood_kind : {"ML", "approximate"}
     """
 
     settings: MixtureSettings
@@ -148,6 +149,13 @@ class FittedMixture(FittedPopulation):
     fitted_by: str
     weigh: Callable[[Any, MixturePopulation], Evidence] = weigh_factors
     kind: type[ComponentPosterior] = ComponentPosterior
+    likelihood_kind: str = "ML"
+
+    @property
+    def population(self) -> str:  # type: ignore[override]
+        """Name of the population."""
+        k = len(self.result["weights"])
+        return f"mixture of {k} normals" if self.settings.has_variances else f"{k} points"
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]

@@ -87,6 +87,15 @@ def test_fit_rates(file, rows, prior):
     assert str(expected.summary()) in result.stdout
 
 
+def test_populations_of_rates_by_formula(file, rows):
+    options = ("--family", "binomial", "--prior", "logit-normal")
+    result = invoke("fit", file, "--formula", "won ~ 1 + (1 | fips)", *options)
+    assert result.exit_code == 0, result.output
+    assert "Population:     logit-normal" in result.stdout
+    line = refusal("fit", file, "--group", "fips", "--value", "won", *options)
+    assert "--prior logit-normal goes with --formula" in line
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

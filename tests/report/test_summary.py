@@ -198,7 +198,7 @@ def test_summaries_show_what_tidy_and_glance_hold(fitted):
 # Ours: what broom.mixed has no word for.
 OWN = {
     "tidy": {"response", "parameter"},
-    "glance": {"n_groups", "npar", "icc", "rounds", "loss", "accuracy", "epsilon"},
+    "glance": {"n_groups", "npar", "icc", "likelihood", "rounds", "loss", "accuracy", "epsilon"},
     "augment": set(),
 }
 BROOM = pd.read_csv(Path(__file__).parents[1] / "reference" / "broom_mixed_columns.csv")

@@ -112,7 +112,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         covariance: Covariance = "diag",
         *,
         varying: Sequence[str | int] | None = None,
-        method: Method = "ep",
+        method: Method = "auto",
         fit_intercept: bool = True,
         n_rounds: int = 200,
         learning_rate: float = 0.1,
@@ -155,6 +155,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def _learn(self, result: LogisticResult) -> None:
         self.classes_, self.notes_ = result["classes"], result["notes"]
+        self.method_ = result["method"]
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_ = result["mean_covariance"]
         # a root has digits that are lost in its square
@@ -172,7 +173,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             covariance=self.covariance_,
             root=self._root,
             kind=self.covariance,
-            method=self.method,
+            method=self.method_,
             n_draws=self.n_draws,
             seed=self._seed,
         )

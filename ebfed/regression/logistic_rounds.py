@@ -1,8 +1,9 @@
-"""The rounds of a logistic regression: clients send posterior moments, the server steps.
+"""The rounds of a logistic regression: clients say how likely a population is, the server steps.
 
 In the first round clients send the sizes of their columns, from which the server chooses units.
-Then each round asks for the posterior of every client under a population, and takes a step towards
-the most likely one (see `NormalPopulation.step`).
+Then each round asks about a population. By quadrature, clients send the log-likelihood of their
+rows with its derivatives, and the server takes a step of Newton's (see `climb`). By other methods
+they send posterior moments, and the server a step of scoring (see `NormalPopulation.step`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,17 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import Columns
+from ebfed.regression.logistic_notes import (
+    COLLINEAR,
+    JOINT,
+    LAPLACE,
+    NO_SPREAD,
+    SEPARATED,
+    UNBOUNDED,
+    UNCENTRED,
+    open_questions,
+    warn_unfinished,
+)
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import joint_step, sums_of_clients
 from ebfed.regression.numerics.normal_population import (
@@ -28,6 +40,13 @@ from ebfed.regression.numerics.normal_population import (
     NormalPopulation,
     Step,
 )
+from ebfed.regression.numerics.quadrature_population import (
+    QuadraturePopulation,
+    entries_of,
+    square_of,
+)
+from ebfed.regression.numerics.trust_region import climb
+from ebfed.regression.posteriors import quadrature
 from ebfed.regression.posteriors.logistic import MOST_CORRECTED, WhiteRows
 from ebfed.regression.protocol import (
     LogisticMemory,
@@ -42,9 +61,10 @@ from ebfed.regression.protocol import (
 from ebfed.regression.rounds import Rounds, check_parts
 from ebfed.tables.clients import Clients
 
-__all__ = ["LogisticRounds", "Method"]
+__all__ = ["METHODS", "LogisticRounds", "Method"]
 
-Method = Literal["ep", "polya-gamma", "laplace", "gradient"]
+Method = Literal["auto", "aghq", "ep", "polya-gamma", "laplace", "gradient"]
+METHODS: tuple[str, ...] = get_args(Method)
 
 # A fit is done when the next step is expected to gain no more log-likelihood.
 PROMISE = 1e-9
@@ -62,6 +82,10 @@ FAR = 500.0
 LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
 SHORTEST = 1e-4
+# By quadrature: the gain at which a fit is done, some 1e-4 standard errors from the maximum; what
+# changes of rules may lose; and lengths of steps, in units of the logit.
+EXACT, NOISE = 1e-8, 1e-6
+FIRST_RADIUS, RADIUS = 2.0, 16.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +112,18 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if sent["phase"] == "size":
             return _measure(clients, second), memory
         mean, root = sent["mean"], sent["root"]
+        if sent["phase"] == "coarse" or sent["phase"] == "fine":
+            evidence, score, curvature = quadrature.derivatives(
+                clients,
+                second,
+                frame=sent["frame"],
+                mean=mean,
+                root=root,
+                places=sent["places"],
+                entries=entries_of(self.covariance, len(root)),
+                accuracy=sent["phase"],
+            )
+            return {"evidence": evidence, "score": score, "curvature": curvature}, memory
         if sent["phase"] == "gradient":
             theta = memory.get("theta", np.zeros((len(clients), len(mean))))
             theta, message = joint_step(
@@ -99,9 +135,14 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         return {"mean": mean, "covariance": covariance, "evidence": evidence}, memory
 
     def bits(self, sent: LogisticSent, clients: Clients) -> float:
-        """Bits of posterior moments, or of a step of gradient descent."""
+        """Bits of derivatives, of posterior moments, or of a step of gradient descent."""
         p = clients.X.shape[1]
         numbers = 2 * p if self.method == "gradient" else 1 + p + p * (p + 1) // 2
+        exact = sent["result"]["method"] == "aghq" if sent["done"] else "places" in sent
+        if exact:
+            q = (sent["result"] if sent["done"] else sent)["root"].shape[1]
+            d = p + len(entries_of(self.covariance, q)[0])
+            numbers = 1 + d + d * (d + 1) // 2
         return 64.0 * len(clients) * numbers
 
     # Server -----------------------------------------------------------------------------------
@@ -112,11 +153,12 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         classes = np.unique(facts["classes"])
         check_two_classes(classes)
         check_not_one_class(classes)
-        notes = _open_questions(state["n"])
+        notes = open_questions(state["n"])
         columns = Columns(
             state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
         )
         varies = columns.varies()
+        method = self._method(int(varies.sum()))
         if not varies.all() and (self.covariance != "diag" or self.method == "gradient"):
             raise ValueError(
                 "varying must name all columns, unless covariance='diag' and method is not "
@@ -128,6 +170,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             **state,
             "phase": "size",
             "classes": classes,
+            "method": method,
             "estimates_spread": not notes,
             "varies": varies,
             "notes": notes,
@@ -138,7 +181,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
     def _check_arguments(self) -> None:
         for name, values in (
             ("covariance", ("diag", "spherical", "full")),
-            ("method", ("ep", "polya-gamma", "laplace", "gradient")),
+            ("method", METHODS),
         ):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
@@ -148,6 +191,18 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
                 raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
         if not 0 < self.learning_rate < np.inf:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
+
+    def _method(self, n_varying: int) -> Method:
+        """Return the method for so many coefficients that differ between groups."""
+        most = quadrature.MOST_INTEGRATED
+        if self.method == "auto":
+            return "aghq" if n_varying <= most else "ep"
+        if self.method == "aghq" and n_varying > most:
+            raise ValueError(
+                f"method='aghq' integrates over at most {most} coefficients that differ between "
+                f"groups; got {n_varying}. Use method='ep', or name fewer columns in varying."
+            )
+        return self.method
 
     def ask(self, state: LogisticState) -> LogisticSent:
         """Ask for sizes of columns, or for what a population is to be judged by."""
@@ -160,6 +215,14 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         }
         if "frame" not in state:
             return sent
+        if "point" in state:
+            asked = _quadrature(state, self.covariance)
+            return sent | {
+                "frame": asked.frame,
+                "places": asked.places,
+                "mean": asked.mean,
+                "root": asked.root,
+            }
         frame = state["frame"]
         return sent | {"mean": frame @ state["mean"], "root": frame @ state["root"]}
 
@@ -174,6 +237,9 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             shapes = {"centre": (m, p), "products": (m, p, p), "second": (m,)}
         elif sent["phase"] == "gradient":
             shapes = {"mean": (m, p), "log_variance": (m,)}
+        elif "places" in sent:
+            d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
+            shapes = {"evidence": (m,), "score": (m, d), "curvature": (m, d * (d + 1) // 2)}
         else:
             k = sent["root"].shape[1]
             shapes = {"mean": (m, k), "covariance": (m, k, k), "evidence": (m,)}
@@ -186,6 +252,8 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             state = self._begin(state, messages)
         elif state["phase"] == "gradient":
             state = self._average(state, messages)
+        elif "point" in state:
+            state = self._ascend(state, messages)
         else:
             state = self._climb(state, messages)
         state = state | {"round": state["round"] + 1}
@@ -205,6 +273,19 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         notes = list(state["notes"])
         if not identified.all():
             notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        shares = messages["second"][n > 0] / n[n > 0]
+        state = state | {
+            "identified": identified,
+            "notes": notes,
+            "reach": 1.0,
+            "gain": np.inf,
+            # where the likelihood has no maximum; Laplace's approximation to it has
+            "one_class_groups": state["estimates_spread"]
+            and self.method != "laplace"
+            and bool(np.isin(shares, (0, 1)).all()),
+        }
+        if state["method"] == "aghq":
+            return self._begin_quadrature(state, ways, unit, empty, n @ centre / N)
         frame = np.eye(len(unit))
         flat = empty | ~state["varies"] if state["estimates_spread"] else np.ones(len(unit), bool)
         if self.covariance == "full" and self.method != "gradient":
@@ -215,12 +296,13 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
         # squares of scores are information where scores are those of the likelihood
         exact = state["estimates_spread"] and self.method != "laplace"
-        shares = messages["second"][n > 0] / n[n > 0]
         oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
         if oblique > FAR and self.covariance != "full" and self.method != "gradient":
             notes += [UNCENTRED]
             warnings.warn(UNCENTRED, ConvergenceWarning, stacklevel=7)
-        phase: LogisticPhase = "ep" if self.method == "polya-gamma" else self.method
+        phase: LogisticPhase = "ep"
+        if self.method == "laplace" or self.method == "gradient":
+            phase = self.method
         return state | {
             "phase": phase,
             "mean": np.zeros(len(unit)),
@@ -228,15 +310,91 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             "unit": unit,
             "frame": frame,
             "directions": ways,
-            "identified": identified,
             "can_correct": len(unit) <= MOST_CORRECTED and oblique < OBLIQUE,
-            # where the likelihood has no maximum; Laplace's approximation to it has
-            "one_class_groups": exact and bool(np.isin(shares, (0, 1)).all()),
             "notes": notes,
             "caution": CAUTION if exact else np.inf,
-            "reach": 1.0,
-            "gain": np.inf,
         }
+
+    def _begin_quadrature(
+        self,
+        state: LogisticState,
+        ways: NDArray,
+        unit: NDArray,
+        empty: NDArray,
+        centre: NDArray,
+    ) -> LogisticState:
+        """Choose coordinates in which columns have unit size, centred where the model allows it."""
+        if self.covariance == "full":
+            frame, ways = ways, np.eye(ways.shape[1])
+            varies = np.ones(len(ways), bool)
+        else:
+            frame, varies = np.diag(unit), state["varies"] & ~empty
+            if self.covariance == "spherical":
+                varies = state["varies"]
+            if self.fit_intercept:  # a constant moves between these and the intercept
+                alike = np.flatnonzero(~state["varies"] & ~empty)
+                alike = alike[alike > 0]
+                scale = np.linalg.norm(ways[alike], axis=1)
+                frame[alike, alike] = np.where(scale > 0, scale, unit[alike])
+                frame[0, alike] = -centre[alike] * frame[alike, alike]
+            ways = np.linalg.solve(frame, ways)
+        places = np.flatnonzero(varies & state["estimates_spread"])
+        nothing = np.zeros(0)
+        start = QuadraturePopulation(nothing, self.covariance, frame, ways, places)
+        return state | {
+            "phase": "coarse",
+            "frame": frame,
+            "directions": ways,
+            "places": places,
+            "point": start.start(0.7).point,
+            "radius": FIRST_RADIUS,
+            "best_value": -np.inf,
+        }
+
+    def _ascend(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
+        """Take a step of Newton's method; a shorter one from the best point if that led down."""
+        here, value = _quadrature(state, self.covariance), float(messages["evidence"].sum())
+        _, root = here.seen()
+        tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
+        state = state | {"history": [*state["history"], tried]}
+        rise, gain = value - state["best_value"], state["gain"]
+        radius, noise = state["radius"], NOISE + 1e-12 * abs(value)
+        if rise < -noise:
+            radius = min(radius, np.linalg.norm(state["point"] - state["best_point"])) / 4
+        else:
+            slope, curvature = here.chain(
+                messages["score"].sum(axis=0), square_of(messages["curvature"].sum(axis=0))
+            )
+            if rise > 0.75 * gain or gain < noise:
+                radius = min(2 * radius, RADIUS)
+            elif rise < 0.25 * gain:
+                radius = radius / 4
+            state = state | {
+                "best_value": value,
+                "best_point": here.point,
+                "slope": slope,
+                "second": curvature,
+                "log_likelihood": value,
+                "mean_covariance": here.mean_covariance(curvature),
+            }
+        step, gain = climb(state["slope"], state["second"], radius)
+        asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
+        value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
+        ended = state | {"phase": "end", "point": state["best_point"]}
+        unlimited = state["one_class_groups"] or here.at_bounds()[1]
+        if value > PERFECT * state["n"].sum() or (unlimited and gain <= LITTLE):
+            return ended
+        if gain <= enough or radius < EXACT:
+            if state["phase"] == "fine":
+                return ended | {"converged": gain <= enough + noise}
+            return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+        if state["round"] >= self.n_rounds:
+            if not unlimited:  # there is nothing to converge to
+                warn_unfinished(f"after {state['round']} rounds", gain, "Raise n_rounds.")
+            return ended | {"converged": None if unlimited else False}
+        if state["phase"] == "coarse" and gain <= ENOUGH:
+            return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+        return asked
 
     def _population(self, state: LogisticState) -> NormalPopulation:
         return NormalPopulation(state["mean"], state["root"], state["unit"])
@@ -282,11 +440,13 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if settled:
             left = self._step(asked, messages, 1.0).gain
             if left > MOST_LEFT + slack:
-                _warn(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
+                warn_unfinished(
+                    f"after {state['round']} rounds no step was better, but", left, "Rescale X."
+                )
             return state | {"phase": "end", "converged": left <= MOST_LEFT + slack}
         if state["round"] >= self.n_rounds:
             if not state["one_class_groups"]:  # there is nothing to converge to
-                _warn(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
+                warn_unfinished(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
             converged = None if state["one_class_groups"] else False
             return state | {"phase": "end", "converged": converged}
         return _asked(state, step.population)
@@ -325,13 +485,21 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
 
     def _end(self, state: LogisticState) -> LogisticState:
         """Add what was learned, in plain numbers."""
-        population, frame = self._population(state), state["frame"]
-        mean, root = population.seen_from(frame)
         notes = list(state["notes"])
-        varies = (
-            state["varies"] if self.covariance == "diag" else np.ones(len(population.mean), bool)
-        )
-        low, high = population.at_bounds(varies)
+        if "point" in state:
+            fitted = _quadrature(state, self.covariance)
+            mean, root = fitted.seen()
+            low, high = fitted.at_bounds()
+            kept = root
+        else:
+            population, frame = self._population(state), state["frame"]
+            mean, root = population.seen_from(frame)
+            varies = np.ones(len(population.mean), bool)
+            if self.covariance == "diag":
+                varies = state["varies"]
+            low, high = population.at_bounds(varies)
+            # for posteriors no variance is zero: what depends on the mean depends on no coordinates
+            kept = frame @ population.root
         if self.method == "gradient":
             notes += [JOINT]
             warnings.warn(JOINT, IdentificationWarning, stacklevel=7)
@@ -346,11 +514,11 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             notes += [LAPLACE]
         result: LogisticResult = {
             "classes": state["classes"],
+            "method": state["method"],
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
             "covariance": root @ root.T,
-            # for posteriors no variance is zero: what depends on the mean depends on no coordinates
-            "root": frame @ population.root,
+            "root": kept,
             "identified": state["identified"],
             "notes": notes,
             "seed": state["seed"],
@@ -358,42 +526,9 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         return state | {"done": True, "result": result}
 
 
-COLLINEAR = (
-    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
-    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
-)
-UNCENTRED = (
-    "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
-    "that of the intercept is then hardly identified, and the fit may have stopped short: centre "
-    "them, or fit covariance='full', which does not depend on where zero is."
-)
-NO_SPREAD = (
-    "An estimated variance between groups is zero: groups differ no more than chance explains."
-)
-SEPARATED = (
-    "The classes are separated without error: the likelihood has no maximum, and coefficients are "
-    "those at which the search stopped."
-)
-UNBOUNDED = (
-    "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
-    "groups all of one class. The variance is that at which the search stopped."
-)
-LAPLACE = (
-    "Laplace's approximation underestimates the spread of the population where groups have few "
-    "rows, and so shrinks too much; method='ep' does not."
-)
-JOINT = (
-    "method='gradient' maximises jointly over all coefficients and the variance of their "
-    "population, which has no maximum: the variance is that of the last round."
-)
-
-
-def _warn(how: str, gain: float, advice: str) -> None:
-    warnings.warn(
-        f"not converged: {how} the next step was to raise the log-likelihood by {gain:.2g}. "
-        f"{advice}",
-        ConvergenceWarning,
-        stacklevel=7,
+def _quadrature(state: LogisticState, kind: Covariance) -> QuadraturePopulation:
+    return QuadraturePopulation(
+        state["point"], kind, state["frame"], state["directions"], state["places"]
     )
 
 
@@ -415,19 +550,3 @@ def _measure(clients: Clients, second: Any) -> LogisticMessage:
         "products": products.reshape(-1, p, p),
         "second": sums_of_clients(ones, clients)[:, 0],
     }
-
-
-def _open_questions(n: NDArray) -> list[str]:
-    """Note what the numbers of rows alone do not identify."""
-    has_data = n[n > 0]
-    if len(has_data) < 2:
-        return [
-            "Only one group has data: the spread of the population is not identified and taken to "
-            "be zero."
-        ]
-    if has_data.max() == 1:
-        return [
-            "No group has two rows: the spread of the population is not identified. It is taken to "
-            "be zero, so that all groups have the same coefficients."
-        ]
-    return []

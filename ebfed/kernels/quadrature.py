@@ -1,12 +1,13 @@
 """Adaptive Gauss-Hermite quadrature of clients' logistic regressions.
 
 Clients' rows are one after another; q coefficients eta are standard normal, and ``P(sign = 1) = 1 /
-(1 + exp(-offset - x' eta))``. With mode m and curvature V^-1 = (R R')^-1 of a client's log-posterior,
+(1 + exp(-offset - x' eta))``. With the mode m and the inverse curvature R R' of a client's
+log-posterior, nodes t_i and weights w_i of the normal distribution, and ``eta_i = m + R t_i``, the
+marginal likelihood is
 
-    integral of p(y | eta) N(eta; 0, I) = |R| sum_i w_i exp(|t_i|^2 / 2) p(y | eta_i) exp(-|eta_i|^2 / 2),
+    |R| sum_i w_i exp(|t_i|^2 / 2 - |eta_i|^2 / 2) p(y | eta_i)
 
-``eta_i = m + R t_i``, with the nodes t_i and weights w_i of the normal distribution (Liu and Pierce,
-1994; Pinheiro and Bates, 1995). Posterior moments are sums over the same nodes.
+(Liu and Pierce, 1994; Pinheiro and Bates, 1995). Posterior moments are sums over the same nodes.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What a logistic regression says of its fit: notes and warnings."""
+"""What a logistic regression says of its fit: notes, warnings, and when there is nothing to find."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ __all__ = [
     "COLLINEAR",
     "JOINT",
     "LAPLACE",
+    "LITTLE",
     "NO_SPREAD",
+    "PERFECT",
     "SEPARATED",
     "UNBOUNDED",
     "UNCENTRED",
     "open_questions",
     "warn_unfinished",
 ]
+
+# A log-likelihood of a row that is as good as that of certainty.
+PERFECT = -0.01
+# A gain that is little where there is no end.
+LITTLE = 0.5
 
 COLLINEAR = (
     "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
@@ -41,7 +48,7 @@ UNBOUNDED = (
 )
 LAPLACE = (
     "Laplace's approximation underestimates the spread of the population where groups have few "
-    "rows, and so shrinks too much; method='ep' does not."
+    "rows, and so shrinks too much; method='aghq' does not."
 )
 JOINT = (
     "method='gradient' maximises jointly over all coefficients and the variance of their "
@@ -50,6 +57,7 @@ JOINT = (
 
 
 def warn_unfinished(how: str, gain: float, advice: str) -> None:
+    """Warn that a search ended before it converged."""
     warnings.warn(
         f"not converged: {how} the next step was to raise the log-likelihood by {gain:.2g}. "
         f"{advice}",

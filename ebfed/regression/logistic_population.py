@@ -90,6 +90,11 @@ class LogisticPopulation(FittedPopulation):
         }[self.method]
 
     @property
+    def likelihood_kind(self) -> str:
+        """Whether the likelihood of the fit is ``"ML"`` or ``"approximate"``."""
+        return "ML" if self.method == "aghq" else "approximate"
+
+    @property
     def n_parameters(self) -> int:  # type: ignore[override]
         """Number of fitted parameters: means, variances, covariances."""
         p, q = len(self.mean), len(self.columns.varying_places())

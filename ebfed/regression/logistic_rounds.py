@@ -20,11 +20,14 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import Columns
+from ebfed.regression.logistic_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.logistic_notes import (
     COLLINEAR,
     JOINT,
     LAPLACE,
+    LITTLE,
     NO_SPREAD,
+    PERFECT,
     SEPARATED,
     UNBOUNDED,
     UNCENTRED,
@@ -40,12 +43,7 @@ from ebfed.regression.numerics.normal_population import (
     NormalPopulation,
     Step,
 )
-from ebfed.regression.numerics.quadrature_population import (
-    QuadraturePopulation,
-    entries_of,
-    square_of,
-)
-from ebfed.regression.numerics.trust_region import climb
+from ebfed.regression.numerics.quadrature_population import entries_of
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.posteriors.logistic import MOST_CORRECTED, WhiteRows
 from ebfed.regression.protocol import (
@@ -70,22 +68,14 @@ METHODS: tuple[str, ...] = get_args(Method)
 PROMISE = 1e-9
 # Expected gain below which the correction of expectation propagation begins.
 ENOUGH = 1e-3
-# A log-likelihood of a row that is as good as that of certainty.
-PERFECT = -0.01
 # Remaining step that is allowed: less than half a standard error.
 MOST_LEFT = 0.1
 # Coordinates more oblique than this would magnify the noise of importance sampling.
 OBLIQUE = 30.0
 # And more oblique than this, variances lie on ridges where a search may stop short.
 FAR = 500.0
-# What is little where there is no end.
-LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
 SHORTEST = 1e-4
-# By quadrature: the gain at which a fit is done, some 1e-4 standard errors from the maximum; what
-# changes of rules may lose; and lengths of steps, in units of the logit.
-EXACT, NOISE = 1e-8, 1e-6
-FIRST_RADIUS, RADIUS = 2.0, 16.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
         )
         varies = columns.varies()
-        method = self._method(int(varies.sum()))
         if not varies.all() and (self.covariance != "diag" or self.method == "gradient"):
             raise ValueError(
                 "varying must name all columns, unless covariance='diag' and method is not "
@@ -170,7 +159,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             **state,
             "phase": "size",
             "classes": classes,
-            "method": method,
             "estimates_spread": not notes,
             "varies": varies,
             "notes": notes,
@@ -192,18 +180,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if not 0 < self.learning_rate < np.inf:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
 
-    def _method(self, n_varying: int) -> Method:
-        """Return the method for so many coefficients that differ between groups."""
-        most = quadrature.MOST_INTEGRATED
-        if self.method == "auto":
-            return "aghq" if n_varying <= most else "ep"
-        if self.method == "aghq" and n_varying > most:
-            raise ValueError(
-                f"method='aghq' integrates over at most {most} coefficients that differ between "
-                f"groups; got {n_varying}. Use method='ep', or name fewer columns in varying."
-            )
-        return self.method
-
     def ask(self, state: LogisticState) -> LogisticSent:
         """Ask for sizes of columns, or for what a population is to be judged by."""
         assert state["phase"] != "end"
@@ -216,7 +192,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if "frame" not in state:
             return sent
         if "point" in state:
-            asked = _quadrature(state, self.covariance)
+            asked = population_of(state, self.covariance)
             return sent | {
                 "frame": asked.frame,
                 "places": asked.places,
@@ -253,7 +229,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         elif state["phase"] == "gradient":
             state = self._average(state, messages)
         elif "point" in state:
-            state = self._ascend(state, messages)
+            state = ascend(state, messages, self.covariance, self.n_rounds)
         else:
             state = self._climb(state, messages)
         state = state | {"round": state["round"] + 1}
@@ -284,8 +260,19 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             and self.method != "laplace"
             and bool(np.isin(shares, (0, 1)).all()),
         }
-        if state["method"] == "aghq":
-            return self._begin_quadrature(state, ways, unit, empty, n @ centre / N)
+        if self.method in ("auto", "aghq"):
+            start = coordinates(
+                state, ways, unit, empty, n @ centre / N, self.covariance, bool(self.fit_intercept)
+            )
+            most, varying = quadrature.MOST_INTEGRATED, len(start.places)
+            if varying <= most:
+                return begin(state, start)
+            if self.method == "aghq":
+                raise ValueError(
+                    f"method='aghq' integrates over at most {most} coefficients that differ "
+                    f"between groups; got {varying}. Use method='ep', or name fewer columns in "
+                    "varying."
+                )
         frame = np.eye(len(unit))
         flat = empty | ~state["varies"] if state["estimates_spread"] else np.ones(len(unit), bool)
         if self.covariance == "full" and self.method != "gradient":
@@ -304,6 +291,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if self.method == "laplace" or self.method == "gradient":
             phase = self.method
         return state | {
+            "method": "ep" if self.method == "auto" else self.method,
             "phase": phase,
             "mean": np.zeros(len(unit)),
             "root": root,
@@ -314,87 +302,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             "notes": notes,
             "caution": CAUTION if exact else np.inf,
         }
-
-    def _begin_quadrature(
-        self,
-        state: LogisticState,
-        ways: NDArray,
-        unit: NDArray,
-        empty: NDArray,
-        centre: NDArray,
-    ) -> LogisticState:
-        """Choose coordinates in which columns have unit size, centred where the model allows it."""
-        if self.covariance == "full":
-            frame, ways = ways, np.eye(ways.shape[1])
-            varies = np.ones(len(ways), bool)
-        else:
-            frame, varies = np.diag(unit), state["varies"] & ~empty
-            if self.covariance == "spherical":
-                varies = state["varies"]
-            if self.fit_intercept:  # a constant moves between these and the intercept
-                alike = np.flatnonzero(~state["varies"] & ~empty)
-                alike = alike[alike > 0]
-                scale = np.linalg.norm(ways[alike], axis=1)
-                frame[alike, alike] = np.where(scale > 0, scale, unit[alike])
-                frame[0, alike] = -centre[alike] * frame[alike, alike]
-            ways = np.linalg.solve(frame, ways)
-        places = np.flatnonzero(varies & state["estimates_spread"])
-        nothing = np.zeros(0)
-        start = QuadraturePopulation(nothing, self.covariance, frame, ways, places)
-        return state | {
-            "phase": "coarse",
-            "frame": frame,
-            "directions": ways,
-            "places": places,
-            "point": start.start(0.7).point,
-            "radius": FIRST_RADIUS,
-            "best_value": -np.inf,
-        }
-
-    def _ascend(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
-        """Take a step of Newton's method; a shorter one from the best point if that led down."""
-        here, value = _quadrature(state, self.covariance), float(messages["evidence"].sum())
-        _, root = here.seen()
-        tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
-        state = state | {"history": [*state["history"], tried]}
-        rise, gain = value - state["best_value"], state["gain"]
-        radius, noise = state["radius"], NOISE + 1e-12 * abs(value)
-        if rise < -noise:
-            radius = min(radius, np.linalg.norm(state["point"] - state["best_point"])) / 4
-        else:
-            slope, curvature = here.chain(
-                messages["score"].sum(axis=0), square_of(messages["curvature"].sum(axis=0))
-            )
-            if rise > 0.75 * gain or gain < noise:
-                radius = min(2 * radius, RADIUS)
-            elif rise < 0.25 * gain:
-                radius = radius / 4
-            state = state | {
-                "best_value": value,
-                "best_point": here.point,
-                "slope": slope,
-                "second": curvature,
-                "log_likelihood": value,
-                "mean_covariance": here.mean_covariance(curvature),
-            }
-        step, gain = climb(state["slope"], state["second"], radius)
-        asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
-        value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
-        ended = state | {"phase": "end", "point": state["best_point"]}
-        unlimited = state["one_class_groups"] or here.at_bounds()[1]
-        if value > PERFECT * state["n"].sum() or (unlimited and gain <= LITTLE):
-            return ended
-        if gain <= enough or radius < EXACT:
-            if state["phase"] == "fine":
-                return ended | {"converged": gain <= enough + noise}
-            return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
-        if state["round"] >= self.n_rounds:
-            if not unlimited:  # there is nothing to converge to
-                warn_unfinished(f"after {state['round']} rounds", gain, "Raise n_rounds.")
-            return ended | {"converged": None if unlimited else False}
-        if state["phase"] == "coarse" and gain <= ENOUGH:
-            return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
-        return asked
 
     def _population(self, state: LogisticState) -> NormalPopulation:
         return NormalPopulation(state["mean"], state["root"], state["unit"])
@@ -487,7 +394,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         """Add what was learned, in plain numbers."""
         notes = list(state["notes"])
         if "point" in state:
-            fitted = _quadrature(state, self.covariance)
+            fitted = population_of(state, self.covariance)
             mean, root = fitted.seen()
             low, high = fitted.at_bounds()
             kept = root
@@ -524,12 +431,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             "seed": state["seed"],
         }
         return state | {"done": True, "result": result}
-
-
-def _quadrature(state: LogisticState, kind: Covariance) -> QuadraturePopulation:
-    return QuadraturePopulation(
-        state["point"], kind, state["frame"], state["directions"], state["places"]
-    )
 
 
 def _asked(state: LogisticState, population: NormalPopulation) -> LogisticState:

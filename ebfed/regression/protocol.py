@@ -170,8 +170,6 @@ class LogisticState(RegressionState):
 
     phase: LogisticPhase | Literal["end"]
     classes: NDArray
-    method: str
-    """Method of the fit: what ``"auto"`` stands for."""
     estimates_spread: bool
     """Whether numbers of rows identify the spread of the population."""
     varies: NDArray[np.bool_]
@@ -202,6 +200,8 @@ class LogisticState(RegressionState):
     best_mean: NotRequired[NDArray[np.float64]]
     """Mean of the likeliest population so far."""
     best_root: NotRequired[NDArray[np.float64]]
+    method: NotRequired[str]
+    """Method of the fit: what ``"auto"`` stands for."""
     places: NotRequired[NDArray[np.int64]]
     """Coordinates that differ between groups, shape (q,)."""
     point: NotRequired[NDArray[np.float64]]

@@ -1,4 +1,4 @@
-"""LogisticEB by adaptive quadrature, beside a quadrature of 60 nodes on each axis in plain NumPy."""
+"""LogisticEB by adaptive quadrature, beside one of 60 nodes on each axis in plain NumPy."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,9 @@
 """The parameters of a normal population whose likelihood is found by quadrature.
 
-Coefficients are ``theta = frame (c + at places: root eta)``, eta standard normal. The parameters are
-those of c's mean, along `ways`, and entries of the root: of a lower triangle, of its diagonal, or
-one number times the identity. No sign of an entry matters, so that a variance of zero lies in the
-interior, where the likelihood has slope zero and bends down if groups do not differ.
+Coefficients are ``theta = frame (c + at places: root eta)``, eta standard normal. The parameters
+are those of c's mean, along `ways`, and entries of the root: of a lower triangle, of its diagonal,
+or one number times the identity. No sign of an entry matters, so that a variance of zero lies in
+the interior, where the likelihood has slope zero and bends down if groups do not differ.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _rules(q: int, accuracy: Accuracy) -> tuple[NDArray, NDArray, NDArray, NDArr
     return nodes, weights, sizes, np.array([*limits.values()])
 
 
-def _modes(rows: tuple[NDArray, ...]) -> tuple[NDArray, NDArray]:
+def _modes(rows: tuple[NDArray, NDArray, NDArray, NDArray]) -> tuple[NDArray, NDArray]:
     """Mode of each client's log-posterior, and its inverse curvature."""
     m, q = len(rows[-1]) - 1, rows[0].shape[1]
     mode, cov = np.zeros((m, q)), np.empty((m, q, q))

@@ -1,4 +1,4 @@
-"""What a logistic regression says of its fit: notes, warnings, and when there is nothing to find."""
+"""What a logistic regression says of its fit, and when there is none to find."""
 
 from __future__ import annotations
 

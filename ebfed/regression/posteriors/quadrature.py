@@ -26,7 +26,7 @@ RULES: dict[Accuracy, dict[int, dict[int, float]]] = {
     "fine": {
         1: {15: 0.4, 31: 1.0, 61: 2.5, 121: 4.0, 201: np.inf},
         2: {11: 0.5, 15: 0.8, 21: 1.2, 31: 1.8, 45: np.inf},
-        3: {7: 0.4, 9: 0.7, 11: 1.1, 15: 1.7, 21: np.inf},
+        3: {7: 0.3, 9: 0.5, 11: 0.9, 15: 1.4, 21: 2.3, 31: np.inf},
     },
     "coarse": {
         1: {9: 1.0, 21: 2.5, 61: np.inf},
@@ -130,8 +130,9 @@ def posterior(
     rows = X, offset, np.where(np.asarray(clients.y) == second, 1.0, -1.0), clients.indptr
     m, (p, q) = len(clients), root.shape
     first, covariance, along = np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, p))
+    design = np.array(clients.X, order="C")  # a read-only one is another type to the compiler
     kernels.quadrature_moments(
-        *rows, *_modes(rows), *_rules(q, "fine"), clients.X, np.empty(m), first, covariance, along
+        *rows, *_modes(rows), *_rules(q, "fine"), design, np.empty(m), first, covariance, along
     )
     return NormalCoefficients(
         mean + first @ root.T,

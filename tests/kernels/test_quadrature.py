@@ -84,7 +84,7 @@ def test_moments_are_those_of_a_grid(q):
 
 def test_large_exponents():
     """Beyond the range of floats logits are exact one by one, and are so before."""
-    X, offset, signs, indptr = rows([12, 12], 2)
+    X, _, signs, indptr = rows([12, 12], 2)
     far = (X, np.where(np.arange(24) < 12, 400.0, 0.1) * signs, signs, indptr)
     evidence, mean, spread, _ = moments(far, X, 11)
     # rows that are certain say nothing
@@ -103,7 +103,7 @@ def test_large_exponents():
 def test_rules_are_chosen_by_the_width_of_logits():
     block = rows([4, 4], 1)
     X, _, _, indptr = block
-    mode, cov = laid(block)
+    _, cov = laid(block)
     width = np.abs(X[:, 0] * np.sqrt(np.repeat(cov[:, 0, 0], np.diff(indptr))))
     width = width.reshape(2, 4).max(axis=1)
     few, many = moments(block, X, 3)[0], moments(block, X, 25)[0]

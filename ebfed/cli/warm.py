@@ -75,7 +75,7 @@ def _fit_every_kind() -> None:
     LinearEB("full").fit(X, y, groups=groups)
     with warnings.catch_warnings():  # so few rows do not identify everything
         warnings.simplefilter("ignore")
-        for method in ("ep", "polya-gamma", "laplace"):
+        for method in ("aghq", "ep", "polya-gamma", "laplace"):
             LogisticEB(method=method).fit(X, y > 0, groups=groups).predict(X, groups=groups)
         kinds = np.digitize(y, [-0.5, 0.5])
         AdaMixClassifier(1, n_rounds=3).fit(X, kinds, groups=groups).predict(X, groups=groups)

@@ -575,6 +575,8 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB("spherical"), 1e-5),
         (eb.LogisticEB("full"), 1e-4),
         (eb.LogisticEB(fit_intercept=False), 1e-5),
+        (eb.LogisticEB(method="ep"), 1e-5),
+        (eb.LogisticEB("full", method="ep"), 1e-4),
         (eb.LogisticEB(method="laplace"), 1e-5),
         (eb.LogisticEB(method="gradient", n_rounds=20), 1e-6),
         # draws follow the order of rows
@@ -611,6 +613,7 @@ def test_learner(learner):
         eb.GaussianEB(variances=1.0),
         eb.LinearEB(),
         eb.LogisticEB(),
+        eb.LogisticEB(method="ep"),
         eb.LogisticEB(method="laplace"),
         eb.LogisticEB(method="polya-gamma", random_state=0),
         eb.LogisticEB(method="gradient"),

@@ -160,14 +160,13 @@ def test_new_rows(fitted):
 
 
 def test_rates_in_herds():
-    """Of a logistic regression the likelihood is an integral, which both approximate.
+    """Of a logistic regression the likelihood is an integral: both by quadrature.
 
-    lme4 by quadrature with 25 nodes, we by expectation propagation: they differ by what it leaves
-    out, a hundredth of a standard error at most.
+    The search of lme4's glmer ends some 1e-5 standard errors from the maximum.
     """
     fit = eb.from_formula("cbind(incidence, size) ~ C(period) + (1 | herd)", rows("cbpp"))
     expected = stored("fixef", "cbpp_quadrature")
     away = fit.tidy("fixed")["estimate"] - expected["estimate"]
-    np.testing.assert_allclose(away / expected["std_error"], 0, atol=0.01)
+    np.testing.assert_allclose(away / expected["std_error"], 0, atol=1e-4)
     spread = stored("varcor", "cbpp_quadrature")["sdcor"].item()
-    assert fit.tidy("ran_pars")["estimate"].item() == pytest.approx(spread, rel=1e-3)
+    assert fit.tidy("ran_pars")["estimate"].item() == pytest.approx(spread, rel=1e-5)

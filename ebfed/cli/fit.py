@@ -47,6 +47,7 @@ class PriorName(StrEnum):
     normal = "normal"
     beta = "beta"
     gamma = "gamma"
+    log_spline = "log_spline"
     npmle = "npmle"
 
 
@@ -78,7 +79,7 @@ def fit(
         PriorName | None,
         typer.Option(
             help="Population of groups; if not given, normal for gaussian, beta for binomial and "
-            "gamma for poisson. npmle: any shape.",
+            "gamma for poisson. log_spline: any smooth shape; npmle: any shape.",
         ),
     ] = None,
     out: Annotated[

@@ -29,6 +29,7 @@ GAUSSIAN = {
     "known variance": eb.GaussianEB(variances=0.3),
     "mixture": eb.MixtureEB(random_state=0),
     "gaussian mixture": eb.MixtureEB(2, components="spherical", random_state=0),
+    "gaussian log-spline": eb.GaussianEB(prior="log_spline"),
     "gaussian npmle": eb.GaussianEB(prior="npmle"),
     "gaussian npmle, known variance": eb.GaussianEB(0.3, prior="npmle"),
 }
@@ -36,6 +37,7 @@ RATES = {
     "beta": eb.BernoulliEB(),
     "beta by moments": eb.BernoulliEB(method="moments"),
     "beta by eq. (6)": eb.BernoulliEB(method="paper"),
+    "rate log-spline": eb.BernoulliEB(prior="log_spline"),
     "rate npmle": eb.BernoulliEB(prior="npmle"),
 }
 ALL = GAUSSIAN | RATES

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.base import relative_likelihoods
 
 __all__ = ["GModel", "Maximum", "natural_basis"]
 
@@ -63,7 +62,7 @@ def natural_basis(knots: NDArray, at: NDArray) -> NDArray:
 
 
 class Maximum(NamedTuple):
-    """Coefficients of greatest penalised log-likelihood, shape (p,), and that.
+    """Coefficients of greatest penalised log-likelihood, shape (p,), and that, but for a constant.
 
     A next Newton step would gain half the `decrement`.
     """
@@ -130,7 +129,7 @@ class GModel:
         g = self.widths / self.widths.sum()
         for _ in range(20):
             masses = np.zeros(len(g))
-            for likelihoods, _, counts in self._blocks():
+            for likelihoods, counts in self._blocks():
                 masses += (counts / np.maximum(likelihoods @ g, 1e-300)) @ likelihoods
             g = g * masses / self.counts.sum()
         logs = np.log(np.maximum(g, 1e-300) / np.maximum(self.widths, 1e-300))
@@ -148,31 +147,31 @@ class GModel:
         columns = g[:, None] * np.column_stack([np.ones(len(g)), away])
         p = self.basis.shape[1]
         value, slope, information, masses = 0.0, np.zeros(p), np.zeros((p, p)), np.zeros(len(g))
-        for likelihoods, scale, counts in self._blocks():
+        for likelihoods, counts in self._blocks():
             joint = likelihoods @ columns
             evidence = np.maximum(joint[:, 0], 1e-300)
             scores = joint[:, 1:] / evidence[:, None]
-            value += float(counts @ (np.log(evidence) + scale))
+            value += float(counts @ np.log(evidence))
             slope += counts @ scores
             information += (scores.T * counts) @ scores
             masses += (counts / evidence) @ likelihoods
         excess = g * (masses - self.counts.sum())  # expected numbers of clients, less those of g
         return _Figures(value, slope, (away.T * excess) @ away - information, information)
 
-    def _blocks(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
-        """Likelihoods over their largest, its log, and the counts, some messages at a time."""
+    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
+        """Likelihoods over those at their peaks, and the counts, some messages at a time."""
         if len(self.rows) * len(self.nodes) <= MOST_ENTRIES:
-            yield *self._all, self.counts
+            yield self._all, self.counts
             return
         n_blocks = 1 + len(self.rows) * len(self.nodes) // 4_000_000
         done = 0
         for block in self.rows.split(n_blocks):
-            yield *_relative(block, self.nodes), self.counts[done : done + len(block)]
+            yield block.relative(self.nodes[:, None]), self.counts[done : done + len(block)]
             done += len(block)
 
     @cached_property
-    def _all(self) -> tuple[NDArray, NDArray]:
-        return _relative(self.rows, self.nodes)
+    def _all(self) -> NDArray:
+        return self.rows.relative(self.nodes[:, None])
 
     def _penalised(self, a: NDArray, figures: _Figures) -> float:
         return figures.value - self.c0 * float(np.linalg.norm(a))
@@ -213,10 +212,3 @@ class GModel:
     def _bend(self, a: NDArray, size: float) -> NDArray:
         """Second derivatives of ``c0 |a|`` where `size` is ``|a|``; beyond, of a bowl like it."""
         return self.c0 / size * (np.eye(len(a)) - np.outer(a, a) / size**2)
-
-
-def _relative(rows: Likelihood, nodes: NDArray) -> tuple[NDArray, NDArray]:
-    logs = rows.logpdf(nodes[:, None])
-    # a message that is impossible at all nodes has no information on them
-    logs[np.isneginf(logs).all(axis=1)] = 0.0
-    return relative_likelihoods(logs)

@@ -159,7 +159,8 @@ class LogSpline(Prior):
         if not informed.any():
             nodes = likelihood.nodes(self.n_nodes)
             return float(nodes[0]), float(nodes[-1])
-        return _ends(settled, *_moments(settled))
+        mean, variance = _moments(settled)
+        return _ends(settled, mean, _widest(settled, mean, variance))
 
     def _maximise(self, rows: Likelihood, counts: NDArray) -> None:
         nodes = self._nodes(rows, *self._range())[:, 0]
@@ -178,7 +179,7 @@ class LogSpline(Prior):
     def _set(self, coefficients: NDArray) -> None:
         """Take these coefficients, and the moments of that density."""
         self.coefficients_ = coefficients
-        at, masses, self._log_constant = self._table()
+        at, masses, self.log_constant_ = self._table()
         self.mean_ = np.array([masses @ at])
         self.variance_ = np.array([masses @ (at - self.mean_) ** 2])
 
@@ -214,9 +215,8 @@ class LogSpline(Prior):
         at, masses, _ = self._table()
         away = self._basis(at) - masses @ self._basis(at)
         shift = at - self.mean_
-        for name, values in (("mean_variance_", shift), ("variance_variance_", shift**2)):
-            slope = (masses * values) @ away
-            setattr(self, name, np.array([slope @ self.covariance_ @ slope]))
+        slopes = np.array([masses * shift, masses * shift**2]) @ away
+        self.mean_variance_, self.variance_variance_ = _quadratic(slopes, self.covariance_)[:, None]
 
     def density_errors(self, theta: NDArray) -> NDArray:
         """Return standard errors of the density at theta of shape (k, 1), shape (k,).
@@ -274,7 +274,7 @@ class LogSpline(Prior):
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-density at theta of shape (k, 1), shape (k,); -inf beyond the interval."""
         at, (low, high) = theta[:, 0], self.range_
-        logs = self._basis(at) @ self.coefficients_ - self._log_constant
+        logs = self._basis(at) @ self.coefficients_ - self.log_constant_
         return np.where((at >= low) & (at <= high), logs, -np.inf)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
@@ -289,8 +289,11 @@ class LogSpline(Prior):
         return (high - np.abs(high - draws))[:, None]
 
     def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
-        nodes = np.union1d(likelihood.nodes(self.n_nodes), np.linspace(low, high, self.n_nodes))
-        return nodes[(nodes >= low) & (nodes <= high)][:, None]
+        nodes = likelihood.nodes(self.n_nodes)
+        nodes = np.union1d(nodes[(nodes > low) & (nodes < high)], [low, high])
+        if len(nodes) < self.n_nodes // 2:  # messages that are vague, on the scale of the interval
+            nodes = np.union1d(nodes, np.linspace(low, high, self.n_nodes))
+        return nodes[:, None]
 
     def _range(self) -> tuple[float, float]:
         return float(self.range_[0]), float(self.range_[1])
@@ -351,11 +354,11 @@ def _pooled_end(likelihood: Likelihood, mean: float) -> float:
 
 
 def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, float]:
-    """Ends of the parameters, of a population with a mean and a variance.
+    """Ends of the parameters of a population; `variance` errs upwards.
 
     Estimates ``x_i`` with errors ``s_i`` spread more than parameters; ``mean + sqrt(v / (v +
-    s_i**2)) (x_i - mean)`` spread as these (Louis 1984). v is the population's variance and a
-    standard error of it, and the ends are an error ``sqrt(v s_i**2 / (v + s_i**2))`` beyond.
+    s_i**2)) (x_i - mean)`` spread as these do (Louis 1984), v the variance of the population. The
+    ends are an error ``sqrt(v s_i**2 / (v + s_i**2))`` beyond.
     """
     if isinstance(likelihood, Joined):
         ends = [_ends(part, mean, variance) for part in likelihood.parts if _informed(part).any()]
@@ -363,36 +366,50 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
     low, high = likelihood.support
     if isinstance(likelihood, Reported):
         nodes = likelihood.nodes(Prior.n_nodes)
-        reach = 4 * np.sqrt(_widest(likelihood, mean, variance, nodes[-1] - nodes[0]))
-        low, high = max(low, nodes[0]), min(high, nodes[-1])
+        low = low if np.isfinite(low) else float(nodes[0])
+        high = high if np.isfinite(high) else float(nodes[-1])
+        reach = 4 * np.sqrt(variance)
         return float(max(low, mean - reach)), float(min(high, mean + reach))
     informed = _informed(likelihood)
     x = likelihood.local[informed, 0]
-    s2 = likelihood.sampling_variance(mean, variance)[informed]
-    v = variance + np.sqrt(2 / (1 / (variance + s2) ** 2).sum())
-    share = v / (v + s2)
+    s2 = likelihood.sampling_variance(mean, min(variance, _most(likelihood, mean)))[informed]
+    share = variance / (variance + s2)
     shrunk, error = mean + np.sqrt(share) * (x - mean), np.sqrt(share * s2)
     return float(max(low, (shrunk - error).min())), float(min(high, (shrunk + error).max()))
 
 
-def _informed(likelihood: Likelihood) -> NDArray:
-    """Whether each client has data, shape (n,)."""
-    return np.isfinite(likelihood.local[:, 0])
+def _widest(likelihood: Likelihood, mean: float, variance: float) -> float:
+    """Variance of the population and about a standard error of it.
 
-
-def _widest(likelihood: Likelihood, mean: float, variance: float, length: float) -> float:
-    """Largest variance whose likelihood is that of the best over ``exp(1/2)`` or more."""
+    By information where errors are known; else the largest variance whose likelihood is that of
+    the best over ``exp(1/2)`` or more.
+    """
+    parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+    if not any(isinstance(part, Reported) for part in parts):
+        s2 = np.concatenate(
+            [part.sampling_variance(mean, variance)[_informed(part)] for part in parts]
+        )
+        with np.errstate(divide="ignore"):  # of parameters that are seen
+            return variance + float(np.sqrt(2 / (1 / (variance + s2[s2 > 0]) ** 2).sum()))
     rows, counts = likelihood.compress()
 
     def value(v: float) -> float:
         return float(counts @ rows.marginal(np.array([mean]), np.array([v])))
 
+    nodes = likelihood.nodes(Prior.n_nodes)
     best, widest = value(variance), variance
-    for more in length**2 * np.geomspace(1e-4, 0.25, 24):
-        # a beta population has less than the variance of points at 0 and 1
-        if rows.support == (0.0, 1.0) and variance + more >= 0.9 * mean * (1 - mean):
-            break
-        if not value(variance + more) >= best - 0.5:
+    for more in (nodes[-1] - nodes[0]) ** 2 * np.geomspace(1e-4, 0.25, 24):
+        if variance + more >= _most(likelihood, mean) or value(variance + more) < best - 0.5:
             break
         widest = variance + more
     return widest
+
+
+def _most(likelihood: Likelihood, mean: float) -> float:
+    """Most variance that a population with this mean is taken to have."""
+    return 0.9 * mean * (1 - mean) if likelihood.support == (0.0, 1.0) else np.inf
+
+
+def _informed(likelihood: Likelihood) -> NDArray:
+    """Whether each client has data, shape (n,)."""
+    return np.isfinite(likelihood.local[:, 0])

@@ -40,10 +40,10 @@ def natural_basis(knots: NDArray, at: NDArray) -> NDArray:
 
     Examples
     --------
-    >>> natural_basis(np.array([0.0, 0.5, 1.0]), np.linspace(0, 1, 3)).round(3)
-    array([[-1.732,  1.309],
-           [ 0.   , -1.091],
-           [ 1.732,  1.309]])
+    >>> natural_basis(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.25, 1.0])).round(3)
+    array([[-1.732, -2.027],
+           [-0.866,  0.203],
+           [ 1.732, -2.027]])
     """
     from scipy.interpolate import CubicSpline
 

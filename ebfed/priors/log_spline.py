@@ -37,7 +37,7 @@ class LogSpline(Prior):
     where the columns of Q have mean 0 and are orthonormal over the interval: ``|a|`` is the
     standard deviation of log g there, whatever the basis. The penalty draws to the uniform
     population, which is the estimate where few groups say little. (deconvolveR's basis has
-    columns of length 1 over K points: its ``c0`` is ours over ``sqrt(K)``.)
+    columns of length 1 over K points: its ``c0`` is this one over ``sqrt(K)``.)
 
     The covariance of the coefficients is Efron's: with the information ``I = sum_i S_i S_i'`` of
     the clients' scores and the second derivatives P of the penalty,
@@ -195,7 +195,7 @@ class LogSpline(Prior):
 
     def _table(self) -> tuple[NDArray, NDArray, float]:
         """Even points, masses of the trapezoidal rule there, and log of the integral of exp Q'a."""
-        at = np.linspace(*self.range_, FINE + 1)
+        at = np.linspace(*self._range(), FINE + 1)
         logs = self._basis(at) @ self.coefficients_
         if at[0] == at[-1]:
             return at[:1], np.ones(1), 0.0

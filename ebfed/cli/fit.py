@@ -48,6 +48,7 @@ class PriorName(StrEnum):
     beta = "beta"
     gamma = "gamma"
     logit_normal = "logit-normal"
+    log_spline = "log_spline"
     npmle = "npmle"
 
 
@@ -79,7 +80,7 @@ def fit(
         PriorName | None,
         typer.Option(
             help="Population of groups; if not given, normal for gaussian, beta for binomial and "
-            "gamma for poisson. npmle: any shape.",
+            "gamma for poisson. log_spline: any smooth shape; npmle: any shape.",
         ),
     ] = None,
     out: Annotated[

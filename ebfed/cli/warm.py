@@ -67,7 +67,14 @@ def _fit_every_kind() -> None:
             Tally().add(groups, X)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
-    for prior in ("npmle", "point_normal", "laplace", "point_laplace", "scale_mixture"):
+    for prior in (
+        "npmle",
+        "log_spline",
+        "point_normal",
+        "laplace",
+        "point_laplace",
+        "scale_mixture",
+    ):
         shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
         shrunk.interval(), shrunk.local_false_sign_rate()
     X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)

@@ -72,10 +72,12 @@ def posterior_from(
         Standard errors. 0: the estimate is returned as it is; infinite, NaN or masked: the
         population is returned. Two dimensions are a covariance; populations other than the normal
         use its diagonal, and `prior.notes_` says so. Left out with a regression.
-    prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
-        The population. For effects of which most are small or none: with a point at 0, or the
-        scale mixture, which adapts to the shape of any that peaks at 0. For anything else the
-        npmle. A fitted `Prior` is fitted anew.
+    prior : str or Prior
+        The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
+        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. For effects of which most are small or
+        none: with a point at 0, or the scale mixture, which adapts to the shape of any that peaks
+        at 0. For anything else the log-spline, if the population is smooth, or the npmle. A fitted
+        `Prior` is fitted anew.
     covariates : data frame or array-like of shape (n, k) or (n,), optional
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).

@@ -49,7 +49,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
           have combinations.)
         - ``"aghq"``: adaptive Gauss-Hermite quadrature, as in `glmer` with many nodes: integrals
           around the mode of each client's posterior, 15 to 201 nodes for one coefficient, 11 to 45
-          on each axis for two, 7 to 21 for three, more where posteriors are wider. Clients send
+          on each axis for two, 7 to 31 for three, more where posteriors are wider. Clients send
           first and second derivatives of their log-likelihood, and the server takes Newton's steps
           to the maximum.
         - ``"ep"``: expectation propagation, for up to four coefficients corrected by importance

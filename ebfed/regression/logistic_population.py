@@ -67,7 +67,6 @@ class LogisticPopulation(FittedPopulation):
     method: Method
     n_draws: int
     seed: int
-    likelihood_kind = "approximate"
     population = "logit-normal"
 
     @property
@@ -92,7 +91,7 @@ class LogisticPopulation(FittedPopulation):
         }[self.method]
 
     @property
-    def likelihood_kind(self) -> str:
+    def likelihood_kind(self) -> str:  # type: ignore[override]
         """Whether the likelihood of the fit is ``"ML"`` or ``"approximate"``."""
         return "ML" if self.method == "aghq" else "approximate"
 

@@ -78,7 +78,7 @@ def test_fit_reads_parquet_like_csv(file, rows, tmp_path):
     assert outputs[0] == outputs[1] == outputs[2]
 
 
-@pytest.mark.parametrize("prior", ["beta", "npmle"])
+@pytest.mark.parametrize("prior", ["beta", "log_spline", "npmle"])
 def test_fit_rates(file, rows, prior):
     options = ["--family", "binomial", "--prior", prior]
     result = invoke("fit", file, "--group", "fips", "--value", "won", *options)

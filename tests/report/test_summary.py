@@ -33,6 +33,7 @@ X = TRUTH[GROUPS] + RNG.normal(size=300)
         ("point_laplace", ["pi0", "scale"]),
         ("laplace", ["scale"]),
         ("scale_mixture", ["pi0"]),
+        ("log_spline", []),
         ("npmle", []),
     ],
 )

@@ -187,25 +187,36 @@ print(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 assert np.isclose(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 
 # %% [markdown]
-# **Likelihoods of REML fits.** REML is the default, as in lme4. In lme4, `logLik` and `AIC` of such
-# a fit use the restricted likelihood, which cannot be compared between fits with different fixed
-# effects. Here they use the likelihood itself, at the estimates of REML. The value of lme4 is in
-# `REMLcrit`.
+# **Likelihoods of REML fits.** REML is the default, as in lme4, and `logLik`, `AIC` and `BIC` of
+# such a fit use the restricted likelihood, as in lme4. `glance` says so in the column `likelihood`,
+# and the summary prints `logLik (REML)`. Restricted likelihoods cannot be compared between fits
+# with different fixed effects: `compare` then refits by maximum likelihood, as `anova` of lme4
+# does.
 
 # %%
 facts = m.glance().iloc[0]
-print(f"logLik here {facts['logLik']:.2f}; lme4's for the same fit {-facts['REMLcrit'] / 2:.2f}")
+print(f"logLik ({facts['likelihood']}) {facts['logLik']:.2f}; lme4 has -871.81")
+assert np.isclose(facts["logLik"], -871.814136, rtol=1e-6)
+mean_alone = eb.from_formula("Reaction ~ 1 + (1 | Subject)", sleep)
+print(eb.compare(m, mean_alone)[["npar", "logLik", "likelihood", "AIC"]].round(2))
+
+# %% [markdown]
+# **Populations of rates.** `y ~ 1 + (1 | g)` of binomial rows has a beta population here, and a
+# logit-normal one in glmer. `prior="logit-normal"` fits that of glmer. The summary says which was
+# fitted. The log-likelihood is that of single rows of 0 and 1; that of glmer for `cbind(...)` has
+# binomial coefficients too, which are the same for all fits to the same counts.
 
 # %% [markdown]
 # **Laplace's method.** glmer approximates the likelihood by Laplace's method. Here,
 # `method="laplace"` replaces each group's posterior by its mode and curvature, as penalised
-# quasi-likelihood does, and underestimates the spread. The default is expectation propagation;
-# compare with that. The stored results of lme4 are by Laplace's method and by quadrature (`nAGQ =
-# 25`).
+# quasi-likelihood does, and underestimates the spread. The default is adaptive quadrature, with as
+# many nodes as each group needs (`method="aghq"`, for up to three coefficients that differ between
+# groups); compare with that. The stored results of lme4 are by Laplace's method and by quadrature
+# (`nAGQ = 25`).
 
 # %%
 slow = {"glmer": stored("sleepstudy_slow"), "nAGQ = 25": stored("sleepstudy_slow_quadrature")}
-for method in ("ep", "laplace"):
+for method in ("aghq", "laplace"):
     fit = eb.from_formula("slow ~ Days + (1 | Subject)", sleep, family="binomial", method=method)
     slow[method] = fit.tidy()["estimate"].to_numpy()
 print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))

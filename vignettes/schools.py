@@ -163,9 +163,9 @@ ax = eb.report.plot_shrinkage(alike)
 # ## Which model? A comparison on held-out pupils
 #
 # One pupil in five is held out, and models are fitted to the others. `score` of a regression is R
-# squared on the held-out pupils. `logLik` is the likelihood at the estimates of REML, so models
-# with different terms can be compared. (lme4 reports the restricted likelihood, which is `REMLcrit`
-# in `glance`.)
+# squared on the held-out pupils. Restricted likelihoods of models with different terms cannot be
+# compared. So `compare` refits the models by maximum likelihood for `logLik`, `AIC` and `BIC`, as
+# `anova` of lme4 does, and says so in the column `likelihood`.
 
 # %%
 out = np.random.default_rng(0).random(len(pupils)) < 0.2
@@ -178,7 +178,8 @@ models = {
 }
 fits = {name: eb.from_formula(text, kept) for name, text in models.items()}
 table = eb.compare(**fits, held_out=pupils[out])
-print(table[["fit", "npar", "logLik", "AIC", "BIC", "score"]].round(4).to_string(index=False))
+shown = ["fit", "npar", "logLik", "likelihood", "AIC", "BIC", "score"]
+print(table[shown].round(4).to_string(index=False))
 
 # %% [markdown]
 # Slopes that differ between schools increase the likelihood much, but do not improve predictions of

@@ -13,6 +13,7 @@ from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.report import box
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
+from ebfed.privacy.calibration import is_number
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, Summary
 
@@ -87,7 +88,7 @@ class AddNoise(Channel):
         return {"sd"} if self.sd is None else set()
 
     def _scale(self) -> float:
-        sd = math.nan if self.sd is None else float(self.sd)
+        sd = float(self.sd) if self.sd is not None and is_number(self.sd) else math.nan
         if not 0 <= sd <= LARGEST:
             raise ValueError(f"sd must be a number from 0 to {LARGEST:g}; got {self.sd!r}.")
         return sd

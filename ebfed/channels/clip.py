@@ -14,6 +14,7 @@ from ebfed.channels.report import Box, Report, box
 from ebfed.privacy.calibration import check_positive
 from ebfed.streams import Stream
 from ebfed.tables.clients import LARGEST, SMALLEST
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Clip"]
 
@@ -75,7 +76,7 @@ class Clip(Report):
                 f"radius must lie between {SMALLEST:g} and {LARGEST:g}; got {self.radius!r}."
             )
         try:
-            centre = np.broadcast_to(np.asarray(self.centre, float), n_features)
+            centre = np.broadcast_to(numbers(self.centre, "centre"), n_features)
         except (TypeError, ValueError):
             centre = np.full(n_features, np.nan)
         if not np.isfinite(centre).all():

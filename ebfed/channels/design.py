@@ -26,6 +26,7 @@ from ebfed.channels.report import Report
 from ebfed.channels.two_bit import TwoBit
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
+from ebfed.tables.numbers import numbers
 
 __all__ = ["DEFAULT_GUESS", "Guess", "fisher_information", "settle", "theorem_range"]
 
@@ -60,7 +61,8 @@ class Guess:
         """
         try:
             low, high = self.mean
-            ends = [float(np.broadcast_to(x, n_features)[j]) for x in (low, high, self.spread)]
+            given = (numbers(each, "guess") for each in (low, high, self.spread))
+            ends = [float(np.broadcast_to(each, n_features)[j]) for each in given]
         except (TypeError, ValueError):
             ends = [np.nan]
         if not (np.isfinite(ends).all() and ends[0] <= ends[1] and ends[2] > 0):

@@ -17,6 +17,7 @@ from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Box", "Report"]
 
@@ -224,7 +225,7 @@ def box(range: Any, n_features: int) -> Box:
     if not pair or getattr(range, "ndim", 1) == 0 or len(range) != 2:
         raise TypeError(f"{what}; got {range!r}.")
     try:
-        low, high = (np.broadcast_to(np.asarray(end, float), n_features) for end in range)
+        low, high = (np.broadcast_to(numbers(end, "range"), n_features) for end in range)
     except (TypeError, ValueError):
         raise ValueError(f"{what} ({n_features}); got {range!r}.") from None
     if not (np.isfinite([low, high]).all() and np.all(low < high)):

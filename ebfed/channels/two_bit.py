@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from random import SystemRandom
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from ebfed.channels.law import Law
 from ebfed.channels.levels import average_levels, hats
 from ebfed.channels.local import PureReport
 from ebfed.channels.one_bit import odds
+from ebfed.privacy.calibration import is_number
 from ebfed.streams import Stream
 
 __all__ = ["TwoBit"]
@@ -83,7 +83,7 @@ class TwoBit(PureReport):
     def _law(self, n_features: int) -> Law:
         split = 0.5 if self.split == "auto" else self.split
         for name, value in (("split", split), ("location", self.location)):
-            if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value <= 1):
+            if not (is_number(value) and 0 < value <= 1):
                 raise ValueError(f"{name} must be above 0 and at most 1; got {value!r}.")
         if split == 1:
             raise ValueError("split must be below 1: some clients must be asked for the spread.")

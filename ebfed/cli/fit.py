@@ -47,6 +47,8 @@ class PriorName(StrEnum):
     normal = "normal"
     beta = "beta"
     gamma = "gamma"
+    logit_normal = "logit-normal"
+    log_spline = "log_spline"
     npmle = "npmle"
 
 
@@ -78,7 +80,7 @@ def fit(
         PriorName | None,
         typer.Option(
             help="Population of groups; if not given, normal for gaussian, beta for binomial and "
-            "gamma for poisson. npmle: any shape.",
+            "gamma for poisson. log_spline: any smooth shape; npmle: any shape.",
         ),
     ] = None,
     out: Annotated[
@@ -116,6 +118,8 @@ def fit(
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         if exposure is not None and (family is not FamilyName.poisson or formula is not None):
             raise ValueError("--exposure goes with --group, --value and --family poisson")
+        if prior is PriorName.logit_normal and formula is None:
+            raise ValueError("--prior logit-normal goes with --formula and --family binomial")
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")

@@ -67,7 +67,14 @@ def _fit_every_kind() -> None:
             Tally().add(groups, X)
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
-    for prior in ("npmle", "point_normal", "laplace", "point_laplace", "scale_mixture"):
+    for prior in (
+        "npmle",
+        "log_spline",
+        "point_normal",
+        "laplace",
+        "point_laplace",
+        "scale_mixture",
+    ):
         shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
         shrunk.interval(), shrunk.local_false_sign_rate()
     X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
@@ -75,7 +82,7 @@ def _fit_every_kind() -> None:
     LinearEB("full").fit(X, y, groups=groups)
     with warnings.catch_warnings():  # so few rows do not identify everything
         warnings.simplefilter("ignore")
-        for method in ("ep", "polya-gamma", "laplace"):
+        for method in ("aghq", "ep", "polya-gamma", "laplace"):
             LogisticEB(method=method).fit(X, y > 0, groups=groups).predict(X, groups=groups)
         kinds = np.digitize(y, [-0.5, 0.5])
         AdaMixClassifier(1, n_rounds=3).fit(X, kinds, groups=groups).predict(X, groups=groups)

@@ -15,11 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.engines.rounds import without_messages
 from ebfed.privacy import ledger
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
+from ebfed.tables.numbers import check_numeric, unmasked
 
-__all__ = ["SupervisedEstimator", "check_size"]
+__all__ = ["SupervisedEstimator", "check_size", "paired_rows"]
 
 
 class SupervisedEstimator(BaseEstimator, ABC):
@@ -150,6 +152,12 @@ class SupervisedEstimator(BaseEstimator, ABC):
         ValueError, TypeError
             If rows are missing, infinite or of the wrong type, labels do not fit them, or an
             argument is wrong.
+
+        Notes
+        -----
+        Pandas series and frames pair by label, not by position as in scikit-learn: `y` and `groups`
+        in another order than `X` are put in its order, and other labels are refused. An index that
+        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
         """
         return self._fit(*self.prepare(X, y, groups=groups))
 
@@ -224,6 +232,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
             with its index.
         """
         check_is_fitted(self, "clients_")
+        X, y, groups, _ = paired_rows(X, y, groups)
         table = self._table(self._features(X, None, False), y, groups)
         values, response = self._validated(table, reset=False)
         labels = np.arange(len(values)) if table.labels is None else table.labels
@@ -311,6 +320,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
         y = np.asarray(table.y)
+        if self._numeric:
+            check_numeric(table.y, "y")
         if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
             raise ValueError("y contains missing values.")
         values, response = validate_data(
@@ -369,6 +380,13 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _design(self, values: NDArray) -> NDArray:
         """Return the features as the method needs them."""
         return values
+
+
+def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
+    """Return features, responses, labels and weights in one order of the rows."""
+    given = {"X": X, "y": y, "groups": groups, "sample_weight": weights}
+    X, y, groups, weights = aligned(given).values()
+    return X, y, groups, unmasked(weights, "sample_weight")
 
 
 def check_size(values: NDArray, name: str = "X") -> None:

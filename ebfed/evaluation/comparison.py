@@ -40,8 +40,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     Returns
     -------
     DataFrame
-        One row for each fit: ``fit``, ``npar``, ``logLik``, ``AIC``, ``BIC``; and, averaged over
-        the groups that have rows,
+        One row for each fit: ``fit``, ``npar``, ``logLik``, ``likelihood``, ``AIC``, ``BIC``; and,
+        averaged over the groups that have rows,
 
         - ``risk``: the mean squared error that the fit expects of its own estimates, which is right
           if its population is;
@@ -56,8 +56,13 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
           density of a row, for `LinearEB` R squared, for classifiers the share of labels that are
           predicted right.
 
-        Columns that a method does not have are NaN. Likelihoods of fits by REML are those at its
-        estimates, so that fits with other terms compare; a smaller AIC is better.
+        Columns that a method does not have are NaN. A smaller AIC is better. ``likelihood`` is
+        the kind of ``logLik``, as in `glance`. Restricted likelihoods compare among fits by REML
+        with the same columns and coefficients of the mean. Beside other fits, ``logLik``, ``AIC``
+        and ``BIC`` of a fit by REML are those of the same model refitted by maximum likelihood, as
+        lme4's ``anova`` has them; ``likelihood`` is then ``"ML (refitted)"``, and the other columns
+        are of the fit as it is. Likelihoods of rates are those of single rows of 0 and 1, so that
+        beta and logit-normal populations compare.
 
     Raises
     ------
@@ -65,7 +70,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
         If something is no fit.
     ValueError
         If there is nothing to compare, two fits have one name, or fits have different responses
-        or numbers of rows or groups.
+        or numbers of rows or groups; if some likelihoods are exact and some approximations; or if
+        a fit by REML would have to be refitted and a channel added noise to what it was fitted to.
 
     References
     ----------
@@ -98,7 +104,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     for what in ("nobs", "n_groups"):
         sizes = {name: f"{row[what]:,}" for name, row in zip(every, rows, strict=True)}
         _check_alike(what, sizes)
-    titles = ["fit", "npar", "logLik", "AIC", "BIC", "risk", "sure", "local"]
+    _align_likelihoods(rows, views)
+    titles = ["fit", "npar", "logLik", "likelihood", "AIC", "BIC", "risk", "sure", "local"]
     titles += [] if held_out is None else ["score"]
     columns = {name: np.array([row[name] for row in rows]) for name in titles}
     return frame(columns, Style(next(iter(views.values())).style.backend))
@@ -151,6 +158,7 @@ def _row(name: str, fit: Any, view: FitView, held_out: Any) -> dict[str, Any]:
     facts = {key: values[0] for key, values in glance(view).items()}
     row = {"fit": name} | {key: facts[key] for key in ("npar", "nobs", "n_groups")}
     row |= {key: facts.get(key, np.nan) for key in ("logLik", "AIC", "BIC")}
+    row["likelihood"] = facts["likelihood"] if np.isfinite(row["logLik"]) else ""
     row |= dict.fromkeys(("risk", "sure", "local"), np.nan)
     if isinstance(view, GroupView):
         row["risk"] = float((view.posterior().sd[view.sizes > 0] ** 2).mean())
@@ -162,6 +170,68 @@ def _row(name: str, fit: Any, view: FitView, held_out: Any) -> dict[str, Any]:
         by_name = isinstance(held_out, Mapping)
         row["score"] = fit.score(**held_out) if by_name else fit.score(held_out)
     return row
+
+
+def _align_likelihoods(rows: list[dict[str, Any]], views: Mapping[str, FitView]) -> None:
+    """Put likelihoods of one kind into rows that have one.
+
+    Raises
+    ------
+    ValueError
+        If they cannot be of one kind.
+    """
+    kinds = {row["fit"]: row["likelihood"] for row in rows if row["likelihood"]}
+    if "approximate" in kinds.values() and len(set(kinds.values())) > 1:
+        rough = [name for name, kind in kinds.items() if kind == "approximate"]
+        exact = [name for name, kind in kinds.items() if kind != "approximate"]
+        raise ValueError(
+            f"likelihoods must be of one kind; that of {_listed(rough)} is an approximation, and "
+            f"that of {_listed(exact)} is exact. Refit by a method whose likelihood is exact, or "
+            "compare the scores of the fits on held-out rows."
+        )
+    restricted = [name for name, kind in kinds.items() if kind == "REML"]
+    if len(restricted) == len(kinds) and _have_one_design([views[name] for name in restricted]):
+        return
+    for row in rows:
+        if row["fit"] not in restricted:
+            continue
+        view = views[row["fit"]]
+        assert isinstance(view, GroupView)
+        if view.maximum is None:
+            raise ValueError(
+                f"likelihoods must be of one kind; that of {row['fit']!r} is restricted (REML), "
+                "and compares with fits by REML with the same columns of the mean alone. Refit it "
+                "with method='ml'."
+            )
+        refitted = replace(view, likelihood_kind="ML (refitted)", log_likelihood=view.maximum)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the first fit has warned already
+            facts = {key: values[0] for key, values in glance(refitted).items()}
+        row |= {key: facts[key] for key in ("logLik", "likelihood", "AIC", "BIC")}
+
+
+def _have_one_design(views: list[FitView]) -> bool:
+    """Whether the coefficients of the mean are of the same columns in all fits."""
+    products = [view.design_products for view in views if isinstance(view, GroupView)]
+    if len(products) < 2:
+        return True
+    if None in products:
+        return False
+    first, *others = [_scaled(each()) for each in products if each is not None]
+    rounding = 1e-9 * np.abs(first).max(axis=0)
+    return all(
+        each.shape == first.shape and np.all(np.abs(each - first) <= rounding) for each in others
+    )
+
+
+def _scaled(products: NDArray) -> NDArray:
+    """Products of columns of length 1 with all columns."""
+    size = np.sqrt(np.diag(products))
+    return products / np.where(size > 0, size, 1.0)[:, None]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _sampling_variance(view: LocationView) -> NDArray:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.families.base import IDENTITY, Family, Figures, Link
 from ebfed.likelihoods import Gaussian as GaussianLikelihood
 from ebfed.tables.clients import LARGEST, SMALLEST, Summary
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Gaussian"]
 
@@ -72,10 +73,7 @@ class Gaussian(Family):
         TypeError, ValueError
             If the variances are not numbers, one or one per column, or out of range.
         """
-        try:
-            variances = np.asarray(self.variances, float)
-        except (TypeError, ValueError):
-            raise TypeError(f"variances must be numbers; got {self.variances!r}.") from None
+        variances = numbers(self.variances, "variances")
         if variances.shape not in ((), (1,), (n_features,)):
             raise ValueError(
                 f"variances must be a number or one per column of X ({n_features}); it has shape "

@@ -6,7 +6,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
 
@@ -52,11 +52,14 @@ class Design:
         Names of the columns, without that of the constant.
     constant : bool
         Whether there is one.
+    counts_constant : bool
+        Whether the constant is a column like others, and has a name.
     """
 
     text: str
     names: list[str] = field(default_factory=list)
     constant: bool = True
+    counts_constant: bool = False
     _spec: Any = None
     _context: Context = field(default_factory=Context)
 
@@ -142,7 +145,11 @@ class Design:
                 f"term {names[j]!r} is not finite in {int(unknown[:, j].sum())} rows, the first "
                 f"{int(row)}."
             )
-        return values[:, [name != CONSTANT for name in names]]
+        return values[:, [self.counts_constant or name != CONSTANT for name in names]]
+
+    def of_constant(self) -> Design:
+        """Return the design of ``1`` whose one column is that of ones."""
+        return replace(self, names=[CONSTANT.lower()], constant=False, counts_constant=True)
 
     def names_in(self, text: str, data: Any, whole: str) -> list[str]:
         """Names of the columns of some terms, that of the constant included.

@@ -17,10 +17,10 @@ from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required,
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
-from ebfed.priors import Posterior
+from ebfed.priors import Posterior, Prior
 from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
-from ebfed.report.view import FitView
+from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of, complete, take
 from ebfed.tables.covariates import read_covariates
@@ -37,6 +37,7 @@ def from_formula(
     estimator: Any = None,
     *,
     family: Literal["gaussian", "binomial", "poisson"] | None = None,
+    prior: str | Prior | None = None,
     consent: str | None = None,
     missing: Literal["raise", "drop"] = "raise",
     context: Mapping[str, Any] | None = None,
@@ -67,6 +68,14 @@ def from_formula(
     family : {"gaussian", "binomial", "poisson"}, optional
         Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
         an ``offset(log(e))`` gives the exposure e.
+    prior : str or Prior, optional
+        The population, as the estimator has it: ``"npmle"``, `priors.Discrete` … Where the formula
+        chooses the estimator of binomial rows, it also chooses the population. ``"beta"`` is
+        `BernoulliEB`: rates of groups are beta, and covariates must be constant within groups.
+        ``"logit-normal"`` is `LogisticEB`: coefficients of groups are normal on the scale of
+        logits, and covariates are of rows; ``y ~ 1 + (1 | county)`` has an intercept alone. If
+        None it is beta for ``y ~ 1 + (1 | county)``, and logit-normal where there are covariates;
+        the summary says which.
     consent : str, optional
         The column of each group's class of consent, for estimators with a channel for each.
     missing : {"raise", "drop"}
@@ -74,7 +83,7 @@ def from_formula(
     context : mapping, optional
         Names of functions and variables that are not columns; those of the caller if None.
     **settings
-        Arguments of the estimator: ``method="ml"``, ``prior="npmle"``, ``channel=…``
+        Arguments of the estimator: ``method="ml"``, ``channel=…``
 
     Returns
     -------
@@ -106,17 +115,22 @@ def from_formula(
     if family is not None and family not in LOCATION:
         raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
     if estimator is None:
-        estimator = _choose(model, design, family)
+        estimator = _choose(model, design, family, prior)
+        if isinstance(estimator, LogisticEB):
+            prior = None
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
     estimator = clone(estimator)
+    settings |= {} if prior is None else {"prior": prior}
     _check_settings(estimator, settings)
     estimator.set_params(**settings)
     kept = Context.of(_responses(model, column_names(rows.data)), rows.data, context)
-    fit = FormulaFit(model, design, kept, rows)
     varying = None
     if model.varying is not None:
         varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
+    if isinstance(estimator, LogisticEB) and not design.names and design.constant:
+        design, columns = design.of_constant(), np.ones((len(columns), 1))
+    fit = FormulaFit(model, design, kept, rows)
     if isinstance(estimator, LocationEstimator):
         _check_location(estimator, model, design, varying)
     else:
@@ -208,14 +222,18 @@ class CompleteRows:
         return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
-def _choose(model: FormulaTerms, design: Design, family: str | None) -> Estimator:
+def _choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
-    if kind not in REGRESSION or (not design.names and design.constant):
-        return LOCATION[kind]()
-    return REGRESSION[kind]()
+    logit_normal = isinstance(prior, str) and prior == "logit-normal"
+    if logit_normal and kind != "binomial":
+        raise ValueError(f"prior='logit-normal' is of family='binomial'; got family={kind!r}.")
+    location = kind not in REGRESSION or (not design.names and design.constant)
+    if kind == "binomial" and prior is not None:
+        location = not logit_normal
+    return (LOCATION if location else REGRESSION)[kind]()
 
 
 def _following(
@@ -269,10 +287,26 @@ def _check_location(
     if varying is not None and varying != [CONSTANT]:
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
-            f"got ({model.varying} | {model.group})."
+            f"got ({model.varying} | {model.group}).{_other_population(estimator)}"
         )
     if not design.constant:
         raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
+
+
+def _other_population(estimator: Any) -> str:
+    """Name the population of rates that does what a beta one cannot."""
+    if not isinstance(estimator, BernoulliEB):
+        return ""
+    return " prior='logit-normal' takes covariates of rows, whose coefficients may differ."
+
+
+# Notes on the populations of rates.
+RATES = {
+    "Beta": "The population of rates is beta. prior='logit-normal' makes their logits normal "
+    "instead, as in formulas with covariates of rows.",
+    "logit-normal": "The population is logit-normal: the coefficients of groups are normal. "
+    "prior='beta' makes rates beta instead, and takes covariates of groups alone.",
+}
 
 
 class FormulaFit:
@@ -391,7 +425,8 @@ class FormulaFit:
         try:
             found, _ = read_covariates(names, self._table(columns, Style()), labels, ids)
         except ValueError as error:
-            raise ValueError(f"in {self.formula!r}: {error}") from None
+            other = _other_population(self.estimator_)
+            raise ValueError(f"in {self.formula!r}: {error}{other}") from None
         group = self._model.group
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
 
@@ -426,6 +461,8 @@ class FormulaFit:
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
         view = self.estimator_.view()
+        if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
+            view = replace(view, notes=[*view.notes, RATES[view.population]])
         return replace(view, formula=self.formula + also, response=self._model.response)
 
     def summary(self) -> Any:

@@ -16,6 +16,7 @@ from ebfed.kernels.logistic import (
 )
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
+from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
 from ebfed.kernels.rising import rising_sums
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
@@ -41,6 +42,8 @@ __all__ = [
     "normal_slab",
     "number_integers",
     "number_more",
+    "quadrature_derivatives",
+    "quadrature_moments",
     "rising_sums",
     "softmax_normal",
     "square_products",

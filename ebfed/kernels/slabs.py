@@ -8,62 +8,85 @@ from ebfed.kernels._jit import jit
 from ebfed.kernels.posteriors import erfcx
 
 _ROOT_2, _LOG_ROOT_2PI = math.sqrt(2.0), 0.5 * math.log(2.0 * math.pi)
+# Of t (log R)' in powers of 1 / t**2, R being Mills' ratio (Abramowitz and Stegun 26.2.12).
+_SERIES = (-1.0, 2.0, -10.0, 74.0, -706.0, 8162.0, -110410.0)
 
 
 @jit
 def _normal_slab(u, s2, variance):
-    """``N(u; 0, s2 + variance) / N(u; 0, s2)`` and derivatives of its log (see `_add`)."""
+    """Density ``N(u; 0, s2 + variance)``, and derivatives of its log; see `_add`."""
     total = s2 + variance
     share = variance / total
-    square, pull = u * u / total, u / s2
+    square = u * u / total
     return (
-        0.5 * share * u * pull,
+        -0.5 * square,
         math.sqrt(s2 / total),
         share * (square - 1.0),
         2.0 * share * (square - 1.0 - share * (2.0 * square - 1.0)),
-        share * pull,
+        -u / total,
         2.0 * share * u / total,
-        share / s2,
+        -1.0 / total,
     )
 
 
 @jit
 def _mills(t):
-    """Log of Mills' ratio R = Q / phi, with R' / R."""
+    """Log of Mills' ratio R = Q / phi, and its first two derivatives."""
     if t < -5.0:
         log_ratio = math.log(0.5 * math.erfc(t / _ROOT_2)) + 0.5 * t * t + _LOG_ROOT_2PI
-        return log_ratio, t - math.exp(-log_ratio)
-    ratio = math.sqrt(0.5 * math.pi) * erfcx(t / _ROOT_2)
-    return math.log(ratio), t - 1.0 / ratio
+    else:
+        log_ratio = math.log(math.sqrt(0.5 * math.pi) * erfcx(t / _ROOT_2))
+    if t > 50.0:  # t - 1 / R loses its digits; the asymptotic series is exact to 1e-15
+        x, power, slope, bend = 1.0 / (t * t), 1.0, 0.0, 0.0
+        for j in range(len(_SERIES)):
+            slope += _SERIES[j] * power
+            bend -= (1 + 2 * j) * _SERIES[j] * power
+            power *= x
+        return log_ratio, slope / t, bend * x
+    inverse = math.exp(-log_ratio)
+    return log_ratio, t - inverse, 1.0 - inverse * (inverse - t)
 
 
 @jit
 def _laplace_slab(u, s2, variance):
-    """Ratio to ``N(u; 0, s2)`` of its convolution with a Laplace of scale ``sqrt(variance)``."""
+    """Density of a Laplace of scale ``sqrt(variance)`` plus ``N(0, s2)``; see `_add`.
+
+    It is ``(k / 2) (R(k - z) + R(k + z)) exp(-z**2 / 2)``, with R Mills' ratio, ``k = s / scale``
+    and ``z = |u| / s``. Beyond -5 the square in ``log R(k - z)`` cancels that of z, which is left
+    out of both.
+    """
     s = math.sqrt(s2)
     k, z = s / math.sqrt(variance), abs(u) / s
-    near, near_slope = _mills(k - z)
-    far, far_slope = _mills(k + z)
+    t = k - z
+    near, near_k, near_kk = _mills(t)
+    far, far_k, far_kk = _mills(k + z)
     gap = math.exp(far - near)
-    d = math.log(0.5 * k * (1.0 + gap)) + near
-    rise = max(d, 0.0)
+    if t < -5.0:
+        inverse = math.exp(-near)
+        level = math.log(0.5 * math.erfc(t / _ROOT_2)) + _LOG_ROOT_2PI + k * (0.5 * k - z)
+        near_z, near_zz = inverse - k, -inverse * (inverse - t)
+    else:
+        level = near - 0.5 * z * z
+        near_z, near_zz = -near_k - z, near_kk - 1.0
+    level += math.log(0.5 * k * (1.0 + gap))
     share = 1.0 / (1.0 + gap)
-    near_slope, near_bend = share * near_slope, share * (1.0 + (k - z) * near_slope)
-    share = 1.0 - share
-    far_slope, far_bend = share * far_slope, share * (1.0 + (k + z) * far_slope)
-    in_k, in_z = near_slope + far_slope, far_slope - near_slope
-    slope_k = 1.0 / k + in_k
-    bend = near_bend + far_bend
-    bend_k = bend - in_k * in_k - 1.0 / (k * k)
+    rest = gap * share
+    both = share * rest  # of what differs between the two, in the curvature of their sum
+    in_k = share * near_k + rest * far_k
+    in_z = share * near_z + rest * (far_k - z)
+    apart_k, apart_z = near_k - far_k, -near_k - far_k
+    in_kk = share * near_kk + rest * far_kk + both * apart_k * apart_k
+    in_kz = -share * near_kk + rest * far_kk + both * apart_k * apart_z
+    in_zz = share * near_zz + rest * (far_kk - 1.0) + both * apart_z * apart_z
     sign = 1.0 if u >= 0.0 else -1.0
     return (
-        rise,
-        math.exp(d - rise),
-        -k * slope_k,
-        k * slope_k + k * k * bend_k,
+        level,
+        1.0,
+        -(1.0 + k * in_k),
+        k * in_k + k * k * in_kk,
         sign * in_z / s,
-        -k * sign * (far_bend - near_bend - in_k * in_z) / s,
-        (bend - in_z * in_z) / s2,
+        -k * sign * in_kz / s,
+        in_zz / s2,
     )
 
 
@@ -71,26 +94,29 @@ def _laplace_slab(u, s2, variance):
 def _add(out, u, s2, weight, slab):
     """Add one client's log-likelihood and derivatives to those of the others.
 
-    `slab` holds the ratio of slab to spike as (rise, root), ``root exp(rise)`` with a rise that is
-    not negative, so that nothing overflows; then the derivatives of its log in a, aa, u, au, uu, a
-    being the log of the slab's scale.
+    `slab` holds its density, over ``1 / sqrt(2 pi s2)``, as (level, root), ``root exp(level)``;
+    then the derivatives of its log in a, aa, u, au, uu, a being the log of the slab's scale. It is
+    not divided by the density of the spike: many errors away, that quotient loses its digits.
     """
-    rise, root, a, aa, by_u, au, uu = slab
-    small = math.exp(-rise)
-    over = 1.0 / ((1.0 - weight) * small + weight * root)
-    share, by_weight = weight * root * over, (root - small) * over
-    turn = small * root * over * over  # of the slab's share, in its weight
-    bend = share * (1.0 - share)
-    out[0] += rise - math.log(over) - 0.5 * u * u / s2
+    level, root, a, aa, by_u, au, uu = slab
+    spike, pull = -0.5 * u * u / s2, u / s2
+    top = max(level, spike)
+    small, large = math.exp(spike - top), root * math.exp(level - top)
+    mixture = (1.0 - weight) * small + weight * large
+    share, rest = weight * large / mixture, (1.0 - weight) * small / mixture
+    by_weight = (large - small) / mixture
+    turn = small * large / (mixture * mixture)  # of the slab's share, in its weight
+    bend, apart = share * rest, by_u + pull
+    out[0] += top + math.log(mixture)
     out[1] += by_weight
     out[2] += share * a
-    out[3] += u / s2 - share * by_u
+    out[3] += rest * pull - share * by_u
     out[4] -= by_weight * by_weight
     out[5] += turn * a
-    out[6] -= turn * by_u
+    out[6] -= turn * apart
     out[7] += bend * a * a + share * aa
-    out[8] -= bend * a * by_u + share * au
-    out[9] += bend * by_u * by_u + share * uu - 1.0 / s2
+    out[8] -= bend * a * apart + share * au
+    out[9] += bend * apart * apart + share * uu - rest / s2
 
 
 @jit

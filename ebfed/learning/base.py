@@ -12,6 +12,7 @@ extending has an example.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
@@ -30,7 +31,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.engines.supervised import SupervisedEstimator
+from ebfed.engines.supervised import SupervisedEstimator, paired_rows
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.fitting import hold_rounds, read_clients, settle
@@ -171,8 +172,9 @@ class Learner(SupervisedEstimator):
         """
         return {}
 
+    @abstractmethod
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
-        """Let c clients work for a round; a method without batches defines `local_training`.
+        """Let c clients work for a round.
 
         Parameters
         ----------
@@ -190,7 +192,6 @@ class Learner(SupervisedEstimator):
         own : dict of ndarrays of shape (c, size)
             What each client keeps.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define train or local_training.")
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the parameters of the personal predictors of c clients in the end, shape (c, p).
@@ -429,12 +430,13 @@ class Learner(SupervisedEstimator):
         """
         from sklearn.metrics import accuracy_score, r2_score
 
+        X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
         response = self._table(X, y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
         measure = r2_score if self._numeric else accuracy_score
         predicted = self.predict(X, groups=groups)
-        return float(measure(response, predicted, sample_weight=sample_weight))
+        return float(measure(response, predicted, sample_weight=weights))
 
     # Reports ----------------------------------------------------------------------------------
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import TYPE_CHECKING, Any, get_args
 
 from ebfed.learning.schedule import Sampling
-from ebfed.privacy.calibration import check_count, check_positive
+from ebfed.privacy.calibration import check_count, check_positive, is_number
 from ebfed.tables.clients import LARGEST
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ __all__ = ["check_arguments", "check_between"]
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise a ValueError if an argument is not a number of an interval."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and low <= value <= high):
+    if not (is_number(value) and low <= value <= high):
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
 
 

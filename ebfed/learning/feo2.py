@@ -12,6 +12,7 @@ from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto
 from ebfed.learning.fitting import read_clients
 from ebfed.learning.opting_out import CLASSES, OptOutExchange
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import classes_of
 
@@ -93,6 +94,9 @@ class FeO2(Ditto):
         self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        X, y, groups, consent = aligned(
+            {"X": X, "y": y, "groups": groups, "consent": consent}
+        ).values()
         consent, X = self._aside(X, consent, "consent", reset=True)
         clients, labels = read_clients(self, X, y, groups)
         if consent is None:

@@ -22,10 +22,12 @@ from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import project
 from ebfed.learning.owner_exchange import OwnerExchange, PrivateMean
 from ebfed.learning.owner_training import OwnerTraining
+from ebfed.learning.training import Task
 from ebfed.learning.users import Split, Users
 from ebfed.learning.winsorized_rounds import warn_of_few
 from ebfed.models import Predictor
 from ebfed.privacy.calibration import check_positive
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.labels import number_labels
 
@@ -244,6 +246,10 @@ class JointDPSGD(Learner):
         """Return what adds up gradients over users."""
         return OwnerTraining(self)
 
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Not used: a round has no batches."""
+        raise NotImplementedError
+
     def exchange(self, n_clients: int) -> OwnerExchange:
         """Protect each user of an owner."""
         assert self.privacy is not None
@@ -273,6 +279,7 @@ class JointDPSGD(Learner):
         users: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        X, y, groups, users = aligned({"X": X, "y": y, "groups": groups, "users": users}).values()
         users, X = self._aside(X, users, "users", reset=True)
         self._users = None if users is None else number_labels(users, "users")[1]
         try:

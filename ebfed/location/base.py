@@ -27,6 +27,7 @@ from ebfed.families import Family
 from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
 from ebfed.location.learned import Learned
+from ebfed.location.refit import Refit
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
 from ebfed.priors import Posterior, Prior
@@ -217,7 +218,7 @@ class LocationEstimator(
         learned.is_server = True
         if learned.reported is None:
             shown, covariates = server.exact_summary(state), server.stated_covariates(state)
-            learned.reported = float(learned.log_evidence(shown, covariates).sum())
+            learned.reported = learned.log_likelihood_of(shown, covariates)
         return self._take(learned)
 
     def _take(self, learned: Learned) -> Self:
@@ -277,6 +278,12 @@ class LocationEstimator(
             If rows are missing, infinite or of the wrong type, or labels do not fit them; if
             covariates are not numbers, missing, vary within a group, are constant or collinear, or
             are too many for so few groups.
+
+        Notes
+        -----
+        Pandas series and frames of rows pair by label: `groups`, `consent` and `exposure` in
+        another order than `X` are put in its order, and other labels are refused. An index that
+        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
         """
         given = _given(groups=groups, consent=consent, covariates=covariates, exposure=exposure)
         return self._fit(*self.prepare(X, y, **given))
@@ -395,9 +402,15 @@ class LocationEstimator(
 
     @property
     def log_likelihood_(self) -> float:
-        """Log marginal likelihood at the fitted parameters: of all rows, or of clients' reports."""
+        """Log marginal likelihood of rows, or of clients' reports; restricted where REML is."""
         check_is_fitted(self, "prior_")
         return self._learned.log_likelihood()
+
+    @property
+    def likelihood_kind_(self) -> str:
+        """Kind of that likelihood, ``"ML"`` or ``"REML"``."""
+        check_is_fitted(self, "prior_")
+        return self._learned.likelihood_kind
 
     @property
     def n_parameters_(self) -> int:
@@ -566,13 +579,8 @@ class LocationEstimator(
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
         d, learned, client = self.n_features_in_, self._learned, self.client_side()
-        covariates = learned.memory["covariates"]
-
-        def refit(summary: Summary, **settings: Any) -> NDArray:
-            again = clone(self).set_params(**settings)
-            again.fit(summary, covariates=covariates if covariates.shape[1] else None)
-            return again.posterior().mean
-
+        covariates, refit = learned.memory["covariates"], Refit(self, learned)
+        has_rows = learned.all_exact and not learned.is_server
         return LocationView(
             title=type(self).__name__,
             style=_output(self, self._intake.style),
@@ -589,6 +597,10 @@ class LocationEstimator(
             posterior_given_population=learned.posterior_given_population,
             expected=lambda: learned.expected(covariates, len(learned.summaries)),
             log_likelihood=learned.log_likelihood,
+            likelihood_kind=learned.likelihood_kind,
+            maximum=refit.maximum if has_rows and learned.likelihood_kind == "REML" else None,
+            design_products=learned.design_products if has_rows else None,
+            population=type(learned.prior).__name__,
             has_density=learned.family.has_density,
             family=learned.family,
             link=IDENTITY if learned.covariate_names else learned.family.link,
@@ -602,7 +614,7 @@ class LocationEstimator(
             all_exact=learned.all_exact,
             channels=lambda: client.shown_channels(learned.settings, d),
             weight=lambda: learned.posterior_of_all().weight,
-            refit=refit,
+            refit=refit.means,
         )
 
     # Reading ----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,8 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
-from ebfed.priors import Beta, Discrete, Prior
+from ebfed.priors import Beta, Discrete, LogSpline, Prior
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["BernoulliEB"]
 
@@ -41,7 +41,7 @@ class BernoulliEB(LocationEstimator):
         where each client takes mean and variance of the others' raw proportions (of their
         randomised reports: Theorem 4, through any channel); for replication, since it counts
         sampling noise as spread.
-    prior : "beta", "npmle" or Prior
+    prior : "beta", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied, and has its own method.
     binarize : float, optional
         Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
@@ -122,14 +122,19 @@ class BernoulliEB(LocationEstimator):
         if self.method not in ("ml", "moments", "paper"):
             raise ValueError(f"method must be 'ml', 'moments' or 'paper'; got {self.method!r}.")
         return chosen_prior(
-            self.prior, {"beta": Beta(method=self.method), "npmle": Discrete("npmle")}
+            self.prior,
+            {
+                "beta": Beta(method=self.method),
+                "log_spline": LogSpline(),
+                "npmle": Discrete("npmle"),
+            },
         )
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
             return super().checked_rows(X, learn)
-        if not isinstance(self.binarize, Real) or np.isnan(self.binarize):
+        if not is_number(self.binarize) or np.isnan(self.binarize):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
         return (self.numbers(X, learn) > self.binarize).astype(float)
 

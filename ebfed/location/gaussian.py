@@ -15,6 +15,7 @@ from ebfed.location.learned import known_noise
 from ebfed.priors import (
     Discrete,
     Laplace,
+    LogSpline,
     Normal,
     PointLaplace,
     PointNormal,
@@ -52,10 +53,12 @@ class GaussianEB(LocationEstimator):
     method : {"reml", "ml", "moments"}
         Method by which the normal population is fitted to exact messages; through any other channel
         it is fitted by maximum likelihood.
-    prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
-        The population; those with a point and the scale mixture have their mode at 0. A `Prior` is
-        copied, and has its own method. With a prior other than the normal, the noise is the pooled
-        variance within groups.
+    prior : str or Prior
+        The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
+        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. Those with a point and the scale
+        mixture have their mode at 0; the log-spline has any smooth shape, the npmle any. A `Prior`
+        is copied, and has its own method. With a prior other than the normal, the noise is the
+        pooled variance within groups.
     channel : Channel or dict of Channel, optional
         Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
         each class of `consent`. Other channels report on the means alone, so `variances` must be
@@ -145,6 +148,7 @@ class GaussianEB(LocationEstimator):
                 "laplace": Laplace(),
                 "point_laplace": PointLaplace(),
                 "scale_mixture": ScaleMixture(),
+                "log_spline": LogSpline(),
                 "npmle": Discrete("npmle"),
             },
         )

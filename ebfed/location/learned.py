@@ -112,9 +112,7 @@ class Learned:
         """Likelihood of clients' own data, with what the fit has learned."""
         return self.family.likelihood(self.family.figures(summary))
 
-    def posterior(
-        self, summary: Summary, covariates: NDArray, integrate: bool = True
-    ) -> Posterior:
+    def posterior(self, summary: Summary, covariates: NDArray, integrate: bool = True) -> Posterior:
         """Posterior of clients, from their own data and the population they come from."""
         prior = self.population(covariates)
         prior = prior if integrate else prior.without_doubt()
@@ -204,14 +202,30 @@ class Learned:
         marginal = self.population(covariates).log_marginal(self.likelihood(summary))
         return marginal + self.family.log_base_measure(summary)
 
+    def log_likelihood_of(self, summary: Summary, covariates: NDArray) -> float:
+        """Log-likelihood that the fit has maximised, of the rows of all its groups."""
+        value = float(self.log_evidence(summary, covariates).sum())
+        return value + (self.prior.restriction_ or 0.0)
+
     def log_likelihood(self) -> float:
-        """Log marginal likelihood at the fitted parameters: of all rows, or of reports."""
+        """Log-likelihood that the fit has maximised: of all rows, or of reports."""
         if self.is_server or len(self.summaries) == self.n_clients:
             if self.reported is not None:  # what clients did not send is not summed up either
                 return self.reported
         else:  # a node's own: the likelihood is that of all nodes together
             return np.nan
-        return float(self.log_evidence(self.summaries, self.memory["covariates"]).sum())
+        return self.log_likelihood_of(self.summaries, self.memory["covariates"])
+
+    @property
+    def likelihood_kind(self) -> str:
+        """Kind of that likelihood; see `GroupView`."""
+        return "ML" if self.prior.restriction_ is None else "REML"
+
+    def design_products(self) -> NDArray:
+        """Products of the columns of the mean with themselves and the response; see `GroupView`."""
+        n, columns = self.summaries.n, self.memory["covariates"]
+        columns = np.column_stack([np.ones(len(n)), columns])
+        return (columns * n[:, None]).T @ np.column_stack([columns, self.summaries.mean])
 
 
 def known_noise(learned: Learned) -> NDArray:

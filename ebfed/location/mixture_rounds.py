@@ -71,7 +71,8 @@ class MixtureServer(Server):
         if self.k is not None and len(centres) < self.k:
             few = [FEW.format(self.k, len(centres))]
         gap = (away + np.diag(np.full(len(away), np.inf))).min() if len(away) > 1 else 0.0
-        middle = Summary(np.zeros(1), np.ones(1, int), prior.mean_[None], np.zeros((1, 1)))
+        mean = prior.mean_[None]
+        middle = Summary(np.zeros(1), np.ones(1, int), mean, np.zeros_like(mean))
         channels = settled(self.channels, state["settings"][-1]).values()
         noise = max(float(np.sqrt(channel.variance(middle).max())) for channel in channels)
         if gap >= 2 * noise:

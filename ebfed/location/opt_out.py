@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,6 +16,7 @@ from ebfed.location.base import LocationEstimator
 from ebfed.location.learned import Learned, known_noise
 from ebfed.location.opt_out_rounds import OptOutClient, OptOutLearned, OptOutServer, OptOutTerms
 from ebfed.priors import Normal, Prior
+from ebfed.privacy.calibration import is_number
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Summary
 
@@ -260,4 +260,4 @@ class OptOutMean(LocationEstimator):
 
 
 def _is_weight(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < np.inf
+    return is_number(value) and 0 <= float(value) < np.inf

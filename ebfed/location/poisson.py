@@ -11,7 +11,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import Poisson
 from ebfed.location.base import LocationEstimator, chosen_prior
-from ebfed.priors import Discrete, Gamma, Prior
+from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 
 __all__ = ["PoissonEB"]
 
@@ -38,7 +38,7 @@ class PoissonEB(LocationEstimator):
 
     Parameters
     ----------
-    prior : "gamma", "npmle" or Prior
+    prior : "gamma", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied.
     channel : Channel or dict of Channel, optional
         Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
@@ -102,4 +102,7 @@ class PoissonEB(LocationEstimator):
 
     def population(self) -> Prior:
         """Return an unfitted prior, as `prior` says."""
-        return chosen_prior(self.prior, {"gamma": Gamma(), "npmle": Discrete("npmle")})
+        return chosen_prior(
+            self.prior,
+            {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
+        )

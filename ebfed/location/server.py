@@ -21,6 +21,7 @@ from ebfed.likelihoods import Likelihood, join
 from ebfed.location.client import settled
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
+from ebfed.tables.alignment import counts_only
 from ebfed.tables.clients import Summary
 
 __all__ = ["Server", "lines"]
@@ -292,11 +293,12 @@ class Server:
         )
 
     def log_likelihood(self, state: LocationState, prior: Prior) -> float | None:
-        """Log marginal likelihood of what was sent; None where that is the rows' own figures."""
+        """Log-likelihood of what was sent; None where that is the rows' own figures."""
         if self.all_exact:
             return None
         rows, counts = self.likelihood(state).compress()
-        return float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
+        value = float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
+        return value + (prior.restriction_ or 0.0)
 
     @staticmethod
     def stated_covariates(state: LocationState) -> NDArray:
@@ -377,6 +379,11 @@ class Server:
             asked = np.zeros(n_clients, bool)
             asked[np.random.default_rng([*key, 0]).permutation(n_clients)[:wanted]] = True
             return asked
+        if not counts_only(wanted):
+            raise ValueError(
+                "participation must be in the order of the sorted labels of groups; got a series "
+                "with an index of its own: sort it by label, and pass its .to_numpy()."
+            )
         asked = np.asarray(wanted)
         if asked.dtype != bool or asked.shape != (n_clients,) or not asked.any():
             raise ValueError(

@@ -15,10 +15,12 @@ from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
+from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import is_frame, read, read_labels
 from ebfed.tables.lazy import column_names
+from ebfed.tables.numbers import filled, numbers
 
 __all__ = ["posterior_from"]
 
@@ -56,20 +58,26 @@ def posterior_from(
     it. To shrink all levels alike, whichever is the reference, code every level. Coefficients of
     other contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
 
+    Pandas series and frames, of estimates, errors, covariates and labels, pair by the labels in
+    their index; the first has the order (`ebfed.tables.alignment`).
+
     Parameters
     ----------
     estimates : array-like or series of shape (n,), or a fitted regression
-        Numbers may be NaN where the standard error is. A regression has its coefficients in
-        `params` and their covariance in `cov_params()` or `cov`, as those of statsmodels and
-        linearmodels, or is one of pyfixest. The covariance is taken as it is, robust or clustered.
+        Numbers may be NaN, or masked, where the standard error is. A regression has its
+        coefficients in `params` and their covariance in `cov_params()` or `cov`, as those of
+        statsmodels and linearmodels, or is one of pyfixest. The covariance is taken as it is,
+        robust or clustered.
     std_errors : array-like or series of shape (n,), or array-like or frame of shape (n, n)
-        Standard errors. 0: the estimate is returned as it is; infinite or NaN: the population is
-        returned. Two dimensions are a covariance; populations other than the normal use its
-        diagonal, and `prior.notes_` says so. Left out with a regression.
-    prior : "normal", "point_normal", "laplace", "point_laplace", "scale_mixture", "npmle" or Prior
-        The population. For effects of which most are small or none: with a point at 0, or the
-        scale mixture, which adapts to the shape of any that peaks at 0. For anything else the
-        npmle. A fitted `Prior` is fitted anew.
+        Standard errors. 0: the estimate is returned as it is; infinite, NaN or masked: the
+        population is returned. Two dimensions are a covariance; populations other than the normal
+        use its diagonal, and `prior.notes_` says so. Left out with a regression.
+    prior : str or Prior
+        The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
+        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. For effects of which most are small or
+        none: with a point at 0, or the scale mixture, which adapts to the shape of any that peaks
+        at 0. For anything else the log-spline, if the population is smooth, or the npmle. A fitted
+        `Prior` is fitted anew.
     covariates : data frame or array-like of shape (n, k) or (n,), optional
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
@@ -93,10 +101,11 @@ def posterior_from(
     TypeError
         If estimates are neither numbers nor a regression with a covariance.
     ValueError
-        If lengths differ, a standard error is negative, or an estimate is infinite or NaN though
-        its standard error is not; if a covariance is not finite, symmetric and positive definite;
-        if covariates are missing, constant or collinear; if `terms` picks less than two
-        coefficients, one that was not estimated, or contrasts other than with a reference level.
+        If lengths differ, or the labels of pandas; if a standard error is negative, or an estimate
+        is infinite or NaN though its standard error is not; if a covariance is not finite,
+        symmetric and positive definite; if covariates are missing, constant or collinear; if
+        `terms` picks less than two coefficients, one that was not estimated, or contrasts other
+        than with a reference level.
 
     References
     ----------
@@ -140,6 +149,8 @@ def posterior_from(
             raise ValueError("std_errors must be left out: a regression has its covariance.")
         estimates, std_errors = _coefficients(estimates, terms)
         terms = None
+    estimates, std_errors = filled(estimates, "estimates"), filled(std_errors, "std_errors")
+    estimates, std_errors, covariates, labels = _paired(estimates, std_errors, covariates, labels)
     values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
@@ -149,7 +160,7 @@ def posterior_from(
             f"estimates and std_errors must be one-dimensional and of one length, or std_errors a "
             f"covariance of shape (n, n); they have shapes {values.shape} and {errors.shape}."
         )
-    labels = _labels(estimates, std_errors, labels)
+    labels = _labels(estimates, labels)
     if labels is not None:
         _check_labels(read_labels(labels, "labels"), n)
     table = read(estimates, labels)
@@ -189,7 +200,7 @@ def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
     if covariates is None:
         return None, []
     if hasattr(covariates, "to_numpy") and not is_frame(covariates):
-        covariates = covariates.to_numpy()  # a series: row by row, whatever its index
+        covariates = covariates.to_numpy()  # a series, in the order of the estimates by now
     columns = column_names(covariates) if is_frame(covariates) else covariates
     return read_covariates(columns, covariates, None, np.arange(n))
 
@@ -197,12 +208,24 @@ def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
 # --- numbers -------------------------------------------------------------------------------------
 
 
+def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tuple:
+    """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
+    given = {"estimates": estimates, "std_errors": std_errors}
+    given |= {"covariates": covariates, "labels": labels}
+    given = aligned(given, rows=False)
+    if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
+        turned = {"rows of std_errors": given["std_errors"]}
+        turned["columns of std_errors"] = given["std_errors"].T
+        given["std_errors"] = aligned(turned, rows=False)["columns of std_errors"].T
+    return tuple(given.values())
+
+
 def _numbers(values: Any, name: str) -> NDArray:
     try:
-        numbers = np.asarray(read(values).X, float)
+        found = numbers(read(values).X, name, booleans=name == "estimates")
         # a named series was read as a frame of one column
-        column = numbers.ndim == 2 and numbers.shape[1] == 1
-        return numbers[:, 0] if column and (len(numbers) != 1 or np.ndim(values) == 1) else numbers
+        column = found.ndim == 2 and found.shape[1] == 1
+        return found[:, 0] if column and (len(found) != 1 or np.ndim(values) == 1) else found
     except (TypeError, ValueError):
         other = (
             ", or a fitted regression with a covariance (of statsmodels, linearmodels, pyfixest)"
@@ -257,21 +280,15 @@ def _checked(covariance: NDArray) -> NDArray:
     return covariance
 
 
-def _labels(estimates: Any, std_errors: Any, labels: Any) -> Any:
+def _labels(estimates: Any, labels: Any) -> Any:
     """Labels as given, or those in the index of a series; None without."""
     import pandas as pd
 
-    if not isinstance(estimates, pd.Series) or isinstance(estimates.index, pd.RangeIndex):
+    if labels is not None or not isinstance(estimates, pd.Series):
         return labels
     index = estimates.index
-    if isinstance(std_errors, pd.Series | pd.DataFrame):
-        for other in std_errors.axes[: std_errors.ndim]:
-            if not isinstance(other, pd.RangeIndex) and not other.equals(index):
-                raise ValueError(
-                    "std_errors must have the index of estimates, in one order; its labels differ."
-                )
-    if labels is not None:
-        return labels
+    if isinstance(index, pd.RangeIndex):
+        return None
     return index.to_series(name=index.name if isinstance(index.name, str) else "term")
 
 

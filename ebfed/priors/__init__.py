@@ -6,6 +6,7 @@ from ebfed.priors.discrete import Discrete
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.gaussian_mixture import GaussianMixture
 from ebfed.priors.laplace import Laplace
+from ebfed.priors.log_spline import LogSpline
 from ebfed.priors.normal import Normal
 from ebfed.priors.point_laplace import PointLaplace
 from ebfed.priors.point_normal import PointNormal
@@ -19,6 +20,7 @@ __all__ = [
     "GaussianMixture",
     "IdentificationWarning",
     "Laplace",
+    "LogSpline",
     "Normal",
     "PointLaplace",
     "PointNormal",

@@ -42,8 +42,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
-from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.posterior import NormalMarginals, Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
@@ -108,6 +108,7 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
+    restriction_: float | None = None
     # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
     plausible_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
@@ -168,7 +169,7 @@ class Prior(BaseEstimator, ABC):
                 "fit fewer columns."
             )
         self.notes_ = []
-        self.noise_variance_ = self.slopes_ = self.plausible_ = None
+        self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
         self.averages_ = likelihood.is_noisy
         self.noise_is_unknown_ = False
         if covariates is None:

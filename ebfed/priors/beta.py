@@ -19,6 +19,7 @@ from ebfed.priors.exploration import side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
 
@@ -156,7 +157,10 @@ class Beta(WithCovariates, Prior):
             raise ValueError("give both alpha and beta, or neither.")
         d = likelihood.n_features
         if self.alpha is not None and self.beta is not None:
-            if not (self.alpha > 0 and self.beta > 0 and np.isfinite(self.alpha + self.beta)):
+            known = is_number(self.alpha) and is_number(self.beta)
+            if not (
+                known and self.alpha > 0 and self.beta > 0 and np.isfinite(self.alpha + self.beta)
+            ):
                 raise ValueError(
                     f"alpha and beta must be positive; got {self.alpha!r} and {self.beta!r}."
                 )

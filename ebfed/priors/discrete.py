@@ -11,10 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
-from ebfed.priors.npmle import npmle
 from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.npmle import npmle
 from ebfed.priors.search import least_bic
 from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Discrete"]
 
@@ -220,14 +221,14 @@ class Discrete(Prior):
         return not placed and super()._cannot_know_spread(likelihood)
 
     def _known_atoms(self, rows: Likelihood, counts: NDArray) -> None:
-        atoms = np.asarray(self.atoms, float)
+        atoms = numbers(self.atoms, "atoms")
         atoms = atoms[:, None] if atoms.ndim == 1 else atoms
         if atoms.ndim != 2 or atoms.shape[1] != rows.n_features or not np.isfinite(atoms).all():
             raise ValueError(
                 f"atoms must be finite, of shape (k, {rows.n_features}); got {self.atoms!r}."
             )
         if self.weights is not None:
-            weights = np.asarray(self.weights, float)
+            weights = numbers(self.weights, "weights")
             if weights.shape != (len(atoms),) or not (weights >= 0).all() or not weights.any():
                 raise ValueError(
                     f"weights must be {len(atoms)} nonnegative numbers, not all zero; "
@@ -351,12 +352,14 @@ def _em(
 ) -> tuple[tuple[NDArray, NDArray], NDArray]:
     """EM for places and weights of atoms; returns them and the log-likelihood path.
 
-    It ends when a step gains less than `tol` of the log-likelihood.
+    It ends when a step gains less than `tol` of what the log-likelihood lacks to its peaks, which
+    does not depend on units as the log-likelihood does.
     """
     from scipy.special import logsumexp
 
     path: list[float] = []
     low, high = rows.support
+    peak = float(counts @ rows.log_peak())
     for _ in range(steps):
         # at 0 or 1, an atom could make a count impossible
         atoms = np.clip(atoms, low + 1e-12, high - 1e-12)
@@ -364,7 +367,7 @@ def _em(
             joint = rows.logpdf(atoms) + np.log(weights)
         evidence = logsumexp(joint, axis=1, keepdims=True)
         path.append(float(counts @ evidence[:, 0]))
-        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + abs(path[-1])):
+        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + peak - path[-1]):
             break
         expected = counts[:, None] * np.exp(joint - evidence)
         total = expected.sum(axis=0)

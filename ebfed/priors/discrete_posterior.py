@@ -34,8 +34,10 @@ class DiscretePosterior(Posterior):
         self.atoms, self.log_weights = atoms[keep], log_weights[keep]
         self.likelihood = likelihood
         centre = self.atoms.mean(axis=0)
-        shift = self._rows(lambda weights: weights @ (self.atoms - centre))
-        square = self._rows(lambda weights: weights @ (self.atoms - centre) ** 2)
+        away = self.atoms - centre
+        # by einsum, a client's figures do not depend on who else is asked for, to the last digit
+        shift = self._rows(lambda weights: np.einsum("ij,jd->id", weights, away))
+        square = self._rows(lambda weights: np.einsum("ij,jd->id", weights, away**2))
         self.mean = self._unless_exact(centre + shift, lambda known: known)
         self.sd = self._unless_exact(np.sqrt(np.maximum(square - shift**2, 0)), np.zeros_like)
 

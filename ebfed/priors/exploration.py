@@ -124,6 +124,6 @@ def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:
 
 def _lattice(box: NDArray, size: int) -> tuple[NDArray, NDArray]:
     """Points of an even lattice over a box, shape (size**p, p), and its steps, shape (p,)."""
-    axes = [np.linspace(*side, size) for side in box.T]
+    axes = [np.linspace(low, high, size) for low, high in box.T]
     points = np.stack([each.ravel() for each in np.meshgrid(*axes, indexing="ij")], axis=1)
     return points, np.diff(box, axis=0)[0] / (size - 1)

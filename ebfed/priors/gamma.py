@@ -18,6 +18,7 @@ from ebfed.priors.exploration import explore, side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise, minimise
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["Gamma", "GammaPosterior"]
 
@@ -132,7 +133,10 @@ class Gamma(WithCovariates, Prior):
             raise ValueError("give both mean and shape, or neither.")
         d = likelihood.n_features
         if self.mean is not None and self.shape is not None:
-            if not (self.mean > 0 and self.shape > 0 and np.isfinite(self.mean + self.shape)):
+            known = is_number(self.mean) and is_number(self.shape)
+            if not (
+                known and self.mean > 0 and self.shape > 0 and np.isfinite(self.mean + self.shape)
+            ):
                 raise ValueError(
                     f"mean and shape must be positive; got {self.mean!r} and {self.shape!r}."
                 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -475,10 +475,11 @@ class GaussianMixturePosterior(Posterior):
             sd = np.sqrt(np.where(noise > 0, variance * (1 - own), 0.0))
             yield share[:, None], np.where(noise > 0, mean + own * (values - mean), values), sd
 
-    def prob_below(self, threshold: float | NDArray) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return sum(
-            share * _normal_cdf(threshold, mean, sd) for share, mean, sd in self._components()
+            share * _normal_cdf(np.asarray(threshold), mean, sd)
+            for share, mean, sd in self._components()
         )
 
     def _prob_from(self, threshold: float) -> NDArray:

@@ -85,7 +85,7 @@ class IntegratedPosterior(Posterior):
         return self._average(lambda part: part.mean)
 
     @cached_property
-    def sd(self) -> NDArray:  # type: ignore[override]
+    def sd(self) -> NDArray:
         """Standard deviation of each client's mixture, shape (n, d)."""
         centre = self.expectation
         return np.sqrt(self._average(lambda part: part.sd**2 + (part.mean - centre) ** 2))

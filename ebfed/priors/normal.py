@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
-from ebfed.priors.exploration import side_by_side
+from ebfed.priors.exploration import explore, side_by_side
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
@@ -23,6 +23,7 @@ from ebfed.priors.variance_components import (
     informative,
     plausible_components,
 )
+from ebfed.tables.numbers import numbers
 
 __all__ = ["Normal"]
 
@@ -63,6 +64,9 @@ class Normal(WithCovariates, Prior):
     mean_variance_, variance_variance_ : ndarray of shape (d,)
         Sampling variances of `mean_` and `variance_`, 0 if given.
     noise_variance_ : ndarray of shape (d,) or None
+    restriction_ : float or None
+        Of a fit by REML, restricted log-likelihood less the marginal one, ``log|2 pi C| / 2`` with
+        C the sampling covariance of the mean's coefficients; None of other fits.
     kurtosis_, second_moment_ : ndarray of shape (d,)
         Moments of the population for robust intervals.
     coefficients_, coefficient_errors_ : ndarray of shape (1 + k, d)
@@ -196,6 +200,8 @@ class Normal(WithCovariates, Prior):
             self.noise_variance_ = np.where(noisy, scale, 0.0)
             # rows that are all alike leave no doubt
             self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
+        if self.method == "reml" and self.mean is None and self.variance is None:
+            self.restriction_ = self._restriction()
         information = np.array([profile.information for profile in profiles])
         if self.covariance == "spherical":
             information[:] = information.sum()
@@ -254,6 +260,15 @@ class Normal(WithCovariates, Prior):
         self.plausible_["variance_variance_"] = np.zeros_like(ratios)
         self.plausible_["weights"] = weights
 
+    def _restriction(self) -> float | None:
+        """What integrating the mean out adds to the log-likelihood."""
+        covariances = self.mean_variance_[:, None, None]
+        if self.slopes_ is not None:
+            covariances = self.coefficients_covariance_
+        with np.errstate(divide="ignore"):
+            value = float(np.linalg.slogdet(2 * np.pi * covariances)[1].sum() / 2)
+        return value if np.isfinite(value) else None
+
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""
         d = likelihood.n_features
@@ -283,7 +298,9 @@ class Normal(WithCovariates, Prior):
             self._note_if_open()
             doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
             if np.any(doubt | (self.variance_ == 0)):
-                found = [_plausible(*table, mean) for table, mean in zip(tables, known[0])]
+                found = [
+                    _plausible(*table, mean) for table, mean in zip(tables, known[0], strict=True)
+                ]
                 points, weights = side_by_side(found)
                 nothing = np.zeros(weights.shape)
                 self.plausible_ = {
@@ -301,7 +318,7 @@ class Normal(WithCovariates, Prior):
             raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
         for name in ("mean", "variance"):
             value = getattr(self, name)
-            if value is not None and not np.isfinite(value).all():
+            if value is not None and not np.isfinite(numbers(value, name)).all():
                 raise ValueError(f"{name} must be finite; got {value!r}.")
         if self.variance is not None and np.min(self.variance) < 0:
             raise ValueError(f"variance must not be negative; got {self.variance!r}.")

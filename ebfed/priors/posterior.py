@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import ceil
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
 __all__ = ["NormalMarginals", "Posterior", "mean_errors"]
@@ -148,7 +149,7 @@ class Posterior(ABC):
             If `level` is outside (0, 1), `kind` is unknown, or a robust interval is asked of a
             posterior that does not shrink linearly.
         """
-        if not isinstance(level, Real) or not 0 < level < 1:
+        if not is_number(level) or not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if kind not in ("eb", "robust"):
             raise ValueError(f"kind must be 'eb' or 'robust'; got {kind!r}.")
@@ -279,7 +280,7 @@ class Posterior(ABC):
         """
         n, d = self.mean.shape
         j = self._place_of(column)
-        if not isinstance(level, Real) or not 0 < level < 1:
+        if not is_number(level) or not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if not isinstance(n_draws, Integral) or n_draws < 1:
             raise ValueError(f"n_draws must be a positive whole number; got {n_draws!r}.")

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.slabs import NormalSlab
-from ebfed.priors.symmetric import Symmetric, cells, log_ratios
+from ebfed.priors.symmetric import Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.tables.numbers import numbers
 
 __all__ = ["ScaleMixture"]
 
@@ -107,7 +108,7 @@ class ScaleMixture(Symmetric):
 
     def _given_scales(self) -> NDArray:
         try:
-            scales = np.unique(np.asarray(self.scales, float))
+            scales = np.unique(numbers(self.scales, "scales"))
         except (TypeError, ValueError):
             raise TypeError(f"scales must be numbers; got {self.scales!r}.") from None
         if not len(scales) or not ((scales >= 0) & (scales < np.inf)).all():
@@ -120,7 +121,7 @@ class ScaleMixture(Symmetric):
         """Likelihood of each client under each component, up to a factor, shape (n, k)."""
         if isinstance(rows, Gaussian):
             u, s2 = rows.values[:, 0] - self.mode, rows.variances[:, 0]
-            logs = log_ratios(self.slab, u, s2, scales)
+            logs = log_blurred(self.slab, u, s2, scales)
             logs -= logs.max(axis=0)
             return np.exp(logs, out=logs).T
         nodes = np.union1d(rows.nodes(self.n_nodes), self.mode)

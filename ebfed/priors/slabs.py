@@ -1,9 +1,8 @@
 """Symmetric families of one scale around zero: what a slab, or a population, is made of.
 
 For each: its density and distribution function, its draws, and what Gaussian noise of variance s2
-makes of it. With u the message less the mode, `log_ratio` is that of the density of u to the
-density ``N(u; 0, s2)`` it has where theta is the mode itself; `parts` are the pieces of the
-posterior of theta.
+makes of it. With u the message less the mode, `log_blurred` is the log-density of u over the peak
+``1 / sqrt(2 pi s2)`` of its noise; `parts` are the pieces of the posterior of theta.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class NormalSlab:
         return rng.standard_normal(size)
 
     @staticmethod
-    def log_ratio(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
-        """``log N(u; 0, s2 + scale**2) / N(u; 0, s2)``."""
+    def log_blurred(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
+        """``log N(u; 0, s2 + scale**2) / N(0; 0, s2)``."""
         total = s2 + scale**2
-        return 0.5 * (np.log(s2 / total) + u**2 / s2 * (scale**2 / total))
+        return 0.5 * (np.log(s2 / total) - u**2 / total)
 
     @staticmethod
     def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:
@@ -82,11 +81,16 @@ class LaplaceSlab:
         return rng.laplace(size=size)
 
     @staticmethod
-    def log_ratio(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
-        """``log (k / 2) (R(k - z) + R(k + z))``: k = s / scale, z = u / s, R Mills' ratio."""
+    def log_blurred(u: NDArray, s2: NDArray, scale: NDArray) -> NDArray:
+        """``log (k / 2) (R(k - z) + R(k + z)) - z**2 / 2``: k = s / scale, z = u / s, R Mills'."""
+        from scipy.special import log_ndtr
+
         s = np.sqrt(s2)
         k, z = s / scale, np.abs(u) / s
-        return np.log(k / 2) + np.logaddexp(_log_mills(k - z), _log_mills(k + z))
+        # many errors away z**2 / 2 cancels a square in R, and both are left out
+        away = k * (0.5 * k - z) + 0.5 * np.log(2 * np.pi) + log_ndtr(z - k)
+        near = np.where(k - z < -5, away, _log_mills(k - z) - 0.5 * z**2)
+        return np.log(k / 2) + np.logaddexp(near, _log_mills(k + z) - 0.5 * z**2)
 
     @staticmethod
     def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:

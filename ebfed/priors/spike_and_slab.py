@@ -40,38 +40,44 @@ class SpikeAndSlab(Symmetric):
     scale_: float
 
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
+        unit = _unit(rows)
+        mode = None if self.mode is None else float(self.mode) / unit
+        if isinstance(rows, Gaussian):
+            rows = Gaussian(rows.values / unit, rows.variances / unit**2)
         whole = self._surface(rows, counts)
         thinner = [whole]  # a tenth of the clients, a hundredth, …
         for step in 10 ** np.arange(1, np.log10(max(len(rows) / THIN, 1)) + 1, dtype=int):
             thinner.append(self._surface(rows.take(slice(None, None, step)), counts[::step]))
         rough = thinner.pop()
-        free = np.array([self.spike, True, self.mode is None])
-        modes = whole.modes if self.mode is None else np.array([float(self.mode)])
+        free = np.array([self.spike, True, mode is None])
+        modes = whole.modes if mode is None else np.array([mode])
         weights = np.geomspace(1 / len(rows), 1, 8) if self.spike else np.ones(1)
         climbs = [
             rough.climb(start, free, whole)
-            for mode in modes
-            for start in rough.peaks(mode, weights, whole.scales(mode))
+            for place in modes
+            for start in rough.peaks(place, weights, whole.scales(place))
         ]
         best = max(climbs, key=rough.value)
         for each in reversed(thinner):
             best = each.climb(best, free, whole)
-        null = whole.centre if self.mode is None else modes[0]
-        weight, scale, mode = best[0], np.exp(best[1]), best[2]
+        null = whole.centre if mode is None else mode
+        weight, scale, place = best[0], np.exp(best[1]), best[2]
         if whole.value(best) <= whole.null(null) + 1e-9:
-            weight, scale, mode = 0.0, 0.0, null
-        self.pi0_, self.scale_ = float(1 - weight), float(scale)
-        parts = np.array([self.pi0_, weight]), np.array([0.0, scale])
-        self._set(mode, *parts, int(free.sum()))
+            weight, scale, place = 0.0, 0.0, null
+        self.pi0_, self.scale_ = float(1 - weight), float(unit * scale)
+        parts = np.array([self.pi0_, weight]), np.array([0.0, self.scale_])
+        self._set(unit * place, *parts, int(free.sum()))
         if len(rows) <= FEW or not 0 < weight < 1 or not scale > 0:
-            self._learn_plausible(whole, np.array([weight, scale, mode]), free)
+            self._learn_plausible(whole, np.array([weight, scale, place]), free, unit)
 
-    def _learn_plausible(self, whole: _Surface, fitted: NDArray, free: NDArray) -> None:
+    def _learn_plausible(
+        self, whole: _Surface, fitted: NDArray, free: NDArray, unit: float
+    ) -> None:
         """Find weights, scales and modes that the messages leave plausible.
 
         The prior is flat in the weight of the slab and in the mode, and flat in the scale: up to
         twice the largest distance from the mode where there is a point, as a slab of rare members
-        has no scale to be seen.
+        has no scale to be seen. Parameters of the surface are in units of `unit`.
         """
         from scipy.special import expit, log_expit, logit
 
@@ -122,9 +128,9 @@ class SpikeAndSlab(Symmetric):
         parameters = full(points)
         slab = parameters[:, 0]
         self.plausible_ = {
-            "mode": parameters[:, 2],
+            "mode": unit * parameters[:, 2],
             "weights_": np.column_stack([1 - slab, slab]),
-            "scales_": np.column_stack([np.zeros(len(slab)), parameters[:, 1]]),
+            "scales_": np.column_stack([np.zeros(len(slab)), unit * parameters[:, 1]]),
             "weights": weights[:, None],
         }
 
@@ -132,6 +138,13 @@ class SpikeAndSlab(Symmetric):
         if isinstance(rows, Gaussian):
             return _OfMessages(self.slab, rows)
         return _OfReports(self.slab, rows, counts)
+
+
+def _unit(rows: Likelihood) -> float:
+    """A power of two near the smallest error: sizes in it are exact, whatever those of the data."""
+    if not isinstance(rows, Gaussian):
+        return 1.0
+    return float(2.0 ** (np.frexp(np.sqrt(rows.variances.min()))[1] - 1))
 
 
 class _Surface(ABC):
@@ -253,7 +266,8 @@ class _OfMessages(_Surface):
         return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
 
     def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
-        logs = self.slab.log_ratio((self.x - mode)[:, None], self.s2[:, None], scales)
+        u, s2 = (self.x - mode)[:, None], self.s2[:, None]
+        logs = self.slab.log_blurred(u, s2, scales) + 0.5 * u**2 / s2
         return np.expm1(np.minimum(logs, 600.0)), np.ones(len(self.x))
 
 

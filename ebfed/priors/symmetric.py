@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.mixture_posterior import Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.slabs import NormalSlab, Slab
+from ebfed.privacy.calibration import is_number
 
 __all__ = ["Symmetric"]
 
@@ -43,7 +43,7 @@ class Symmetric(Prior):
     scales_: NDArray
 
     def _fit(self, likelihood: Likelihood) -> None:
-        if self.mode is not None and not isinstance(self.mode, Real):
+        if self.mode is not None and not is_number(self.mode):
             raise TypeError(f"mode must be a number; got {self.mode!r}.")
         if self.mode is not None and not np.isfinite(self.mode):
             raise ValueError(f"mode must be finite; got {self.mode!r}.")
@@ -84,7 +84,7 @@ class Symmetric(Prior):
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
         if parameters:
-            one._set(parameters["mode"], parameters["weights_"], parameters["scales_"], 0)
+            one._set(float(parameters["mode"]), parameters["weights_"], parameters["scales_"], 0)
         return one
 
     def logpdf(self, theta: NDArray) -> NDArray:
@@ -136,9 +136,7 @@ class Symmetric(Prior):
 
         def components(block: Gaussian) -> Components:
             parts = [one._components(block) for one in symmetric]
-            arrays = [
-                np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)
-            ]
+            arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
             weight = np.repeat(shares[:, 0, 0], [len(x.sides) for x in parts])
             return Components(weight[:, None] * arrays[0], *arrays[1:])
 
@@ -151,7 +149,7 @@ class Symmetric(Prior):
         poor = 1e18 * (self.scales_[-1] ** 2 or 1.0)
         s2 = np.where(has_data, np.where(exact, 1.0, s2), poor)
         u = np.where(has_data & ~exact, x - self.mode_, 0.0)
-        logs = log_ratios(self.slab, u, s2, self.scales_)
+        logs = log_blurred(self.slab, u, s2, self.scales_)
         logs += np.log(self.weights_)[:, None]
         logs -= logs.max(axis=0)
         joint = np.exp(logs, out=logs)
@@ -180,9 +178,9 @@ class Symmetric(Prior):
         exact = s2 == 0
         has_data = np.isfinite(s2) & ~exact
         out = np.zeros(len(u))
-        logs = log_ratios(self.slab, u[has_data], s2[has_data], self.scales_)
+        logs = log_blurred(self.slab, u[has_data], s2[has_data], self.scales_)
         out[has_data] = logsumexp(logs, axis=0, b=self.weights_[:, None])
-        out[has_data] -= 0.5 * (np.log(2 * np.pi * s2[has_data]) + u[has_data] ** 2 / s2[has_data])
+        out[has_data] -= 0.5 * np.log(2 * np.pi * s2[has_data])
         out[exact] = self.logpdf(likelihood.values[exact])
         return out
 
@@ -209,13 +207,11 @@ class Symmetric(Prior):
         raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
 
 
-def log_ratios(slab: Slab, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
-    """Log-density of each message under each component, less that under a point, shape (k, n)."""
-    logs = np.zeros((len(scales), len(u)))
-    for row, scale in zip(logs, scales, strict=True):
-        if scale > 0:
-            row[:] = slab.log_ratio(u, s2, scale)
-    return logs
+def log_blurred(slab: Slab, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
+    """Log-density of each message under each component, over its noise's peak, shape (k, n)."""
+    return np.stack(
+        [slab.log_blurred(u, s2, scale) if scale > 0 else -0.5 * u**2 / s2 for scale in scales]
+    )
 
 
 def cells(slab: Slab, nodes: NDArray, mode: float, scales: NDArray) -> NDArray:

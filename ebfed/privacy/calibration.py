@@ -29,6 +29,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_sigma",
+    "is_number",
     "paper_delta",
     "paper_sigma",
     "smallest_sigma",
@@ -37,6 +38,18 @@ __all__ = [
 
 class PrivacyWarning(UserWarning):
     """A guarantee of privacy is weaker than it seems."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether an argument is one real number: not a boolean, and not a duration.
+
+    Examples
+    --------
+    >>> is_number(2), is_number(True)
+    (True, False)
+    """
+    # NumPy's durations are whole numbers of some unit
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -62,8 +75,7 @@ def check_positive(name: str, value: Any) -> float:
     >>> check_positive("half_width", 2)
     2.0
     """
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
+    if not (is_number(value) and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, such as 1.0; got {value!r}.")
     return float(value)
 
@@ -111,8 +123,7 @@ def check_delta(delta: Any) -> float:
     >>> check_delta(1e-6)
     1e-06
     """
-    number = isinstance(delta, Real) and not isinstance(delta, bool)
-    if not (number and 0 < delta < 1):
+    if not (is_number(delta) and 0 < delta < 1):
         raise ValueError(f"delta must lie between 0 and 1, such as 1e-6; got {delta!r}.")
     return float(delta)
 
@@ -139,7 +150,7 @@ def check_count(name: str, value: Any) -> int:
     >>> check_count("steps", 15)
     15
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or not is_number(value) or value < 1:
         raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}.")
     return int(value)
 

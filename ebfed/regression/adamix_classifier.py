@@ -188,6 +188,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
             "Laplace" if self._many else "expectation propagation",
             weigh,
             SoftmaxPosterior,
+            "approximate",
         )
 
     def partial_fit(

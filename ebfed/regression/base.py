@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.rounds import converse_here
-from ebfed.engines.supervised import SupervisedEstimator
+from ebfed.engines.supervised import SupervisedEstimator, paired_rows
 from ebfed.priors import Posterior
-from ebfed.regression.columns import Columns
+from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
 from ebfed.regression.rounds import Rounds
@@ -49,7 +49,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     mean_ : ndarray of shape (p,)
         Mean of the population.
     log_likelihood_ : float
-        Log marginal likelihood at the fitted parameters, of all clients of the fit.
+        Log marginal likelihood at the fitted parameters, of all clients of the fit; of a fit by
+        REML the restricted one, as lme4 has it.
+    likelihood_kind_ : {"ML", "REML", "approximate"}
+        Kind of that likelihood: exact, restricted, or an approximation of the exact one.
     n_parameters_ : int
         Number of fitted parameters of the population.
     history_ : DataFrame
@@ -176,7 +179,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self.converged_ = sent["converged"]
         self.log_likelihood_, self._n_clients = sent["log_likelihood"], sent["n_clients"]
         self._learn(sent["result"])
-        self.n_parameters_ = self._population().n_parameters
+        population = self._population()
+        self.n_parameters_ = population.n_parameters
+        self.likelihood_kind_ = population.likelihood_kind
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -347,24 +352,25 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """
         from sklearn.metrics import accuracy_score, r2_score
 
+        X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
         predicted = self.predict(X, groups=groups, **options)
         response = self._table(self._features(X, None, False), y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
         measure = r2_score if self._numeric else accuracy_score
-        return float(measure(response, predicted, sample_weight=sample_weight))
+        return float(measure(response, predicted, sample_weight=weights))
 
     @property
     def coef_(self) -> NDArray:
         """Mean of the population without the intercept, shape (d,)."""
         check_is_fitted(self, "mean_")
-        return self.mean_[1:] if self.fit_intercept else self.mean_
+        return self.mean_[int(self.terms_[0] == INTERCEPT) :]
 
     @property
     def intercept_(self) -> Any:
-        """Mean of the population's intercepts."""
+        """Mean of the population's intercepts: the coefficient of that name, which is first."""
         check_is_fitted(self, "mean_")
-        return float(self.mean_[0]) if self.fit_intercept else 0.0
+        return float(self.mean_[0]) if self.terms_[0] == INTERCEPT else 0.0
 
     # Reports ----------------------------------------------------------------------------------
 
@@ -389,6 +395,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             posterior_given_population=lambda: population.posterior_given_population(self.clients_),
             expected=lambda: np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_))),
             log_likelihood=lambda: self.log_likelihood_,
+            likelihood_kind=self.likelihood_kind_,
+            population=population.population,
             has_density=self._numeric,
             components=population.components,
             parameters=lambda: population.parameters(terms, self._style_.group),

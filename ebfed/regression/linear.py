@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -430,6 +431,12 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         view = super().view()
+        if not self._is_server:
+
+            def maximum() -> float:
+                return copy(self).set_params(method="ml")._fit(self.clients_, {}).log_likelihood_
+
+            view = replace(view, maximum=maximum, design_products=self.clients_.products)
         if not self.covariate_names_:
             return view
         population, known = self._population(), self._covariates

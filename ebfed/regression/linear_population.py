@@ -70,6 +70,11 @@ class LinearPopulation(FittedPopulation):
         """Number of columns of a design."""
         return len(self.mean)
 
+    @property
+    def likelihood_kind(self) -> str:  # type: ignore[override]
+        """Kind of the likelihood that was maximised."""
+        return "ML" if self.criterion is None else "REML"
+
     def posterior(self, block: Factors) -> CoefficientPosterior:
         """Posterior of all coefficients, those of products with covariates among them."""
         return CoefficientPosterior(

@@ -147,7 +147,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "round": 1,
             "done": True,
             "history": [{"criterion": value} for value in fit.path],
-            "log_likelihood": fit.log_likelihood,
+            "log_likelihood": -fit.criterion / 2,
             "converged": fit.converged if fit.path else None,
             "result": result,
         }

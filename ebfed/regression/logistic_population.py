@@ -17,6 +17,7 @@ from ebfed.regression.population import (
     reliability,
     spread_parameters,
 )
+from ebfed.regression.posteriors import quadrature
 from ebfed.regression.posteriors.logistic import (
     Approximation,
     DrawnCoefficients,
@@ -46,7 +47,7 @@ class LogisticPopulation(FittedPopulation):
     mean_errors : ndarray of shape (p,)
         Standard errors of the mean; NaN where it is not identified.
     root : ndarray of shape (p, k)
-        Root of the covariance, without zeros.
+        Root of the covariance.
     kind : {"diag", "spherical", "full"}
         Kind of the covariance.
     method : str
@@ -66,6 +67,7 @@ class LogisticPopulation(FittedPopulation):
     method: Method
     n_draws: int
     seed: int
+    population = "logit-normal"
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]
@@ -81,11 +83,17 @@ class LogisticPopulation(FittedPopulation):
     def fitted_by(self) -> str:  # type: ignore[override]
         """Method of the fit, in a few words."""
         return {
+            "aghq": "Gauss-Hermite quadrature",
             "ep": "expectation propagation",
             "polya-gamma": "Pólya-Gamma sampling",
             "laplace": "Laplace",
             "gradient": "gradient descent",
         }[self.method]
+
+    @property
+    def likelihood_kind(self) -> str:  # type: ignore[override]
+        """Whether the likelihood of the fit is ``"ML"`` or ``"approximate"``."""
+        return "ML" if self.method == "aghq" else "approximate"
 
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
@@ -104,12 +112,16 @@ class LogisticPopulation(FittedPopulation):
     def _posterior(
         self, block: Clients, mean_covariance: NDArray
     ) -> NormalCoefficients | DrawnCoefficients:
+        if self.method == "aghq":
+            return quadrature.posterior(
+                block, self.classes[1], self.mean, self.root, mean_covariance
+            )
         population = NormalPopulation(self.mean, self.root, np.ones(len(self.mean)))
         rows = WhiteRows.of(block, population, self.classes[1])
         if self.method != "polya-gamma":
             how: Approximation = "corrected" if self.method == "ep" else "laplace"
             mean, covariance, _ = rows.approximate(how)
-            return NormalCoefficients(population, mean, covariance, mean_covariance)
+            return NormalCoefficients.of_white(population, mean, covariance, mean_covariance)
         drawn = rows.sample(Stream(make_key(self.seed), 0), BURN, self.n_draws)
         return DrawnCoefficients(population, *drawn, mean_covariance, self.seed)
 

@@ -1,8 +1,9 @@
-"""The rounds of a logistic regression: clients send posterior moments, the server steps.
+"""The rounds of a logistic regression: clients say how likely a population is, the server steps.
 
 In the first round clients send the sizes of their columns, from which the server chooses units.
-Then each round asks for the posterior of every client under a population, and takes a step towards
-the most likely one (see `NormalPopulation.step`).
+Then each round asks about a population. By quadrature, clients send the log-likelihood of their
+rows with its derivatives, and the server takes a step of Newton's (see `climb`). By other methods
+they send posterior moments, and the server a step of scoring (see `NormalPopulation.step`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,20 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import Columns
+from ebfed.regression.logistic_ascent import ascend, begin, coordinates, population_of
+from ebfed.regression.logistic_notes import (
+    COLLINEAR,
+    JOINT,
+    LAPLACE,
+    LITTLE,
+    NO_SPREAD,
+    PERFECT,
+    SEPARATED,
+    UNBOUNDED,
+    UNCENTRED,
+    open_questions,
+    warn_unfinished,
+)
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import joint_step, sums_of_clients
 from ebfed.regression.numerics.normal_population import (
@@ -28,6 +43,8 @@ from ebfed.regression.numerics.normal_population import (
     NormalPopulation,
     Step,
 )
+from ebfed.regression.numerics.quadrature_population import entries_of
+from ebfed.regression.posteriors import quadrature
 from ebfed.regression.posteriors.logistic import MOST_CORRECTED, WhiteRows
 from ebfed.regression.protocol import (
     LogisticMemory,
@@ -42,24 +59,21 @@ from ebfed.regression.protocol import (
 from ebfed.regression.rounds import Rounds, check_parts
 from ebfed.tables.clients import Clients
 
-__all__ = ["LogisticRounds", "Method"]
+__all__ = ["METHODS", "LogisticRounds", "Method"]
 
-Method = Literal["ep", "polya-gamma", "laplace", "gradient"]
+Method = Literal["auto", "aghq", "ep", "polya-gamma", "laplace", "gradient"]
+METHODS: tuple[str, ...] = get_args(Method)
 
 # A fit is done when the next step is expected to gain no more log-likelihood.
 PROMISE = 1e-9
 # Expected gain below which the correction of expectation propagation begins.
 ENOUGH = 1e-3
-# A log-likelihood of a row that is as good as that of certainty.
-PERFECT = -0.01
 # Remaining step that is allowed: less than half a standard error.
 MOST_LEFT = 0.1
 # Coordinates more oblique than this would magnify the noise of importance sampling.
 OBLIQUE = 30.0
 # And more oblique than this, variances lie on ridges where a search may stop short.
 FAR = 500.0
-# What is little where there is no end.
-LITTLE = 0.5
 # Steps so much shorter than the largest are no steps.
 SHORTEST = 1e-4
 
@@ -88,6 +102,18 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if sent["phase"] == "size":
             return _measure(clients, second), memory
         mean, root = sent["mean"], sent["root"]
+        if sent["phase"] == "coarse" or sent["phase"] == "fine":
+            evidence, score, curvature = quadrature.derivatives(
+                clients,
+                second,
+                frame=sent["frame"],
+                mean=mean,
+                root=root,
+                places=sent["places"],
+                entries=entries_of(self.covariance, len(root)),
+                accuracy=sent["phase"],
+            )
+            return {"evidence": evidence, "score": score, "curvature": curvature}, memory
         if sent["phase"] == "gradient":
             theta = memory.get("theta", np.zeros((len(clients), len(mean))))
             theta, message = joint_step(
@@ -99,9 +125,14 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         return {"mean": mean, "covariance": covariance, "evidence": evidence}, memory
 
     def bits(self, sent: LogisticSent, clients: Clients) -> float:
-        """Bits of posterior moments, or of a step of gradient descent."""
+        """Bits of derivatives, of posterior moments, or of a step of gradient descent."""
         p = clients.X.shape[1]
         numbers = 2 * p if self.method == "gradient" else 1 + p + p * (p + 1) // 2
+        exact = sent["result"]["method"] == "aghq" if sent["done"] else "places" in sent
+        if exact:
+            q = (sent["result"] if sent["done"] else sent)["root"].shape[1]
+            d = p + len(entries_of(self.covariance, q)[0])
+            numbers = 1 + d + d * (d + 1) // 2
         return 64.0 * len(clients) * numbers
 
     # Server -----------------------------------------------------------------------------------
@@ -112,7 +143,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         classes = np.unique(facts["classes"])
         check_two_classes(classes)
         check_not_one_class(classes)
-        notes = _open_questions(state["n"])
+        notes = open_questions(state["n"])
         columns = Columns(
             state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
         )
@@ -138,7 +169,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
     def _check_arguments(self) -> None:
         for name, values in (
             ("covariance", ("diag", "spherical", "full")),
-            ("method", ("ep", "polya-gamma", "laplace", "gradient")),
+            ("method", METHODS),
         ):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} must be one of {values}; got {getattr(self, name)!r}.")
@@ -160,6 +191,14 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         }
         if "frame" not in state:
             return sent
+        if "point" in state:
+            asked = population_of(state, self.covariance)
+            return sent | {
+                "frame": asked.frame,
+                "places": asked.places,
+                "mean": asked.mean,
+                "root": asked.root,
+            }
         frame = state["frame"]
         return sent | {"mean": frame @ state["mean"], "root": frame @ state["root"]}
 
@@ -174,6 +213,9 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             shapes = {"centre": (m, p), "products": (m, p, p), "second": (m,)}
         elif sent["phase"] == "gradient":
             shapes = {"mean": (m, p), "log_variance": (m,)}
+        elif "places" in sent:
+            d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
+            shapes = {"evidence": (m,), "score": (m, d), "curvature": (m, d * (d + 1) // 2)}
         else:
             k = sent["root"].shape[1]
             shapes = {"mean": (m, k), "covariance": (m, k, k), "evidence": (m,)}
@@ -186,6 +228,8 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             state = self._begin(state, messages)
         elif state["phase"] == "gradient":
             state = self._average(state, messages)
+        elif "point" in state:
+            state = ascend(state, messages, self.covariance, self.n_rounds)
         else:
             state = self._climb(state, messages)
         state = state | {"round": state["round"] + 1}
@@ -205,6 +249,30 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         notes = list(state["notes"])
         if not identified.all():
             notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        shares = messages["second"][n > 0] / n[n > 0]
+        state = state | {
+            "identified": identified,
+            "notes": notes,
+            "reach": 1.0,
+            "gain": np.inf,
+            # where the likelihood has no maximum; Laplace's approximation to it has
+            "one_class_groups": state["estimates_spread"]
+            and self.method != "laplace"
+            and bool(np.isin(shares, (0, 1)).all()),
+        }
+        if self.method in ("auto", "aghq"):
+            start = coordinates(
+                state, ways, unit, empty, n @ centre / N, self.covariance, bool(self.fit_intercept)
+            )
+            most, varying = quadrature.MOST_INTEGRATED, len(start.places)
+            if varying <= most:
+                return begin(state, start)
+            if self.method == "aghq":
+                raise ValueError(
+                    f"method='aghq' integrates over at most {most} coefficients that differ "
+                    f"between groups; got {varying}. Use method='ep', or name fewer columns in "
+                    "varying."
+                )
         frame = np.eye(len(unit))
         flat = empty | ~state["varies"] if state["estimates_spread"] else np.ones(len(unit), bool)
         if self.covariance == "full" and self.method != "gradient":
@@ -215,27 +283,24 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         root = np.diag(np.where(flat, np.sqrt(LOW), 1.0) * unit)
         # squares of scores are information where scores are those of the likelihood
         exact = state["estimates_spread"] and self.method != "laplace"
-        shares = messages["second"][n > 0] / n[n > 0]
         oblique = np.linalg.cond(ways[:, ways.any(axis=0)] / unit[:, None])
         if oblique > FAR and self.covariance != "full" and self.method != "gradient":
             notes += [UNCENTRED]
             warnings.warn(UNCENTRED, ConvergenceWarning, stacklevel=7)
-        phase: LogisticPhase = "ep" if self.method == "polya-gamma" else self.method
+        phase: LogisticPhase = "ep"
+        if self.method == "laplace" or self.method == "gradient":
+            phase = self.method
         return state | {
+            "method": "ep" if self.method == "auto" else self.method,
             "phase": phase,
             "mean": np.zeros(len(unit)),
             "root": root,
             "unit": unit,
             "frame": frame,
             "directions": ways,
-            "identified": identified,
             "can_correct": len(unit) <= MOST_CORRECTED and oblique < OBLIQUE,
-            # where the likelihood has no maximum; Laplace's approximation to it has
-            "one_class_groups": exact and bool(np.isin(shares, (0, 1)).all()),
             "notes": notes,
             "caution": CAUTION if exact else np.inf,
-            "reach": 1.0,
-            "gain": np.inf,
         }
 
     def _population(self, state: LogisticState) -> NormalPopulation:
@@ -282,11 +347,13 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         if settled:
             left = self._step(asked, messages, 1.0).gain
             if left > MOST_LEFT + slack:
-                _warn(f"after {state['round']} rounds no step was better, but", left, "Rescale X.")
+                warn_unfinished(
+                    f"after {state['round']} rounds no step was better, but", left, "Rescale X."
+                )
             return state | {"phase": "end", "converged": left <= MOST_LEFT + slack}
         if state["round"] >= self.n_rounds:
             if not state["one_class_groups"]:  # there is nothing to converge to
-                _warn(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
+                warn_unfinished(f"after {state['round']} rounds", step.gain, "Raise n_rounds.")
             converged = None if state["one_class_groups"] else False
             return state | {"phase": "end", "converged": converged}
         return _asked(state, step.population)
@@ -325,13 +392,21 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
 
     def _end(self, state: LogisticState) -> LogisticState:
         """Add what was learned, in plain numbers."""
-        population, frame = self._population(state), state["frame"]
-        mean, root = population.seen_from(frame)
         notes = list(state["notes"])
-        varies = (
-            state["varies"] if self.covariance == "diag" else np.ones(len(population.mean), bool)
-        )
-        low, high = population.at_bounds(varies)
+        if "point" in state:
+            fitted = population_of(state, self.covariance)
+            mean, root = fitted.seen()
+            low, high = fitted.at_bounds()
+            kept = root
+        else:
+            population, frame = self._population(state), state["frame"]
+            mean, root = population.seen_from(frame)
+            varies = np.ones(len(population.mean), bool)
+            if self.covariance == "diag":
+                varies = state["varies"]
+            low, high = population.at_bounds(varies)
+            # for posteriors no variance is zero: what depends on the mean depends on no coordinates
+            kept = frame @ population.root
         if self.method == "gradient":
             notes += [JOINT]
             warnings.warn(JOINT, IdentificationWarning, stacklevel=7)
@@ -346,55 +421,16 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             notes += [LAPLACE]
         result: LogisticResult = {
             "classes": state["classes"],
+            "method": state["method"],
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
             "covariance": root @ root.T,
-            # for posteriors no variance is zero: what depends on the mean depends on no coordinates
-            "root": frame @ population.root,
+            "root": kept,
             "identified": state["identified"],
             "notes": notes,
             "seed": state["seed"],
         }
         return state | {"done": True, "result": result}
-
-
-COLLINEAR = (
-    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
-    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
-)
-UNCENTRED = (
-    "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
-    "that of the intercept is then hardly identified, and the fit may have stopped short: centre "
-    "them, or fit covariance='full', which does not depend on where zero is."
-)
-NO_SPREAD = (
-    "An estimated variance between groups is zero: groups differ no more than chance explains."
-)
-SEPARATED = (
-    "The classes are separated without error: the likelihood has no maximum, and coefficients are "
-    "those at which the search stopped."
-)
-UNBOUNDED = (
-    "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
-    "groups all of one class. The variance is that at which the search stopped."
-)
-LAPLACE = (
-    "Laplace's approximation underestimates the spread of the population where groups have few "
-    "rows, and so shrinks too much; method='ep' does not."
-)
-JOINT = (
-    "method='gradient' maximises jointly over all coefficients and the variance of their "
-    "population, which has no maximum: the variance is that of the last round."
-)
-
-
-def _warn(how: str, gain: float, advice: str) -> None:
-    warnings.warn(
-        f"not converged: {how} the next step was to raise the log-likelihood by {gain:.2g}. "
-        f"{advice}",
-        ConvergenceWarning,
-        stacklevel=7,
-    )
 
 
 def _asked(state: LogisticState, population: NormalPopulation) -> LogisticState:
@@ -415,19 +451,3 @@ def _measure(clients: Clients, second: Any) -> LogisticMessage:
         "products": products.reshape(-1, p, p),
         "second": sums_of_clients(ones, clients)[:, 0],
     }
-
-
-def _open_questions(n: NDArray) -> list[str]:
-    """Note what the numbers of rows alone do not identify."""
-    has_data = n[n > 0]
-    if len(has_data) < 2:
-        return [
-            "Only one group has data: the spread of the population is not identified and taken to "
-            "be zero."
-        ]
-    if has_data.max() == 1:
-        return [
-            "No group has two rows: the spread of the population is not identified. It is taken to "
-            "be zero, so that all groups have the same coefficients."
-        ]
-    return []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Posterior
+from ebfed.privacy.calibration import is_number
 from ebfed.regression.numerics.evidence import Evidence, MixturePopulation, rotate, weigh
 from ebfed.regression.population import (
     FittedPopulation,
@@ -86,10 +86,10 @@ class MixtureSettings:
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not (whole and value >= 1) and not (name == "n_rounds" and value is None):
                 raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")
-        if not (isinstance(self.tol, Real) and 0 <= self.tol < np.inf):
+        if not (is_number(self.tol) and 0 <= self.tol < np.inf):
             raise ValueError(f"tol must be a number from 0; got {self.tol!r}.")
         noise = self.noise_variance
-        if noise is not None and not (isinstance(noise, Real) and 0 < noise < np.inf):
+        if noise is not None and not (is_number(noise) and 0 < noise < np.inf):
             raise ValueError(f"noise_variance must be above 0, or None; got {noise!r}.")
 
     def open_questions(self, facts: RegressionFacts) -> list[str]:
@@ -140,6 +140,7 @@ class FittedMixture(FittedPopulation):
         Function from a block and a population to the `Evidence` of its clients.
     kind : type
         Kind of the posteriors.
+    likelihood_kind : {"ML", "approximate"}
     """
 
     settings: MixtureSettings
@@ -148,6 +149,13 @@ class FittedMixture(FittedPopulation):
     fitted_by: str
     weigh: Callable[[Any, MixturePopulation], Evidence] = weigh_factors
     kind: type[ComponentPosterior] = ComponentPosterior
+    likelihood_kind: str = "ML"
+
+    @property
+    def population(self) -> str:  # type: ignore[override]
+        """Name of the population."""
+        k = len(self.result["weights"])
+        return f"mixture of {k} normals" if self.settings.has_variances else f"{k} points"
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]

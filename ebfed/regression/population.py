@@ -34,12 +34,18 @@ class FittedPopulation(ABC):
         Number of columns of a design.
     fitted_by : str
         Method of the fit, in a few words.
+    likelihood_kind : {"ML", "REML", "approximate"}
+        Kind of the fit's likelihood; see `GroupView`.
+    population : str
+        Name of the population.
     """
 
     centre: NDArray
     n_parameters: int
     n_columns: int
     fitted_by: str
+    likelihood_kind: str = "ML"
+    population: str = "normal"
 
     @property
     def components(self) -> Components | None:

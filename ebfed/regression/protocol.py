@@ -39,7 +39,7 @@ __all__ = [
     "SizesMessage",
 ]
 
-LogisticPhase = Literal["size", "ep", "corrected", "laplace", "gradient"]
+LogisticPhase = Literal["size", "coarse", "fine", "ep", "corrected", "laplace", "gradient"]
 MixturePhase = Literal["sizes", "pool", "climb", "parameters"]
 
 
@@ -135,6 +135,8 @@ class LogisticResult(TypedDict):
     """What a logistic regression learns."""
 
     classes: NDArray
+    method: str
+    """Method of the fit: what ``"auto"`` stands for."""
     mean: NDArray[np.float64]
     """Mean of the population, shape (p,)."""
     mean_covariance: NDArray[np.float64]
@@ -142,7 +144,7 @@ class LogisticResult(TypedDict):
     covariance: NDArray[np.float64]
     """Covariance of the population, shape (p, p); zero at its lower bound."""
     root: NDArray[np.float64]
-    """Root of the covariance, shape (p, k), without zeros: it has digits that a square loses."""
+    """Root of the covariance, shape (p, k): it has digits that a square loses."""
     identified: NDArray[np.bool_]
     """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
     notes: list[str]
@@ -157,6 +159,10 @@ class LogisticSent(RegressionSent):
     classes: NotRequired[NDArray]
     mean: NotRequired[NDArray[np.float64]]
     root: NotRequired[NDArray[np.float64]]
+    frame: NotRequired[NDArray[np.float64]]
+    """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
+    places: NotRequired[NDArray[np.int64]]
+    """Entries of c that differ between groups, shape (q,)."""
 
 
 class LogisticState(RegressionState):
@@ -194,6 +200,22 @@ class LogisticState(RegressionState):
     best_mean: NotRequired[NDArray[np.float64]]
     """Mean of the likeliest population so far."""
     best_root: NotRequired[NDArray[np.float64]]
+    method: NotRequired[str]
+    """Method of the fit: what ``"auto"`` stands for."""
+    places: NotRequired[NDArray[np.int64]]
+    """Coordinates that differ between groups, shape (q,)."""
+    point: NotRequired[NDArray[np.float64]]
+    """Parameters that are asked about by quadrature; see `QuadraturePopulation`."""
+    best_point: NotRequired[NDArray[np.float64]]
+    """Likeliest parameters so far."""
+    best_value: NotRequired[float]
+    """Their log-likelihood, by the rules in use."""
+    slope: NotRequired[NDArray[np.float64]]
+    """Its slope in the parameters."""
+    second: NotRequired[NDArray[np.float64]]
+    """Its second derivatives."""
+    radius: NotRequired[float]
+    """Longest step that is allowed."""
     mean_covariance: NotRequired[NDArray[np.float64]]
 
 
@@ -219,6 +241,10 @@ class LogisticMessage(TypedDict):
     """Posterior covariance, shape (n_clients, k, k)."""
     evidence: NotRequired[NDArray[np.float64]]
     """Log marginal likelihood, shape (n_clients,)."""
+    score: NotRequired[NDArray[np.float64]]
+    """Its slopes in d parameters, shape (n_clients, d)."""
+    curvature: NotRequired[NDArray[np.float64]]
+    """Lower halves of its second derivatives, shape (n_clients, d * (d + 1) / 2)."""
     log_variance: NotRequired[NDArray[np.float64]]
     """Log-variance of the population after a step of gradient descent, shape (n_clients,)."""
 

@@ -20,6 +20,8 @@ WIDTH = 78
 LABEL = 16
 NO_PRIVACY = "none (raw summaries are sent)"
 NO_PRIVACY_OF_LEARNERS = "none (raw changes are sent)"
+# Names of likelihoods by their kind; see `GroupView`.
+LIKELIHOODS = {"ML": "logLik", "REML": "logLik (REML)", "approximate": "approx. logLik"}
 
 
 class Text(str):
@@ -146,7 +148,7 @@ def _(view: LocationView) -> Text:
     prior, facts = view.prior, _facts(view)
     sheet = Sheet(view.title)
     sheet.facts = [
-        ("Population", type(prior).__name__),
+        ("Population", view.population),
         ("Groups", f"{facts['n_groups']:,}"),
         ("Fitted by", view.method),
         *_sizes(view, facts),
@@ -182,6 +184,7 @@ def _(view: RegressionView) -> Text:
     ]
     sheet.details = [
         *_formula(view),
+        ("Population", view.population),
         ("Channel", ", ".join(dict.fromkeys(row["what"] for row in view.ledger))),
         ("Privacy", NO_PRIVACY),
         *_converged(view),
@@ -237,7 +240,7 @@ def _formula(view: FitView) -> list[tuple[str, str]]:
 def _sizes(view: FitView, facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Rows", f"{facts['nobs']:,}"),
-        ("Log-likelihood", _figure(facts["logLik"])),
+        (LIKELIHOODS[facts["likelihood"]], _figure(facts["logLik"])),
         ("Rows per group", _range(view.sizes, ",.0f")),
         ("AIC", _figure(facts["AIC"])),
         ("BIC", _figure(facts["BIC"])),

@@ -14,15 +14,16 @@ the user's library. Names of columns are those of broom.mixed, as far as it has 
   error (NaN where none is known), their ratio, and an interval
 - ``nobs``, ``npar``: numbers of rows and of parameters
 - ``sigma``: standard deviation of rows within their group
-- ``logLik``, ``AIC``, ``BIC``: marginal log-likelihood, and criteria; of a fit by REML at its
-  estimates, where lme4 has the restricted one, which does not compare fits with other terms
+- ``logLik``, ``AIC``, ``BIC``: the log-likelihood that was maximised, and criteria from it; of a
+  fit by REML the restricted one, as in lme4, which does not compare fits with other terms
 - ``REMLcrit``: -2 restricted log-likelihood
 - ``df.residual``: rows less parameters
 - ``.fitted``, ``.resid``, ``.fixed``: of `augment`, the prediction of a row, its residual, and the
   prediction if nothing were known of its group
 
-Not in broom.mixed: ``n_groups``, ``icc``, and of learners ``parameter``, ``rounds``, ``loss``,
-``accuracy``, ``epsilon``.
+Not in broom.mixed: ``n_groups``, ``icc``, ``likelihood`` (the kind of ``logLik``: ``"ML"``,
+``"REML"`` or ``"approximate"``), and of learners ``parameter``, ``rounds``, ``loss``, ``accuracy``,
+``epsilon``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
+from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_of
 
 __all__ = ["glance", "tidy"]
 
@@ -150,10 +151,16 @@ def glance(fit: Any) -> dict[str, NDArray]:
     Returns
     -------
     dict of columns
-        ``n_groups``, ``nobs``, ``npar``, ``logLik`` (marginal, of the rows), ``AIC``, ``BIC``,
+        ``n_groups``, ``nobs``, ``npar``, ``logLik``, ``likelihood``, ``AIC``, ``BIC``,
         ``df.residual``; where rows have noise, ``sigma`` and ``icc``, the share of variance between
         groups (of the first column). Of `LinearEB` ``REMLcrit`` if that was minimised, and ``icc``
         if nothing but the intercept varies.
+
+        ``logLik`` is the log marginal likelihood of the rows if ``likelihood`` is ``"ML"``, the
+        restricted one if it is ``"REML"``, and an approximation if it is ``"approximate"``. Of
+        rates it is that of single rows of 0 and 1, whatever the population: it has no binomial
+        coefficients, which R counts for ``cbind(…)``. ``AIC`` is ``2 npar - 2 logLik``, ``BIC``
+        ``log(nobs) npar - 2 logLik``.
 
         For learners ``n_groups``, ``nobs``, ``npar`` (of one predictor), ``rounds``, ``loss`` and,
         of a classification, ``accuracy`` (of the last recorded round; NaN on the server),
@@ -197,13 +204,14 @@ def _(view: LearnerView) -> dict[str, NDArray]:
     return _one_row(columns)
 
 
-def _criteria(view: FitView, k: int, value: float) -> dict[str, Any]:
+def _criteria(view: GroupView, k: int, value: float) -> dict[str, Any]:
     n_rows = int(view.sizes.sum())
     return {
         "n_groups": len(view.sizes),
         "nobs": n_rows,
         "npar": k,
         "logLik": value,
+        "likelihood": view.likelihood_kind,
         "AIC": 2 * k - 2 * value,
         "BIC": k * np.log(max(n_rows, 1)) - 2 * value,
         "df.residual": n_rows - k,

@@ -145,13 +145,25 @@ class GroupView(FitView):
     expected : callable
         Parameters that the population expects of each group, shape (n_groups, d).
     log_likelihood : callable
-        Log marginal likelihood at the fitted parameters.
+        Log marginal likelihood at the fitted parameters; of a fit by REML the restricted one.
     has_density : bool
         Whether rows have a density, rather than probabilities.
     components : Components or None
         Components of a mixture.
     link : Link
         Scale on which intervals of the population's mean are computed.
+    population : str
+        Name of the population.
+    likelihood_kind : {"ML", "REML", "approximate"}
+        Kind of the likelihood. ``"ML"`` is the marginal likelihood itself; ``"REML"`` is the
+        restricted one, with the coefficients of the mean integrated out; ``"approximate"`` is an
+        approximation of the marginal one.
+    maximum : callable or None
+        Log marginal likelihood of the same model fitted to the same rows by maximum likelihood;
+        None where it cannot be fitted again.
+    design_products : callable or None
+        Products ``X' [X y]`` of the columns X of the mean with themselves and the response, summed
+        over rows; None where they are not known.
     """
 
     terms: list[str]
@@ -165,6 +177,10 @@ class GroupView(FitView):
     has_density: bool
     components: Components | None = None
     link: Link = IDENTITY
+    population: str = "normal"
+    likelihood_kind: str = "ML"
+    maximum: Callable[[], float] | None = None
+    design_products: Callable[[], NDArray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

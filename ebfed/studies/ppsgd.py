@@ -273,9 +273,9 @@ def crossover(risks: pd.DataFrame) -> float:
     ... ]))
     125.0
     """
-    curves = risks.set_index(["method", "rounds"])
-    alone = curves.loc[LOCAL, "risk"]
-    shared = curves[curves["sigma"] > 0].loc[GLOBAL, "risk"].reindex(alone.index)
+    alone = risks[risks["method"] == LOCAL].set_index("rounds")["risk"]
+    noisy = risks[(risks["method"] == GLOBAL) & (risks["sigma"] > 0)]
+    shared = noisy.set_index("rounds")["risk"].reindex(alone.index)
     gap = np.log(alone / shared).to_numpy()
     rounds = alone.index.to_numpy(float)
     behind = np.flatnonzero(gap > 0)

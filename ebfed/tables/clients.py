@@ -17,7 +17,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels, label_range, number_labels
+from ebfed.tables.numbers import check_numeric, unmasked
 
 __all__ = ["Clients", "Summary"]
 
@@ -54,13 +56,17 @@ class Clients:
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Sort rows by group; they keep their order within a group."""
+        """Sort rows by group; they keep their order within a group.
+
+        Series and frames of pandas pair by label, as `ebfed.tables.alignment` says.
+        """
+        X, groups, y = aligned({"X": X, "groups": groups, "y": y}).values()
         X = _columns(X)
         ids, codes = number_labels(groups)
         _same_length(X, groups=codes)
         indptr = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(ids)))))
         if y is not None:
-            y = np.asarray(y)
+            y = np.asarray(unmasked(y, "y"))
             _same_length(X, y=y)
         if np.any(codes[1:] < codes[:-1]):
             order = np.argsort(codes, kind="stable")
@@ -158,6 +164,38 @@ class Summary:
     weight: NDArray[np.float64] | None = field(default=None, kw_only=True)
     sums: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Refuse figures that no rows have: a negative scatter, or a mean that is not a number."""
+        figures = ("n", "mean", "scatter", *(() if self.weight is None else ("weight",)))
+        for name in ("ids", *figures):
+            given = getattr(self, name)
+            plain = np.asarray(unmasked(given, name))
+            if plain is not given:
+                object.__setattr__(self, name, plain)
+        m, shape = len(self.ids), self.mean.shape
+        whole = self.scatter.shape in (shape, (*shape, *shape[1:]))
+        if not (self.n.shape == (m,) and len(shape) == 2 and shape[0] == m and whole):
+            raise ValueError(
+                f"a summary of {m} clients must have n of shape ({m},), and mean and scatter of "
+                f"shape ({m}, d); they have shapes {self.n.shape}, {shape} and "
+                f"{self.scatter.shape}."
+            )
+        for name in figures:
+            values = getattr(self, name)
+            if values.dtype.kind not in "iuf":
+                raise TypeError(f"{name} of a summary must be numbers; got {values.dtype}.")
+            if values.ndim == 3:  # with products of columns, which may be negative
+                values = np.diagonal(values, axis1=1, axis2=2)
+            wrong = ~np.isfinite(values) if name == "mean" else ~((values >= 0) & (values < np.inf))
+            if wrong.any():
+                row = int(np.argwhere(wrong)[0, 0])
+                what = "finite, 0 where a client has no rows" if name == "mean" else "0 or more"
+                client = self.ids[row : row + 1].tolist()[0]
+                raise ValueError(
+                    f"{name} of a summary must be {what}; client {client!r} has "
+                    f"{values[row].tolist()}."
+                )
+
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
         """Summarise unsorted rows in one pass.
@@ -166,12 +204,15 @@ class Summary:
         ----------
         X : array-like of shape (n_rows, d) or (n_rows,)
         groups : array-like of shape (n_rows,)
+            A pandas series beside one is paired by label, as `ebfed.tables.alignment` says.
 
         Raises
         ------
         ValueError
-            If lengths differ, a value is NaN or infinite, or squares overflow.
+            If lengths differ, a value is NaN, masked or infinite, squares overflow, or indexes of
+            pandas have different labels.
         """
+        X, groups = aligned({"X": X, "groups": groups}).values()
         X = _columns(X)
         groups = check_labels(groups)
         _same_length(X, groups=groups)
@@ -203,28 +244,31 @@ class Summary:
         Parameters
         ----------
         successes, trials : array-like of int of shape (n_clients,)
+            Pandas series pair by label, as `ebfed.tables.alignment` says.
         ids : array-like of shape (n_clients,), optional
             Distinct labels; 0, 1, … if None.
 
         Raises
         ------
         ValueError
-            If counts are not whole, negative or exceed the trials, lengths differ, or a label
-            occurs twice.
+            If counts are not whole, masked, negative or exceed the trials, lengths differ, indexes
+            of pandas have different labels, or a label occurs twice.
 
         Examples
         --------
         >>> Summary.from_counts([3, 0], [4, 2], ids=["a", "b"]).mean.ravel()
         array([0.75, 0.  ])
         """
-        successes, trials = np.asarray(successes), np.asarray(trials)
+        given = aligned({"successes": successes, "trials": trials, "ids": ids}, rows=False)
+        ids = given.pop("ids")
+        successes, trials = (np.asarray(unmasked(each, name)) for name, each in given.items())
         if successes.ndim != 1 or successes.shape != trials.shape:
             raise ValueError(
                 f"successes and trials must be one-dimensional and of one length; they have shapes "
                 f"{successes.shape} and {trials.shape}."
             )
         for name, counts in (("successes", successes), ("trials", trials)):
-            if not (np.issubdtype(counts.dtype, np.number) and np.isfinite(counts).all()):
+            if counts.dtype.kind not in "iuf" or not np.isfinite(counts).all():
                 raise ValueError(f"{name} must be whole numbers, none missing.")
             if np.any((counts < 0) | (counts != np.floor(counts)) | (counts > 2**53)):
                 raise ValueError(f"{name} must be whole numbers from 0 to 2**53.")
@@ -267,7 +311,8 @@ class Summary:
         >>> summary.mean, summary.scatter
         (array([[2.5, 1.5]]), array([[3., 3.]]))
         """
-        design, response = _columns(X), _columns(y)
+        X, y, groups = aligned({"X": X, "y": y, "groups": groups}).values()
+        design, response = _columns(X), _columns(y, "y")
         _same_length(design, y=response)
         clients = Clients.from_rows(design, groups, response[:, 0])
         (m, d), n = (len(clients), design.shape[1]), np.diff(clients.indptr)
@@ -422,15 +467,17 @@ def _check_range(X: NDArray, mean: NDArray, scatter: NDArray) -> None:
         )
 
 
-def _columns(X: ArrayLike) -> NDArray[np.float64]:
+def _columns(X: ArrayLike, name: str = "X") -> NDArray[np.float64]:
+    X = unmasked(X, name)
+    check_numeric(X, name)
     try:
         X = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"X must be numbers: {error}.") from None
+        raise ValueError(f"{name} must be numbers: {error}.") from None
     if X.ndim == 1:
         X = X[:, None]
     if X.ndim != 2:
-        raise ValueError(f"X must have one row per observation; got shape {X.shape}.")
+        raise ValueError(f"{name} must have one row per observation; got shape {X.shape}.")
     return X
 
 

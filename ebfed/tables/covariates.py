@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
+from ebfed.tables.numbers import check_numeric, unmasked
 
 __all__ = ["named_columns", "read_covariates"]
 
@@ -46,8 +48,8 @@ def read_covariates(
         in any order, and the labels in the column `group` (in pandas also in an index of that
         name). Or numbers of shape (n_groups, k) or (n_groups,), in the order of sorted labels. A
         pandas series is read by the labels in its index. It is read in the order of sorted labels
-        if its index only counts rows (0, 1, …) and is not the labels, or if each row of `X` is a
-        group.
+        if its index only counts rows (0, 1, …) and is not the labels. If each row of `X` is a
+        group, it is paired with the rows (`ebfed.tables.alignment`).
     X : data frame of rows
         Rows; needed for names of columns only.
     labels : ndarray of shape (n_rows,) or None
@@ -84,7 +86,7 @@ def read_covariates(
     if covariates is None:
         return np.empty((len(ids), 0)), []
     named = named_columns(covariates)
-    index = _index(covariates)
+    index = index_of(covariates)
     named_index = index is not None and is_frame(covariates) and index.name == group
     if named_index and group not in column_names(covariates):
         covariates = covariates.reset_index()
@@ -102,6 +104,8 @@ def read_covariates(
         covariates = _by_group(covariates, named, ids, group)
     else:
         each_row = X is not None and labels is None
+        if each_row:
+            covariates = aligned({"X": X, "covariates": covariates})["covariates"]
         if index is not None and not each_row and _labels_groups(index, ids):
             place = _rows_of(read_labels(index.to_series(), "index of covariates"), ids)
             covariates = covariates.to_numpy()[place]
@@ -167,13 +171,6 @@ def _by_group(covariates: Any, named: list[str], ids: NDArray, group: str) -> ND
     return numeric_columns(covariates, named, "covariates")[place]
 
 
-def _index(covariates: Any) -> Any:
-    """Return the index of a pandas frame or series, else None."""
-    import pandas as pd
-
-    return covariates.index if isinstance(covariates, pd.DataFrame | pd.Series) else None
-
-
 def _labels_groups(index: Any, ids: NDArray) -> bool:
     """Return whether an index holds labels, rather than only counts rows."""
     import pandas as pd
@@ -200,6 +197,8 @@ def _rows_of(labels: NDArray, ids: NDArray) -> NDArray:
 
 
 def _numbers(covariates: Any, n_groups: int) -> NDArray:
+    covariates = unmasked(covariates, "covariates")
+    check_numeric(covariates, "covariates")
     try:
         covariates = np.asarray(covariates, float)
     except (TypeError, ValueError):

@@ -112,6 +112,11 @@ class Factors:
         """Number of columns of X."""
         return self.rows.shape[2] - 1
 
+    def products(self) -> NDArray[np.float64]:
+        """Sum of ``X_i' [X_i y_i]`` over clients, shape (p, p + 1)."""
+        flat = self.rows.reshape(-1, self.rows.shape[2])
+        return flat[:, :-1].T @ flat
+
     def padded(self, size: int) -> NDArray[np.float64]:
         """Rows, with zeros up to `size` of them for each client."""
         return np.pad(self.rows, [(0, 0), (0, size - self.rows.shape[1]), (0, 0)])

@@ -17,7 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.tables.alignment import aligned
 from ebfed.tables.labels import check_labels
+from ebfed.tables.numbers import check_numeric, unmasked
 
 __all__ = [
     "Style",
@@ -104,6 +106,8 @@ class Table:
 def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Table:
     """Separate group labels from values.
 
+    Series and frames of pandas pair by label, as `ebfed.tables.alignment` says.
+
     Parameters
     ----------
     X : array-like or data frame of shape (n_rows, d), or series
@@ -114,7 +118,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     Raises
     ------
     ValueError
-        If a named column is not in `X`, or a label is missing.
+        If a named column is not in `X`, a label is missing, an entry is masked, or indexes of
+        pandas have different labels.
     TypeError
         If a column of values is not numeric.
 
@@ -127,9 +132,13 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
     """
     import narwhals as nw
 
+    X, groups, consent, y = aligned({"X": X, "groups": groups, "consent": consent, "y": y}).values()
+    X, y = unmasked(X, "X"), unmasked(y, "y")
     values = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
     style = Style()
     if isinstance(values, nw.Series):
+        if values.dtype.is_temporal() or values.dtype in (nw.Categorical, nw.Enum):
+            raise TypeError(f"X must be numbers; got a series of {values.dtype}.")
         style = style.using(_backend(values))
         named = isinstance(values.name, str) and values.name
         X = _pandas(values.to_frame()) if named else values.to_numpy()
@@ -142,6 +151,8 @@ def read(X: Any, groups: Any = None, consent: Any = None, y: Any = None) -> Tabl
         consent = values[consent] if "consent" in keys else consent
         y = values[y] if "y" in keys else y
         X = _pandas(values.select(*columns) if keys else values)
+    else:
+        check_numeric(X, "X")
     for key, name in (("groups", groups), ("consent", consent), ("y", y)):
         if isinstance(name, str):
             raise ValueError(

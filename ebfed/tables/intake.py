@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.alignment import aligned, of_groups
 from ebfed.tables.clients import LARGEST, Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import Style, drop_columns, is_frame, numeric_columns, read, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
+from ebfed.tables.numbers import numbers
 
 __all__ = ["GroupRows", "Intake"]
 
@@ -115,11 +117,14 @@ class Intake:
             if exposure is not None:
                 raise ValueError("exposure must be None: clients and summaries carry their own.")
             if consent is not None and not isinstance(consent, Mapping):
-                consent = read_labels(consent, "consent")
+                consent = read_labels(of_groups(consent, "consent", X.ids), "consent")
             summary, labels = self._sorted(X, groups, learn)
             given = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, labels, Style(), consent, given)
         groups = self._named("_group", groups, X, learn)
+        X, groups, consent, exposure = aligned(
+            {"X": X, "groups": groups, "consent": consent, "exposure": exposure}
+        ).values()
         whole = X
         X, covariates = self._without_covariates(X, covariates, learn)
         X, exposure = self._without_exposure(X, exposure, learn)
@@ -229,10 +234,7 @@ class Intake:
             values = numeric_columns(X, [exposure], "exposure")[:, 0]
             X = drop_columns(X, [exposure])
         else:
-            try:
-                values = np.asarray(exposure, float)
-            except (TypeError, ValueError):
-                raise TypeError("exposure must be numbers, or the name of a column.") from None
+            values = numbers(exposure, "exposure")
         if values.ndim != 1:
             raise ValueError(f"exposure must be one number per row; it has shape {values.shape}.")
         invalid = ~((values > 0) & (values < LARGEST))

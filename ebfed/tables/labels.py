@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.tables.numbers import unmasked
+
 __all__ = ["check_labels", "label_range", "number_labels"]
 
 
@@ -28,7 +30,7 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
     Raises
     ------
     ValueError
-        If a label is missing or infinite, or `labels` is not one-dimensional.
+        If a label is missing, masked or infinite, or `labels` is not one-dimensional.
     TypeError
         If labels cannot be compared with one another.
 
@@ -71,7 +73,8 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
 
 def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     """Return labels as a one-dimensional array; integers become int64."""
-    given, labels = labels, np.asarray(labels)
+    given = unmasked(labels, name)
+    labels = np.asarray(given)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:

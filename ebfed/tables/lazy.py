@@ -220,6 +220,8 @@ def statistics(
         same = low == high
         mean = centre + np.where(same, low, rest)
         products[same[:, left] | same[:, right]] = 0.0
+    # rounding may make a sum of squares negative
+    products[:, left == right] = np.maximum(products[:, left == right], 0.0)
     scatter = products
     if cross:
         scatter = np.empty((len(n), len(names), len(names)))

@@ -78,13 +78,22 @@ def test_fit_reads_parquet_like_csv(file, rows, tmp_path):
     assert outputs[0] == outputs[1] == outputs[2]
 
 
-@pytest.mark.parametrize("prior", ["beta", "npmle"])
+@pytest.mark.parametrize("prior", ["beta", "log_spline", "npmle"])
 def test_fit_rates(file, rows, prior):
     options = ["--family", "binomial", "--prior", prior]
     result = invoke("fit", file, "--group", "fips", "--value", "won", *options)
     assert result.exit_code == 0, result.output
     expected = eb.BernoulliEB(prior=prior).fit(rows[["won"]], groups=rows["fips"])
     assert str(expected.summary()) in result.stdout
+
+
+def test_populations_of_rates_by_formula(file, rows):
+    options = ("--family", "binomial", "--prior", "logit-normal")
+    result = invoke("fit", file, "--formula", "won ~ 1 + (1 | fips)", *options)
+    assert result.exit_code == 0, result.output
+    assert "Population:     logit-normal" in result.stdout
+    line = refusal("fit", file, "--group", "fips", "--value", "won", *options)
+    assert "--prior logit-normal goes with --formula" in line
 
 
 @pytest.mark.parametrize(

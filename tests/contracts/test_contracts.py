@@ -185,6 +185,7 @@ PRIORS = {
     ],
     "PointNormal": [priors.PointNormal(), priors.PointNormal(mode=None)],
     "Laplace": [priors.Laplace(), priors.Laplace(mean=0.5)],
+    "LogSpline": [priors.LogSpline(), priors.LogSpline(6, c0=0.5)],
     "PointLaplace": [priors.PointLaplace(), priors.PointLaplace(mode=None)],
     "ScaleMixture": [priors.ScaleMixture(), priors.ScaleMixture(mode=1.0, scales=[0, 0.5, 2])],
 }
@@ -431,8 +432,15 @@ def test_symmetric_prior_on_reports(prior, channel):
     check_prior(prior, reported(channel, GAUSSIAN))
 
 
+def test_log_spline_on_reports():
+    for family in (GAUSSIAN, BINOMIAL, POISSON):
+        check_prior(priors.LogSpline(), reported(channels.TwoBit(8.0, 0.5, UNIT_RANGE), family))
+
+
 def test_priors_on_joined_reports():
     means, counts = LIKELIHOODS_OF_REPORTS["Joined"]
+    check_prior(priors.LogSpline(), means)
+    check_prior(priors.LogSpline(), counts)
     check_prior(priors.Normal(), means)
     check_prior(priors.Beta(), counts)
 
@@ -575,6 +583,8 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB("spherical"), 1e-5),
         (eb.LogisticEB("full"), 1e-4),
         (eb.LogisticEB(fit_intercept=False), 1e-5),
+        (eb.LogisticEB(method="ep"), 1e-5),
+        (eb.LogisticEB("full", method="ep"), 1e-4),
         (eb.LogisticEB(method="laplace"), 1e-5),
         (eb.LogisticEB(method="gradient", n_rounds=20), 1e-6),
         # draws follow the order of rows
@@ -611,6 +621,7 @@ def test_learner(learner):
         eb.GaussianEB(variances=1.0),
         eb.LinearEB(),
         eb.LogisticEB(),
+        eb.LogisticEB(method="ep"),
         eb.LogisticEB(method="laplace"),
         eb.LogisticEB(method="polya-gamma", random_state=0),
         eb.LogisticEB(method="gradient"),

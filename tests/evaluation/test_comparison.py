@@ -42,7 +42,9 @@ def test_figures_follow_from_the_rows(fits):
     np.testing.assert_allclose(table["BIC"], bic, rtol=1e-12)
     normal = fits["normal"]
     assert table.loc["normal", "npar"] == 3
-    told = sum(log_density(each, normal) for each in rows)
+    assert table["likelihood"].tolist() == ["ML (refitted)", "ML", "ML"]
+    largest = eb.GaussianEB(method="ml").fit(X, groups=GROUPS)
+    told = sum(log_density(each, largest) for each in rows)
     assert table.loc["normal", "logLik"] == pytest.approx(told, rel=1e-10)
     # the mean of 2,000 groups is known but for a 2,000th of their variance
     noise, spread = within / 4, normal.prior_.variance_[0]
@@ -238,6 +240,60 @@ def test_other_responses_do_not_compare(fits):
         message = f"the likelihood is a density in '{name}', a probability in 'rates'"
         with pytest.raises(ValueError, match=message):
             eb.compare(**{name: means}, rates=rates)
+
+
+def test_restricted_likelihoods_compare_where_the_columns_of_the_mean_are_the_same():
+    """Columns of one name and one length are not the same column."""
+    y, few = ROWS["x"].to_numpy()[:800], GROUPS[:800]
+    first, second = (np.random.default_rng(seed).normal(size=800) for seed in (1, 2))
+    first, second = ((each - each.mean()) / each.std() for each in (first, second))
+    settings = {"varying": ["intercept"]}
+    one, other = (eb.LinearEB(**settings).fit(x[:, None], y, groups=few) for x in (first, second))
+    again = eb.LinearEB("full").fit(first[:, None], y, groups=few)
+    assert eb.compare(one=one)["likelihood"].item() == "REML"
+    table = eb.compare(one=one, again=again)
+    assert table["likelihood"].tolist() == ["REML", "REML"]
+    assert table["logLik"].tolist() == [one.log_likelihood_, again.log_likelihood_]
+    table = eb.compare(one=one, other=other)
+    assert table["likelihood"].tolist() == ["ML (refitted)", "ML (refitted)"]
+    ml = eb.LinearEB(**settings, method="ml").fit(second[:, None], y, groups=few)
+    assert table["logLik"].iloc[1] == ml.log_likelihood_
+    assert one.method == "reml"
+    np.testing.assert_allclose(one.view().log_likelihood(), one.log_likelihood_, rtol=0)
+
+
+def test_means_and_lines_have_one_restricted_likelihood():
+    """The same model, of a group's covariate, in either estimator."""
+    rows = ROWS[:400].assign(w=np.random.default_rng(3).normal(size=2000)[GROUPS[:400]])
+    means = eb.from_formula("x ~ w + (1 | g)", rows, eb.GaussianEB())
+    lines = eb.from_formula("x ~ w + (1 | g)", rows)
+    table = eb.compare(means=means, lines=lines)
+    assert table["likelihood"].tolist() == ["REML", "REML"]
+    assert table["logLik"].iloc[0] == pytest.approx(table["logLik"].iloc[1], rel=1e-8)
+
+
+def test_what_cannot_be_refitted_is_refused():
+    noise = eb.channels.AddNoise(0.5)
+    private = eb.GaussianEB(1.0, channel=noise, random_state=0).fit(X, groups=GROUPS)
+    assert private.likelihood_kind_ == "REML"
+    assert eb.compare(private)["likelihood"].item() == "REML"
+    other = eb.GaussianEB(1.0, prior="laplace").fit(X, groups=GROUPS)
+    message = "that of 'private' is restricted .REML.*Refit it with method='ml'"
+    with pytest.raises(ValueError, match=message):
+        eb.compare(private=private, other=other)
+
+
+def test_approximate_likelihoods_do_not_compare_with_exact_ones():
+    few = ROWS[:400].assign(hit=(ROWS["x"] > 0)[:400] * 1)
+    lines = eb.LogisticEB(method="laplace").fit(few[["z"]], few["hit"], groups=few["g"])
+    rates = eb.BernoulliEB().fit(few["hit"].to_numpy(), groups=few["g"])
+    assert lines.likelihood_kind_ == "approximate"
+    assert lines.glance()["likelihood"].item() == "approximate"
+    assert "approx. logLik: -" in str(lines.summary())
+    assert eb.compare(lines, again=lines)["likelihood"].tolist() == ["approximate"] * 2
+    message = "that of 'lines' is an approximation, and that of 'rates' is exact. Refit"
+    with pytest.raises(ValueError, match=message):
+        eb.compare(lines=lines, rates=rates)
 
 
 def test_names_are_not_given_twice(fits):

@@ -64,13 +64,9 @@ def test_population(case, package):
 def test_log_likelihood(case, package):
     dataset, method, estimator = case
     value = estimator.log_likelihood_
-    if method == "ml":
-        assert value == pytest.approx(figures(package, dataset, "ml")["loglik"], rel=STORED)
-        return
-    # Ours is the likelihood of the rows at the fitted parameters, whatever fitted them. The
-    # restricted one integrates the mean out, and so is higher by log(2 pi Var(mean)) / 2.
-    restricted = value + 0.5 * np.log(2 * np.pi * estimator.prior_.mean_variance_.item())
-    assert restricted == pytest.approx(figures(package, dataset, "reml")["loglik"], rel=STORED)
+    assert value == pytest.approx(figures(package, dataset, method)["loglik"], rel=STORED)
+    assert estimator.likelihood_kind_ == method.upper()
+    assert estimator.view().log_likelihood() == value
 
 
 def test_group_means_and_their_errors(case):
@@ -128,9 +124,8 @@ def test_live_mixed_model(dataset, method):
     np.testing.assert_allclose(
         ours.predict(), theirs.fe_params.iloc[0] + effects.loc[ours.groups_], rtol=LIVE
     )
-    if method == "ml":
-        assert ours.log_likelihood_ == pytest.approx(theirs.llf, rel=LIVE_LOGLIK)
-        assert ours.log_likelihood_ >= theirs.llf - 1e-9  # ours is the maximum
+    assert ours.log_likelihood_ == pytest.approx(theirs.llf, rel=LIVE_LOGLIK)
+    assert ours.log_likelihood_ >= theirs.llf - 1e-9  # ours is the maximum
 
 
 @pytest.mark.parametrize("method", METHODS)

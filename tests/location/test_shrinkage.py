@@ -278,12 +278,12 @@ def test_an_index_labels_unless_it_counts():
         (EFFECTS, SE, "school", "labels must be a sequence"),
         (EFFECTS, SE, 3, "labels must be a sequence"),
         (pd.Series(EFFECTS, [1, 1, 2, 3]), SE, None, "1 is there twice"),
-        (pd.Series(EFFECTS, SCHOOLS), pd.Series(SE, SCHOOLS[::-1]), None, "index of estimates"),
+        (pd.Series(EFFECTS, SCHOOLS), pd.Series(SE, list("wxyz")), None, "index of std_errors"),
         (
             pd.Series(EFFECTS, SCHOOLS),
-            pd.DataFrame(np.eye(4), SCHOOLS, SCHOOLS[::-1]),
+            pd.DataFrame(np.eye(4), SCHOOLS, list("wxyz")),
             None,
-            "index of estimates",
+            "index of columns of std_errors",
         ),
         (EFFECTS, None, None, "estimates and std_errors must be one-dimensional"),
     ],
@@ -296,3 +296,97 @@ def test_labels_that_are_refused(estimates, errors, labels, message):
 def test_terms_are_for_regressions():
     with pytest.raises(ValueError, match="terms is for coefficients of a fitted regression"):
         eb.posterior_from(EFFECTS, SE, terms="school")
+
+
+# --- pairs of pandas, and masks ------------------------------------------------------------------
+
+FRAME = pd.DataFrame({"effect": EFFECTS, "error": SE, "wealth": [0.3, 1.1, 0.2, 2.0]}, SCHOOLS)
+COUNTED = FRAME.reset_index(drop=True)
+
+
+def same_as(posterior, other):
+    order = other.to_frame().set_index("local").index
+    table = posterior.to_frame().set_index("local").loc[order]
+    np.testing.assert_allclose(table["estimate"], other.to_frame()["estimate"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("table", [FRAME, COUNTED], ids=["labels", "counts"])
+def test_series_pair_by_label(table):
+    straight = eb.posterior_from(EFFECTS, SE)
+    by_size = table["effect"].sort_values()
+    for posterior in (
+        eb.posterior_from(by_size, table["error"]),
+        eb.posterior_from(table["effect"], table["error"].sort_values()),
+        eb.posterior_from(by_size, table["error"].sort_values()),
+    ):
+        same_as(posterior, straight)
+    assert eb.posterior_from(by_size, table["error"]).to_frame()["local"].tolist() == sorted(
+        EFFECTS
+    )
+
+
+def test_covariates_and_labels_pair_by_label():
+    prior = Normal(variance=1.0)
+    turned = FRAME.iloc[[2, 0, 3, 1]]
+    straight = eb.posterior_from(EFFECTS, SE, prior, FRAME["wealth"].to_numpy())
+    for wealth in (turned["wealth"], turned[["wealth"]]):
+        same_as(eb.posterior_from(FRAME["effect"], FRAME["error"], prior, wealth), straight)
+    letters = pd.Series(list("wxyz"), SCHOOLS)[::-1]
+    posterior = eb.posterior_from(FRAME["effect"], SE, labels=letters)
+    assert posterior.to_frame().iloc[:, 0].tolist() == list("wxyz")
+
+
+def test_a_covariance_pairs_by_label_both_ways():
+    covariance = pd.DataFrame(V[:4, :4], SCHOOLS, SCHOOLS)
+    straight = eb.posterior_from(FRAME["effect"], covariance)
+    turned = covariance.loc[SCHOOLS[::-1], [SCHOOLS[j] for j in (2, 0, 3, 1)]]
+    same_as(eb.posterior_from(FRAME["effect"], turned), straight)
+    same_as(eb.posterior_from(EFFECTS, covariance[SCHOOLS[::-1]]), straight)
+
+
+@pytest.mark.parametrize(
+    ("estimates", "errors", "message"),
+    [
+        (FRAME["effect"], COUNTED["error"], "the index of std_errors has other labels than that"),
+        (COUNTED["effect"], FRAME["error"], "the index of std_errors has other labels than that"),
+        (COUNTED["effect"], pd.Series(SE, [1, 2, 3, 4]), "0 is not in it. To pair by position"),
+        (FRAME["effect"], pd.Series(SE, list("abab")), "has the label 'a' twice"),
+    ],
+)
+def test_other_labels_are_refused(estimates, errors, message):
+    with pytest.raises(ValueError, match=message):
+        eb.posterior_from(estimates, errors)
+
+
+def test_arrays_beside_series_pair_by_position():
+    straight = eb.posterior_from(EFFECTS, SE)
+    for estimates, errors in ((FRAME["effect"], SE), (EFFECTS, FRAME["error"])):
+        np.testing.assert_array_equal(eb.posterior_from(estimates, errors).mean, straight.mean)
+
+
+def test_masked_estimates_are_no_data():
+    mask = [False, True, False, False]
+    posterior = eb.posterior_from(np.ma.array(EFFECTS, mask=mask), np.ma.array(SE, mask=mask))
+    unknown = eb.posterior_from(EFFECTS, [1.0, np.nan, 2.0, 0.5])
+    np.testing.assert_array_equal(posterior.mean, unknown.mean)
+    one = eb.posterior_from(EFFECTS, np.ma.array(SE, mask=mask))
+    np.testing.assert_array_equal(one.mean, unknown.mean)
+    with pytest.raises(ValueError, match="estimates must be finite wherever their standard error"):
+        eb.posterior_from(np.ma.array(EFFECTS, mask=mask), SE)
+
+
+def test_booleans_are_no_standard_errors():
+    with pytest.raises(TypeError, match="std_errors must be numbers"):
+        eb.posterior_from(EFFECTS, [True, True, False, True])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [pd.to_timedelta(SE, unit="s"), np.array(SE) + 0j, list("abcd")],
+    ids=["durations", "complex", "words"],
+)
+def test_what_is_no_number_is_refused(wrong):
+    with pytest.raises(TypeError, match="std_errors must be numbers"):
+        eb.posterior_from(EFFECTS, wrong)
+    with pytest.raises(TypeError, match="estimates must be numbers, or a fitted regression"):
+        eb.posterior_from(wrong, SE)

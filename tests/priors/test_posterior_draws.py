@@ -220,7 +220,7 @@ def joint_of_three():
 
 
 def test_logistic_coefficients_share_the_error_of_their_mean():
-    posterior = NormalCoefficients(POPULATION, np.zeros((3, 2)), INSIDE, DOUBT)
+    posterior = NormalCoefficients.of_white(POPULATION, np.zeros((3, 2)), INSIDE, DOUBT)
     for j in range(2):
         check(posterior, joint_of_three()[j::2, j::2], j)
 

@@ -446,6 +446,19 @@ def test_log_likelihood_is_that_of_gaussian_eb():
         assert lines.log_likelihood_ == pytest.approx(means.log_likelihood_, abs=1e-3)
 
 
+def test_restricted_likelihood_does_not_count_columns_that_others_imply():
+    """lme4 leaves them out; whatever the units of the others, and their places."""
+    _, y, groups, _ = simulate(16)
+    x, z = np.random.default_rng(0).normal(size=(2, len(y)))
+    fits = [
+        eb.LinearEB(varying=["intercept"]).fit(np.column_stack(columns), y, groups=groups)
+        for columns in [(x, 1e3 * z), (x, 3 * x - 2, 1e3 * z), (x, 0 * x, 1e3 * z, x + 1e3 * z)]
+    ]
+    for fit in fits:
+        assert fit.log_likelihood_ == pytest.approx(fits[0].log_likelihood_, abs=1e-6)
+        assert fit.n_parameters_ == 5
+
+
 def test_server_predicts_new_groups():
     X, y, groups, _ = simulate(15)
     estimator, server = eb.LinearEB(), eb.LinearEB()

@@ -50,8 +50,8 @@ def case(request):
 def test_criterion(case):
     estimator, expected, _ = case
     assert estimator.criterion_ == pytest.approx(expected["criterion"], rel=0, abs=CRITERION)
-    if estimator.method == "ml":  # lme4's under REML is the restricted one
-        assert estimator.log_likelihood_ == pytest.approx(expected["loglik"], rel=0, abs=CRITERION)
+    assert estimator.log_likelihood_ == pytest.approx(expected["loglik"], rel=0, abs=CRITERION)
+    assert estimator.likelihood_kind_ == estimator.method.upper()
 
 
 def test_fixed_effects(case):

@@ -33,6 +33,7 @@ X = TRUTH[GROUPS] + RNG.normal(size=300)
         ("point_laplace", ["pi0", "scale"]),
         ("laplace", ["scale"]),
         ("scale_mixture", ["pi0"]),
+        ("log_spline", []),
         ("npmle", []),
     ],
 )
@@ -198,7 +199,7 @@ def test_summaries_show_what_tidy_and_glance_hold(fitted):
 # Ours: what broom.mixed has no word for.
 OWN = {
     "tidy": {"response", "parameter"},
-    "glance": {"n_groups", "npar", "icc", "rounds", "loss", "accuracy", "epsilon"},
+    "glance": {"n_groups", "npar", "icc", "likelihood", "rounds", "loss", "accuracy", "epsilon"},
     "augment": set(),
 }
 BROOM = pd.read_csv(Path(__file__).parents[1] / "reference" / "broom_mixed_columns.csv")

@@ -36,6 +36,7 @@ def test_published_percentages():
 
 def test_incentive_at_equal_privacy():
     gains = oo._gains(oo._points("incentive")).set_index(["panel", "method"])["formula"]
+    gains = gains.sort_index()
     np.testing.assert_allclose(gains[oo.FEDAVG, oo.OUT_SUM], 0, atol=1e-9)
     assert gains[oo.OPTIMAL, oo.OUT_SUM].between(-1e-9, 0.2).all()
     assert (gains[oo.BAYES, oo.OUT_SUM] < 0).all()

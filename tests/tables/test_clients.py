@@ -534,3 +534,38 @@ def test_merging_objects_that_cannot_be_sorted_together():
     numbers, strings = np.array([2**70], object), np.array(["a"], object)
     with pytest.raises(TypeError, match="groups mixes labels that cannot be sorted together"):
         Summary.from_rows([1.0], numbers).merge(Summary.from_rows([1.0], strings))
+
+
+# --- figures that no rows have -------------------------------------------------------------------
+
+
+def summary_of(**figures):
+    given = {"ids": ["a", "b"], "n": [2, 3], "mean": [[1.0], [2.0]], "scatter": [[0.5], [0.5]]}
+    return Summary(**given | figures)
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ({"scatter": [[0.5], [-1.0]]}, "scatter of a summary must be 0 or more; client 'b' has"),
+        ({"scatter": [[np.nan], [1.0]]}, "scatter of a summary must be 0 or more; client 'a' has"),
+        ({"scatter": [[np.inf], [1.0]]}, "scatter of a summary must be 0 or more; client 'a' has"),
+        ({"mean": [[1.0], [np.nan]]}, "mean of a summary must be finite, 0 where a client has no"),
+        ({"mean": [[1.0], [np.inf]]}, "mean of a summary must be finite"),
+        ({"n": [2, -1]}, "n of a summary must be 0 or more; client 'b' has -1"),
+        ({"weight": [1.0, -1.0]}, "weight of a summary must be 0 or more"),
+        ({"mean": np.array([[1], [2]], "m8[s]")}, "mean of a summary must be numbers"),
+        ({"scatter": [[True], [False]]}, "scatter of a summary must be numbers"),
+        ({"mean": [1.0, 2.0]}, r"a summary of 2 clients must have n of shape \(2,\)"),
+        ({"mean": [[1.0]]}, r"they have shapes \(2,\), \(1, 1\)"),
+    ],
+)
+def test_impossible_figures_are_refused(figures, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        summary_of(**figures)
+
+
+def test_summaries_of_lists_are_summaries_of_arrays():
+    np.testing.assert_array_equal(summary_of().merge(summary_of()).mean, [[1.0], [2.0]])
+    crossed = summary_of(mean=np.zeros((2, 2)), scatter=[[[1, -1], [-1, 1]]] * 2)
+    assert crossed.scatter.shape == (2, 2, 2)

@@ -452,7 +452,8 @@ def test_reports_come_in_the_library_that_was_fitted(library):
         "effect", "group", "term", "response", "estimate", "std.error", "statistic",
     ]  # fmt: skip
     assert columns_of(reports["glance"]) == [
-        "n_groups", "nobs", "npar", "logLik", "AIC", "BIC", "df.residual", "sigma", "icc",
+        "n_groups", "nobs", "npar", "logLik", "likelihood", "AIC", "BIC", "df.residual",
+        "sigma", "icc",
     ]  # fmt: skip
 
 

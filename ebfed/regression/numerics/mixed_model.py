@@ -63,8 +63,8 @@ class Fit:
         average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
     noise_variance : float
         ``sigma**2``.
-    criterion, log_likelihood : float
-        -2 log-likelihood, restricted or not; and the log-likelihood, never restricted.
+    criterion : float
+        -2 log-likelihood, restricted for REML.
     path : list of float
         The criterion at each step.
     rank : int
@@ -80,7 +80,6 @@ class Fit:
     covariance_error: NDArray
     noise_variance: float
     criterion: float
-    log_likelihood: float
     path: list[float]
     rank: int
     converged: bool
@@ -361,16 +360,12 @@ class _Problem:
         own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
         if self.turns:
             own = back @ own
-        criterion = log_likelihood = np.nan
-        offset = 0.0
+        criterion, offset = np.nan, 0.0
         if self.noisy:
             offset = 2 * self.dof * np.log(unit)
-            if self.restricted and self.rank == self.p:
-                # X in its own units; where it has no full rank, in those of its basis
-                offset += 2 * np.log(units).sum()
+            if self.restricted:
+                offset += self.of_units(units)
             criterion = float(self.value(profile) + offset)
-            full = profile.log_det + self.n_rows * np.log(2 * np.pi * noise) + self.dof
-            log_likelihood = float(-full / 2)
         return Fit(
             mean=mean,
             mean_covariance=_symmetric(noise * half.T @ half),
@@ -378,12 +373,24 @@ class _Problem:
             covariance_error=_symmetric(own @ self.covariance_error(profile, noise) @ own.T),
             noise_variance=float(noise),
             criterion=criterion,
-            log_likelihood=log_likelihood,
             path=[value + offset for value in path],
             rank=self.rank,
             converged=self.converged,
             identified=lost <= 1e-8 * lost.max(initial=0.0),
         )
+
+    def of_units(self, units: NDArray) -> float:
+        """What ``log|H|`` gains where X is in its own units, without columns that others imply.
+
+        Of columns that are collinear the first are kept, as lme4 does.
+        """
+        moves = np.linalg.inv(np.column_stack([self.basis, self.lost]))[: self.rank]
+        kept: list[int] = []
+        for j in range(self.p):
+            if np.linalg.matrix_rank(moves[:, [*kept, j]], 1e-6 * np.abs(moves).max()) > len(kept):
+                kept.append(j)
+        log_det = np.linalg.slogdet(moves[:, kept])[1]
+        return float(2 * (log_det + np.log(units[kept]).sum()))
 
     def covariance_error(self, profile: _Profile, noise: float) -> NDArray:
         """Sampling error of T, in its own units; see `Fit`."""

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ebfed import kernels
 from ebfed.priors import Posterior
@@ -140,30 +140,40 @@ class WhiteRows:
 class NormalCoefficients(CoefficientPosterior):
     """Normal posteriors, what not knowing the population's mean adds included.
 
-    The slope of ``E theta_i`` in the population's mean is ``root V_i root^-1``, with V_i the
-    covariance in coordinates where the population is standard normal.
-
     Parameters
     ----------
-    population : NormalPopulation
     mean : ndarray of shape (n, p)
-    covariance : ndarray of shape (n, p, p)
-        V_i.
+    own : ndarray of shape (n, p, p)
+        Covariance if the population were known.
+    away : ndarray of shape (n, p, p)
+        Slope of the mean in the population's.
     mean_covariance : ndarray of shape (p, p)
     """
 
-    def __init__(
-        self,
+    def __init__(self, mean: NDArray, own: NDArray, away: NDArray, mean_covariance: NDArray):
+        self._mean_covariance = mean_covariance
+        self.mean, self._own, self._away = mean, own, away
+        self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self.covariance), 0))
+
+    @classmethod
+    def of_white(
+        cls,
         population: NormalPopulation,
         mean: NDArray,
         covariance: NDArray,
         mean_covariance: NDArray,
-    ):
-        self._mean_covariance = mean_covariance
-        self.mean = population.mean + mean @ population.root.T
-        self._own = population.root @ covariance @ population.root.T
-        self._away = _slopes(population.root, covariance)
-        self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self.covariance), 0))
+    ) -> Self:
+        """Return posteriors with these moments where the population is standard normal.
+
+        The slope of ``E theta_i`` in the population's mean is ``root V_i root^-1``, with V_i the
+        covariance in coordinates where the population is standard normal.
+        """
+        return cls(
+            population.mean + mean @ population.root.T,
+            population.root @ covariance @ population.root.T,
+            _slopes(population.root, covariance),
+            mean_covariance,
+        )
 
     def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         yield self.mean, self._own, self._away
@@ -203,7 +213,7 @@ class DrawnCoefficients(Posterior):
         mean_covariance: NDArray,
         seed: int,
     ):
-        known = NormalCoefficients(population, mean, covariance, mean_covariance)
+        known = NormalCoefficients.of_white(population, mean, covariance, mean_covariance)
         self.mean, self.sd = known.mean, known.sd
         self._mean_covariance = mean_covariance
         self._away = _slopes(population.root, covariance)
@@ -216,9 +226,9 @@ class DrawnCoefficients(Posterior):
         # the k-th of n draws lies, on average, at k / (n + 1)
         return np.quantile(self.draws, q, axis=0, method="weibull")
 
-    def prob_below(self, threshold: float) -> NDArray:
+    def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Share of draws at or below `threshold`, shape (n, p)."""
-        return np.mean(self.draws <= threshold, axis=0)
+        return np.mean(self.draws <= np.asarray(threshold), axis=0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Pick draws, coefficients together, shape (size, n, p).

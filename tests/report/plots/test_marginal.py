@@ -39,7 +39,9 @@ def test_the_marginal_density_of_means_is_the_mixture_over_their_sizes(library, 
     np.testing.assert_allclose(density, np.exp(est.prior_.logpdf(at[:, None])))
 
 
-@pytest.mark.parametrize("prior", ["npmle", "point_laplace", "scale_mixture", "laplace"])
+@pytest.mark.parametrize(
+    "prior", ["npmle", "point_laplace", "scale_mixture", "laplace", "log_spline"]
+)
 def test_other_populations_have_a_marginal_density_of_one(prior, ax):
     est = gaussian(prior=prior)
     plot_marginal(est, ax=ax)

@@ -1,0 +1,214 @@
+"""Penalised maximum likelihood of a population ``exp(Q a - phi(a))`` on a grid (Efron 2016).
+
+Over nodes theta_k of width w_k, the population has masses ``g_k = w_k exp(Q_k' a)``, which sum to 1
+after division, and client i has the marginal likelihood ``f_i = sum_k L_i(theta_k) g_k``. With
+``D_k = Q_k - sum_l g_l Q_l``, the score of a client is ``S_i = sum_k g_k L_i(theta_k) D_k / f_i``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Likelihood
+
+__all__ = ["GModel", "Maximum", "natural_basis"]
+
+MOST_ENTRIES = 20_000_000  # of likelihoods that are kept; more are computed in each step
+MANY = 5_000  # messages beyond which a part of them gives the start
+
+
+def natural_basis(knots: NDArray, at: NDArray) -> NDArray:
+    """Evaluate natural cubic splines on [0, 1] of mean 0, orthonormal under the uniform law.
+
+    They span the splines with these knots whose second derivative is 0 at both ends, but for the
+    constant; the first is linear.
+
+    Parameters
+    ----------
+    knots : increasing ndarray of shape (p + 1,), from 0 to 1
+    at : ndarray of shape (k,)
+
+    Returns
+    -------
+    ndarray of shape (k, p)
+
+    Examples
+    --------
+    >>> natural_basis(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.25, 1.0])).round(3)
+    array([[-1.732, -2.027],
+           [-0.866,  0.203],
+           [ 1.732, -2.027]])
+    """
+    from scipy.interpolate import CubicSpline
+
+    cardinal = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
+
+    def columns(at: NDArray) -> NDArray:
+        return np.column_stack([np.ones(len(at)), at, cardinal(at)[:, 1:-1]])
+
+    # Gauss-Legendre between knots integrates products of cubics exactly
+    nodes, weights = np.polynomial.legendre.leggauss(4)
+    half = np.diff(knots)[:, None] / 2
+    places = ((knots[1:] + knots[:-1])[:, None] / 2 + half * nodes).ravel()
+    triangle = np.linalg.qr(np.sqrt((half * weights).reshape(-1, 1)) * columns(places), mode="r")
+    triangle *= np.sign(np.diag(triangle))[:, None]
+    return np.linalg.solve(triangle.T, columns(at).T).T[:, 1:]
+
+
+class Maximum(NamedTuple):
+    """Coefficients of greatest penalised log-likelihood, shape (p,), and that, but for a constant.
+
+    A next Newton step would gain half the `decrement`.
+    """
+
+    coefficients: NDArray
+    value: float
+    decrement: float
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """Value, slope and second derivatives of the log-likelihood; information by scores."""
+
+    value: float
+    slope: NDArray
+    bend: NDArray
+    information: NDArray
+
+
+@dataclass(frozen=True)
+class GModel:
+    """Log-likelihood of messages in the coefficients of a population on a grid.
+
+    Parameters
+    ----------
+    rows : Likelihood of n distinct messages
+    counts : ndarray of shape (n,)
+    nodes, widths : ndarray of shape (k,)
+    basis : ndarray of shape (k, p)
+    c0 : float
+        Size of the penalty.
+    """
+
+    rows: Likelihood
+    counts: NDArray
+    nodes: NDArray
+    widths: NDArray
+    basis: NDArray
+    c0: float
+
+    def maximise(self) -> Maximum:
+        """Find the highest point above several starts."""
+        if len(self.rows) > MANY:
+            step = 2 * len(self.rows) // MANY
+            some = np.argsort(self.rows.local[:, 0], kind="stable")[step // 2 :: step]
+            share = self.counts.sum() / self.counts[some].sum()
+            fewer = replace(self, rows=self.rows.take(some), counts=share * self.counts[some])
+            starts = [fewer.maximise().coefficients]
+        else:
+            starts = self._starts()
+        zero = np.zeros(self.basis.shape[1])
+        best = Maximum(zero, self.figures(zero).value, 0.0)
+        climbs = [self._climb(start) for start in starts if start.any()]
+        return max([best, *climbs], key=lambda climb: climb.value)
+
+    def _starts(self) -> list[NDArray]:
+        """Best point along the score at 0, and the splines next to a few steps of EM."""
+        slope = self.figures(np.zeros(self.basis.shape[1])).slope
+        steepest = float(np.linalg.norm(slope))
+        starts = []
+        if steepest > 0:
+            line = [size * slope / steepest for size in np.geomspace(0.05, 10, 12)]
+            starts.append(max(line, key=lambda a: self._penalised(a, self.figures(a))))
+        g = self.widths / self.widths.sum()
+        for _ in range(20):
+            masses = np.zeros(len(g))
+            for likelihoods, counts in self._blocks():
+                masses += (counts / np.maximum(likelihoods @ g, 1e-300)) @ likelihoods
+            g = g * masses / self.counts.sum()
+        logs = np.log(np.maximum(g, 1e-300) / np.maximum(self.widths, 1e-300))
+        logs = np.maximum(logs - logs.max(), -20.0)  # less is none
+        share = self.widths / self.widths.sum()
+        starts.append((self.basis.T * share) @ (logs - share @ logs))
+        return starts
+
+    def figures(self, a: NDArray) -> _Figures:
+        """Log-likelihood of all clients at coefficients a, with derivatives."""
+        logs = np.log(self.widths) + self.basis @ a
+        g = np.exp(logs - logs.max())
+        g /= g.sum()
+        away = self.basis - g @ self.basis
+        columns = g[:, None] * np.column_stack([np.ones(len(g)), away])
+        p = self.basis.shape[1]
+        value, slope, information, masses = 0.0, np.zeros(p), np.zeros((p, p)), np.zeros(len(g))
+        for likelihoods, counts in self._blocks():
+            joint = likelihoods @ columns
+            evidence = np.maximum(joint[:, 0], 1e-300)
+            scores = joint[:, 1:] / evidence[:, None]
+            value += float(counts @ np.log(evidence))
+            slope += counts @ scores
+            information += (scores.T * counts) @ scores
+            masses += (counts / evidence) @ likelihoods
+        excess = g * (masses - self.counts.sum())  # expected numbers of clients, less those of g
+        return _Figures(value, slope, (away.T * excess) @ away - information, information)
+
+    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
+        """Likelihoods over those at their peaks, and the counts, some messages at a time."""
+        if len(self.rows) * len(self.nodes) <= MOST_ENTRIES:
+            yield self._all, self.counts
+            return
+        n_blocks = 1 + len(self.rows) * len(self.nodes) // 4_000_000
+        done = 0
+        for block in self.rows.split(n_blocks):
+            yield block.relative(self.nodes[:, None]), self.counts[done : done + len(block)]
+            done += len(block)
+
+    @cached_property
+    def _all(self) -> NDArray:
+        return self.rows.relative(self.nodes[:, None])
+
+    def _penalised(self, a: NDArray, figures: _Figures) -> float:
+        return figures.value - self.c0 * float(np.linalg.norm(a))
+
+    def _climb(self, a: NDArray) -> Maximum:
+        """Newton steps; directions of wrong curvature by its size, and halved until they gain."""
+        here = self.figures(a)
+        value = self._penalised(a, here)
+        for _ in range(200):
+            size = float(np.linalg.norm(a))
+            slope = here.slope - self.c0 * a / size
+            values, vectors = np.linalg.eigh(self._bend(a, size) - here.bend)
+            values = np.maximum(np.abs(values), 1e-8 * np.abs(values).max())
+            step = vectors @ ((vectors.T @ slope) / values)
+            decrement = float(slope @ step)
+            # the error is that squared; near 0, where the penalty has a kink, 0 itself is compared
+            if decrement < 1e-9 or size < 1e-3:
+                break
+            step *= min(1.0, max(size, 1.0) / float(np.linalg.norm(step)))
+            for _ in range(40):
+                there = self.figures(a + step)
+                reached = self._penalised(a + step, there)
+                if reached >= value:
+                    break
+                step = step / 2
+            else:
+                break  # rounding hides what is left to gain
+            a, here, value = a + step, there, reached
+        return Maximum(a, value, decrement)
+
+    def covariance(self, a: NDArray) -> NDArray:
+        """Efron's (2016) covariance of the coefficients, from the scores and the penalty."""
+        information = self.figures(a).information
+        size = max(float(np.linalg.norm(a)), len(a) / self.c0)
+        inverse = np.linalg.pinv(information + self._bend(a, size), hermitian=True)
+        return inverse @ information @ inverse
+
+    def _bend(self, a: NDArray, size: float) -> NDArray:
+        """Second derivatives of ``c0 |a|`` where `size` is ``|a|``; beyond, of a bowl like it."""
+        return self.c0 / size * (np.eye(len(a)) - np.outer(a, a) / size**2)

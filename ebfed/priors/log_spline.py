@@ -1,0 +1,439 @@
+"""Population of any smooth shape, whose log-density is a spline: g-modelling (Efron 2016)."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Joined, Likelihood, Reported
+from ebfed.priors.base import Prior
+from ebfed.priors.beta import Beta
+from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.g_model import GModel, natural_basis
+from ebfed.priors.gamma import Gamma
+from ebfed.priors.normal import Normal
+
+__all__ = ["LogSpline"]
+
+N_DRAWS = 40  # of what is not known of the population
+
+FINE = 1000  # cells of the range, for moments, draws and the constant of the density
+
+
+class LogSpline(Prior):
+    """Population with the density ``g(theta) = exp(Q(theta)' a - phi(a))`` on an interval.
+
+    Q is a basis of natural cubic splines, so that the population may have any smooth shape, with
+    one peak or several. Unlike the NPMLE (`Discrete`) it has a density, and standard errors. The
+    coefficients maximise
+
+        sum_i log integral L_i(theta) g(theta; a) dtheta - c0 |a|,
+
+    where the columns of Q have mean 0 and are orthonormal over the interval: ``|a|`` is the
+    standard deviation of log g there, whatever the basis. The penalty draws to the uniform
+    population, which is the estimate where few groups say little. (deconvolveR's basis has
+    columns of length 1 over K points: its ``c0`` is this one over ``sqrt(K)``.)
+
+    The covariance of the coefficients is Efron's: with the information ``I = sum_i S_i S_i'`` of
+    the clients' scores and the second derivatives P of the penalty,
+
+        Cov(a^) = (I + P)^-1 I (I + P)^-1,
+
+    and standard errors of all else follow by the delta method. They are errors of sampling; the
+    bias that the penalty brings is not in them.
+
+    Parameters
+    ----------
+    df : int
+        Degrees of freedom of the spline, the number of coefficients.
+    c0 : float
+        Size of the penalty.
+    range : tuple of float, optional
+        Ends of the interval. If None they are those of the clients' estimates, shrunk so that all
+        together spread as the population does, and an error of these beyond.
+
+    Attributes
+    ----------
+    coefficients_ : ndarray of shape (df,)
+    covariance_ : ndarray of shape (df, df)
+        Covariance of the coefficients. Near 0, where the penalty has a kink, P is that at ``|a| =
+        df / c0``, the mean of ``|a|`` under a density ``exp(-c0 |a|)``.
+    range_ : ndarray of shape (2,)
+    mean_, variance_, mean_variance_, variance_variance_ : ndarray of shape (1,)
+
+    References
+    ----------
+    Efron (2016), Empirical Bayes deconvolution estimates, Biometrika 103, 1-20; Narasimhan and
+    Efron (2020), deconvolveR, J. Statist. Software 94(11).
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> rng = np.random.default_rng(0)
+    >>> theta = rng.choice([-2.0, 2.0], 500) + rng.normal(0, 0.5, 500)
+    >>> messages = Gaussian(rng.normal(theta)[:, None], np.ones((500, 1)))
+    >>> prior = LogSpline().fit(messages)
+    >>> at = np.array([[-2.0], [0.0], [2.0]])
+    >>> np.exp(prior.logpdf(at)).round(2), prior.density_errors(at).round(2)
+    (array([0.3 , 0.02, 0.37]), array([0.08, 0.01, 0.07]))
+    """
+
+    def __init__(self, df: int = 5, *, c0: float = 1.0, range: tuple[float, float] | None = None):
+        self.df = df
+        self.c0 = c0
+        self.range = range
+
+    coefficients_: NDArray
+    covariance_: NDArray
+    range_: NDArray
+
+    @property
+    def support(self) -> tuple[float, float]:  # type: ignore[override]
+        """The interval; the line before it is known."""
+        low, high = getattr(self, "range_", (-np.inf, np.inf))
+        return float(low), float(high)
+
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Return whether theta has one coordinate; any support will do."""
+        return likelihood.n_features == 1
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        self._check(likelihood)
+        settled = self._settled(likelihood)
+        rows, counts = settled.compress()
+        self.range_ = np.array(self._ends(likelihood, settled), float)
+        self.n_parameters_ = self.df
+        self.covariance_ = np.zeros((self.df, self.df))
+        self._set(np.zeros(self.df))
+        span = f"from {self.range_[0]:.4g} to {self.range_[1]:.4g}"
+        if not counts.sum():
+            self._add_note(
+                f"No client has data: the population is unknown, taken to be uniform {span}.", True
+            )
+        elif not self.variance_[0] > 0:
+            self._add_note("The population is a point: all parameters were seen, and are equal.")
+        else:
+            self._maximise(rows, counts)
+            if counts.sum() == 1:
+                self._add_note(
+                    "Only one group has data: the shape of the population is not identified.", True
+                )
+            elif not self.coefficients_.any():
+                self._add_note(
+                    "The messages say too little of the population's shape: it is taken to be "
+                    f"uniform {span}."
+                )
+        self._learn_errors()
+
+    def _check(self, likelihood: Likelihood) -> None:
+        if not isinstance(self.df, Integral) or self.df < 1:
+            raise ValueError(f"df must be a positive whole number; got {self.df!r}.")
+        if not isinstance(self.c0, Real) or not 0 < self.c0 < np.inf:
+            raise ValueError(f"c0 must be a positive number; got {self.c0!r}.")
+        if self.range is None:
+            return
+        ends = np.asarray(self.range, float)
+        inside = ends.shape == (2,) and np.isfinite(ends).all() and ends[0] < ends[1]
+        low, high = likelihood.support
+        if not inside or ends[0] < low or ends[1] > high:
+            raise ValueError(
+                f"range must be two increasing numbers from {low} to {high}; got {self.range!r}."
+            )
+
+    def _ends(self, likelihood: Likelihood, settled: Likelihood) -> tuple[float, float]:
+        """Ends of the interval."""
+        if self.range is not None:
+            return self.range
+        informed = np.isfinite(settled.local[:, 0])
+        exact = likelihood.exact
+        if exact is not None and informed.any():
+            seen = exact[informed, 0]
+            if (seen == seen[0]).all():
+                return float(seen[0]), float(seen[0])
+        if not informed.any():
+            nodes = likelihood.nodes(self.n_nodes)
+            return float(nodes[0]), float(nodes[-1])
+        mean, variance = _moments(settled)
+        return _ends(settled, mean, _widest(settled, mean, variance))
+
+    def _maximise(self, rows: Likelihood, counts: NDArray) -> None:
+        nodes = self._nodes(rows, *self._range())[:, 0]
+        model = GModel(rows, counts, nodes, _widths(nodes), self._basis(nodes), float(self.c0))
+        found = model.maximise()
+        if found.decrement > 1e-3:
+            warnings.warn(
+                f"LogSpline stopped though a step may still gain {found.decrement:.2g} in "
+                "log-likelihood.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        self.covariance_ = model.covariance(found.coefficients)
+        self._learn_plausible()
+        self._set(found.coefficients)
+
+    def _set(self, coefficients: NDArray) -> None:
+        """Take these coefficients, and the moments of that density."""
+        self.coefficients_ = coefficients
+        at, masses, self.log_constant_ = self._table()
+        self.mean_ = np.array([masses @ at])
+        self.variance_ = np.array([masses @ (at - self.mean_) ** 2])
+
+    def _learn_plausible(self) -> None:
+        """Draw coefficients from the normal around their estimate; always the same draws."""
+        values, vectors = np.linalg.eigh(self.covariance_)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        noise = np.random.default_rng(0).standard_normal((N_DRAWS // 2, self.df))
+        noise = np.concatenate([noise, -noise])  # their mean is the estimate
+        self.plausible_ = {
+            "coefficients_": self.coefficients_ + noise @ root.T,
+            "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
+        }
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        return one._at(parameters["coefficients_"]) if parameters else one
+
+    def _at(self, coefficients: NDArray) -> Self:
+        """Return the population with these coefficients, shape (df,), on the same interval.
+
+        Its `_grid` has the nodes and log-masses for a likelihood; standard errors are not its own.
+        """
+        there = copy(self)
+        there._set(np.asarray(coefficients, float))
+        return there
+
+    def _table(self) -> tuple[NDArray, NDArray, float]:
+        """Even points, masses of the trapezoidal rule there, and log of the integral of exp Q'a."""
+        at = np.linspace(*self._range(), FINE + 1)
+        logs = self._basis(at) @ self.coefficients_
+        if at[0] == at[-1]:
+            return at[:1], np.ones(1), 0.0
+        masses = np.exp(logs - logs.max()) * _widths(at)
+        total = masses.sum()
+        return at, masses / total, float(np.log(total) + logs.max())
+
+    def _basis(self, theta: NDArray) -> NDArray:
+        """Columns of Q at places in the interval, shape (k, df)."""
+        low, high = self.range_
+        unit = (theta - low) / (high - low) if high > low else np.zeros(len(theta))
+        return natural_basis(np.linspace(0, 1, self.df + 1), np.clip(unit, 0, 1))
+
+    # Standard errors --------------------------------------------------------------------------
+
+    def _learn_errors(self) -> None:
+        """Sampling variances of mean and variance."""
+        at, masses, _ = self._table()
+        away = self._basis(at) - masses @ self._basis(at)
+        shift = at - self.mean_
+        slopes = np.array([masses * shift, masses * shift**2]) @ away
+        self.mean_variance_, self.variance_variance_ = _quadratic(slopes, self.covariance_)[:, None]
+
+    def density_errors(self, theta: NDArray) -> NDArray:
+        """Return standard errors of the density at theta of shape (k, 1), shape (k,).
+
+        Raises
+        ------
+        NotFittedError
+            If the population has not been fitted.
+        """
+        check_is_fitted(self, "mean_")
+        at, masses, _ = self._table()
+        away = self._basis(theta[:, 0]) - masses @ self._basis(at)
+        return np.exp(self.logpdf(theta)) * np.sqrt(_quadratic(away, self.covariance_))
+
+    def estimate_errors(self, likelihood: Likelihood) -> NDArray:
+        """Return standard errors of posterior means, of what is not known of the population.
+
+        They are not those of a client's parameter, of which a posterior has the `sd`: the two
+        add in squares.
+
+        Returns
+        -------
+        ndarray of shape (n, 1)
+
+        Raises
+        ------
+        NotFittedError
+            If the population has not been fitted.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Binomial
+        >>> counts = Binomial(np.repeat([1, 2, 3, 5, 9], 40)[:, None], np.full(200, 10))
+        >>> LogSpline().fit(counts).estimate_errors(counts).ravel()[::40].round(3)
+        array([0.017, 0.012, 0.011, 0.025, 0.027])
+        """
+        check_is_fitted(self, "mean_")
+        nodes, log_masses = self._grid(likelihood)
+        posterior = DiscretePosterior(nodes, log_masses, likelihood)
+        at = posterior.atoms[:, 0]
+        basis = self._basis(at)
+        centre = at.mean()
+        slopes = np.concatenate(
+            [
+                (weights * (at - centre)) @ basis
+                - (weights @ (at - centre))[:, None] * (weights @ basis)
+                for weights in posterior.weights()
+            ]
+        )
+        errors = np.sqrt(_quadratic(slopes, self.covariance_))[:, None]
+        exact = likelihood.exact
+        return errors if exact is None else np.where(np.isnan(exact), errors, 0.0)
+
+    # Using ------------------------------------------------------------------------------------
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, 1), shape (k,); -inf beyond the interval."""
+        at, (low, high) = theta[:, 0], self.range_
+        logs = self._basis(at) @ self.coefficients_ - self.log_constant_
+        return np.where((at >= low) & (at <= high), logs, -np.inf)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, 1)."""
+        rng = np.random.default_rng(random_state)
+        at, masses, _ = self._table()
+        low, high = self.range_
+        # the density as a mixture of triangles around the points, cut at the ends
+        noise = rng.triangular(-1.0, 0.0, 1.0, size) * (high - low) / FINE if high > low else 0.0
+        draws = at[rng.choice(len(at), size, p=masses)] + noise
+        draws = low + np.abs(draws - low)
+        return (high - np.abs(high - draws))[:, None]
+
+    def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
+        nodes = likelihood.nodes(self.n_nodes)
+        nodes = np.union1d(nodes[(nodes > low) & (nodes < high)], [low, high])
+        if len(nodes) < self.n_nodes // 2:  # messages that are vague, on the scale of the interval
+            nodes = np.union1d(nodes, np.linspace(low, high, self.n_nodes))
+        return nodes[:, None]
+
+    def _range(self) -> tuple[float, float]:
+        return float(self.range_[0]), float(self.range_[1])
+
+    def _log_masses(self, atoms: NDArray) -> NDArray:
+        """Log of the mass around each node, with the mean and the variance of the population."""
+        masses = np.exp(self.logpdf(atoms)) * _widths(atoms[:, 0])
+        powers = ((atoms - self.mean_) / np.sqrt(self.variance_)) ** np.arange(3)
+        tilt = np.linalg.solve((powers.T * masses) @ powers, np.array([1.0, 0.0, 1.0]))
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(masses * (powers @ tilt), 0.0))
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError("LogSpline is fitted by its own methods.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError("LogSpline is fitted by its own methods.")
+
+
+def _widths(at: NDArray) -> NDArray:
+    """Weights of the trapezoidal rule at increasing points."""
+    gaps = np.diff(at)
+    return (np.append(gaps, 0.0) + np.append(0.0, gaps)) / 2
+
+
+def _quadratic(rows: NDArray, covariance: NDArray) -> NDArray:
+    """Variance of each row's combination, shape (n,)."""
+    return np.maximum(((rows @ covariance) * rows).sum(axis=1), 0.0)
+
+
+# The interval ---------------------------------------------------------------------------------
+
+
+def _moments(likelihood: Likelihood) -> tuple[float, float]:
+    """Mean and variance of the conjugate population."""
+    conjugate: Prior = {-np.inf: Normal(method="ml"), 0.0: Gamma()}[likelihood.support[0]]
+    if np.isfinite(likelihood.support).all():
+        conjugate = Beta()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is not identified is said of this population
+        conjugate.fit(likelihood)
+    mean, variance = float(conjugate.mean_[0]), float(conjugate.variance_[0])
+    if variance == 0 and mean in likelihood.support:
+        mean = _pooled_end(likelihood, mean)
+    return mean, variance
+
+
+def _pooled_end(likelihood: Likelihood, mean: float) -> float:
+    """Mean that is farthest from an end of the support, with a likelihood of exp(-2) or more.
+
+    Where no client has an event, say, they together still allow for a rate above zero.
+    """
+    rows, counts = likelihood.compress()
+    nodes = rows.nodes(Prior.n_nodes)
+    total = counts @ rows.logpdf(nodes[:, None])
+    allowed = nodes[total >= total.max() - 2]
+    return float(allowed[np.argmax(np.abs(allowed - mean))])
+
+
+def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, float]:
+    """Ends of the parameters of a population; `variance` errs upwards.
+
+    Estimates ``x_i`` with errors ``s_i`` spread more than parameters; ``mean + sqrt(v / (v +
+    s_i**2)) (x_i - mean)`` spread as these do (Louis 1984), v the variance of the population. The
+    ends are an error ``sqrt(v s_i**2 / (v + s_i**2))`` beyond, and up to four where clients are
+    few, which may all have come from one side of the population.
+    """
+    if isinstance(likelihood, Joined):
+        ends = [_ends(part, mean, variance) for part in likelihood.parts if _informed(part).any()]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+    low, high = likelihood.support
+    if isinstance(likelihood, Reported):
+        nodes = likelihood.nodes(Prior.n_nodes)
+        low = low if np.isfinite(low) else float(nodes[0])
+        high = high if np.isfinite(high) else float(nodes[-1])
+        reach = 4 * np.sqrt(variance)
+        return float(max(low, mean - reach)), float(min(high, mean + reach))
+    informed = _informed(likelihood)
+    x = likelihood.local[informed, 0]
+    s2 = likelihood.sampling_variance(mean, min(variance, _most(likelihood, mean)))[informed]
+    weights = 1 / (variance + s2)
+    effective = weights.sum() ** 2 / (weights @ weights)  # number of clients
+    share = variance * weights
+    shrunk = mean + np.sqrt(share) * (x - mean)
+    error = (1 + 3 / effective) * np.sqrt(share * s2)
+    return float(max(low, (shrunk - error).min())), float(min(high, (shrunk + error).max()))
+
+
+def _widest(likelihood: Likelihood, mean: float, variance: float) -> float:
+    """Variance of the population and about a standard error of it.
+
+    By information where errors are known; else the largest variance whose likelihood is that of
+    the best over ``exp(1/2)`` or more.
+    """
+    parts = likelihood.parts if isinstance(likelihood, Joined) else (likelihood,)
+    if not any(isinstance(part, Reported) for part in parts):
+        s2 = np.concatenate(
+            [part.sampling_variance(mean, variance)[_informed(part)] for part in parts]
+        )
+        with np.errstate(divide="ignore"):  # of parameters that are seen
+            return variance + float(np.sqrt(2 / (1 / (variance + s2[s2 > 0]) ** 2).sum()))
+    rows, counts = likelihood.compress()
+
+    def value(v: float) -> float:
+        return float(counts @ rows.marginal(np.array([mean]), np.array([v])))
+
+    nodes = likelihood.nodes(Prior.n_nodes)
+    best, widest = value(variance), variance
+    for more in (nodes[-1] - nodes[0]) ** 2 * np.geomspace(1e-4, 0.25, 24):
+        if variance + more >= _most(likelihood, mean) or value(variance + more) < best - 0.5:
+            break
+        widest = variance + more
+    return widest
+
+
+def _most(likelihood: Likelihood, mean: float) -> float:
+    """Most variance that a population with this mean is taken to have."""
+    return 0.9 * mean * (1 - mean) if likelihood.support == (0.0, 1.0) else np.inf
+
+
+def _informed(likelihood: Likelihood) -> NDArray:
+    """Whether each client has data, shape (n,)."""
+    return np.isfinite(likelihood.local[:, 0])

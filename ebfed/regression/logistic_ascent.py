@@ -1,0 +1,141 @@
+"""The server's part of a logistic regression by quadrature: Newton's method in rounds.
+
+Clients send log-likelihoods with first and second derivatives, by few nodes until the maximum is
+near and then by many; the server takes the best step within a radius that it trusts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.regression.logistic_notes import LITTLE, PERFECT, warn_unfinished
+from ebfed.regression.numerics.normal_population import Covariance
+from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, square_of
+from ebfed.regression.numerics.trust_region import climb
+from ebfed.regression.protocol import LogisticMessage, LogisticState
+
+__all__ = ["ascend", "begin", "coordinates", "population_of"]
+
+# Standard deviations of the first population, and lengths of steps, in units of the logit.
+FIRST_SPREAD, FIRST_RADIUS, RADIUS = 0.7, 2.0, 16.0
+# Gain at which many nodes are used.
+NEAR = 1e-3
+# Gain at which a fit is done, some 1e-5 standard errors from the maximum; and what a change of the
+# rules from one population to the next may lose.
+EXACT, NOISE = 1e-10, 1e-6
+
+
+def coordinates(
+    state: LogisticState,
+    ways: NDArray,
+    unit: NDArray,
+    empty: NDArray,
+    centre: NDArray,
+    kind: Covariance,
+    intercept: bool,
+) -> QuadraturePopulation:
+    """Choose coordinates in which columns have unit size, centred where the model allows it.
+
+    Parameters
+    ----------
+    state : dict
+    ways : ndarray of shape (p, rank)
+        Directions in which coefficients matter alike; see `find_directions`.
+    unit : ndarray of shape (p,)
+        Units of the coefficients.
+    empty : bool ndarray of shape (p,)
+        Whether a column is zero everywhere.
+    centre : ndarray of shape (p,)
+        Means of the columns.
+    kind : {"diag", "spherical", "full"}
+    intercept : bool
+        Whether the first column is all ones.
+    """
+    if kind == "full":
+        frame, ways = ways, np.eye(ways.shape[1])
+        varies = np.ones(len(ways), bool)
+    else:
+        frame, varies = np.diag(unit), state["varies"]
+        if kind == "diag":
+            varies = varies & ~empty
+        if intercept:  # a constant moves between these and the intercept
+            alike = np.flatnonzero(~state["varies"] & ~empty)
+            alike = alike[alike > 0]
+            size = np.linalg.norm(ways[alike], axis=1)
+            frame[alike, alike] = np.where(size > 0, size, unit[alike])
+            frame[0, alike] = -centre[alike] * frame[alike, alike]
+        ways = np.linalg.solve(frame, ways)
+    places = np.flatnonzero(varies & state["estimates_spread"])
+    return QuadraturePopulation(np.zeros(0), kind, frame, ways, places)
+
+
+def begin(state: LogisticState, start: QuadraturePopulation) -> LogisticState:
+    """Ask about the first population in these coordinates."""
+    return state | {
+        "method": "aghq",
+        "phase": "coarse",
+        "frame": start.frame,
+        "directions": start.ways,
+        "places": start.places,
+        "point": start.start(FIRST_SPREAD).point,
+        "radius": FIRST_RADIUS,
+        "best_value": -np.inf,
+    }
+
+
+def population_of(state: LogisticState, kind: Covariance) -> QuadraturePopulation:
+    """Return the population that is asked about."""
+    return QuadraturePopulation(
+        state["point"], kind, state["frame"], state["directions"], state["places"]
+    )
+
+
+def ascend(
+    state: LogisticState, messages: LogisticMessage, kind: Covariance, n_rounds: int
+) -> LogisticState:
+    """Take a step of Newton's method; a shorter one from the best point if that led down."""
+    here, value = population_of(state, kind), float(messages["evidence"].sum())
+    _, root = here.seen()
+    tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
+    state = state | {"history": [*state["history"], tried]}
+    rise, gain = value - state["best_value"], state["gain"]
+    radius, noise = state["radius"], NOISE + 1e-12 * abs(value)
+    if rise < -noise:
+        radius = min(radius, float(np.linalg.norm(state["point"] - state["best_point"]))) / 4
+    else:
+        slope, curvature = here.chain(
+            messages["score"].sum(axis=0), square_of(messages["curvature"].sum(axis=0))
+        )
+        if rise > 0.75 * gain or gain < noise:
+            radius = min(2 * radius, RADIUS)
+        elif rise < 0.25 * gain:
+            radius = radius / 4
+        state = state | {
+            "best_value": value,
+            "best_point": here.point,
+            "slope": slope,
+            "second": curvature,
+            "log_likelihood": value,
+            "mean_covariance": here.mean_covariance(curvature),
+        }
+    step, gain = climb(state["slope"], state["second"], radius)
+    # where rules change from round to round, the last digits do not settle
+    stalled = gain < noise and 4 * gain > state["gain"]
+    asked = state | {"point": state["best_point"] + step, "gain": gain, "radius": radius}
+    value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
+    ended = state | {"phase": "end", "point": state["best_point"]}
+    unlimited = state["one_class_groups"] or here.at_bounds()[1]
+    if value > PERFECT * state["n"].sum() or (unlimited and gain <= LITTLE):
+        return ended
+    if gain <= enough or stalled or radius < EXACT:
+        if state["phase"] == "fine":
+            return ended | {"converged": gain <= enough + noise}
+        return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+    if state["round"] >= n_rounds:
+        if not unlimited:  # there is nothing to converge to
+            warn_unfinished(f"after {state['round']} rounds", gain, "Raise n_rounds.")
+        return ended | {"converged": None if unlimited else False}
+    if state["phase"] == "coarse" and gain <= NEAR:
+        return asked | {"phase": "fine", "best_value": -np.inf, "gain": np.inf}
+    return asked

@@ -1,0 +1,82 @@
+"""What a logistic regression says of its fit, and when there is none to find."""
+
+from __future__ import annotations
+
+import warnings
+
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+__all__ = [
+    "COLLINEAR",
+    "JOINT",
+    "LAPLACE",
+    "LITTLE",
+    "NO_SPREAD",
+    "PERFECT",
+    "SEPARATED",
+    "UNBOUNDED",
+    "UNCENTRED",
+    "open_questions",
+    "warn_unfinished",
+]
+
+# A log-likelihood of a row that is as good as that of certainty.
+PERFECT = -0.01
+# A gain that is little where there is no end.
+LITTLE = 0.5
+
+COLLINEAR = (
+    "Columns of X are collinear: of {} mean coefficients only {} combinations are identified. "
+    "Predictions for rows like those of the fit are right; single coefficients mean nothing."
+)
+UNCENTRED = (
+    "Columns of X lie far from zero against their spread. With one variance for each coefficient, "
+    "that of the intercept is then hardly identified, and the fit may have stopped short: centre "
+    "them, or fit covariance='full', which does not depend on where zero is."
+)
+NO_SPREAD = (
+    "An estimated variance between groups is zero: groups differ no more than chance explains."
+)
+SEPARATED = (
+    "The classes are separated without error: the likelihood has no maximum, and coefficients are "
+    "those at which the search stopped."
+)
+UNBOUNDED = (
+    "The likelihood rises as a variance between groups grows without bound: rows are too few, or "
+    "groups all of one class. The variance is that at which the search stopped."
+)
+LAPLACE = (
+    "Laplace's approximation underestimates the spread of the population where groups have few "
+    "rows, and so shrinks too much; method='aghq' does not."
+)
+JOINT = (
+    "method='gradient' maximises jointly over all coefficients and the variance of their "
+    "population, which has no maximum: the variance is that of the last round."
+)
+
+
+def warn_unfinished(how: str, gain: float, advice: str) -> None:
+    """Warn that a search ended before it converged."""
+    warnings.warn(
+        f"not converged: {how} the next step was to raise the log-likelihood by {gain:.2g}. "
+        f"{advice}",
+        ConvergenceWarning,
+        stacklevel=8,
+    )
+
+
+def open_questions(n: NDArray) -> list[str]:
+    """Note what the numbers of rows alone do not identify."""
+    has_data = n[n > 0]
+    if len(has_data) < 2:
+        return [
+            "Only one group has data: the spread of the population is not identified and taken to "
+            "be zero."
+        ]
+    if has_data.max() == 1:
+        return [
+            "No group has two rows: the spread of the population is not identified. It is taken to "
+            "be zero, so that all groups have the same coefficients."
+        ]
+    return []

@@ -1,0 +1,142 @@
+"""Clients' logistic regressions by adaptive Gauss-Hermite quadrature (Pinheiro and Bates, 1995)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import kernels
+from ebfed.regression.posteriors.logistic import MOST_SWEEPS, TOLERANCE, NormalCoefficients
+from ebfed.tables.clients import Clients
+
+__all__ = ["MOST_INTEGRATED", "Accuracy", "derivatives", "posterior"]
+
+# Coefficients of a group over which a product of rules is affordable.
+MOST_INTEGRATED = 3
+
+Accuracy = Literal["coarse", "fine"]
+
+# Numbers of nodes on an axis, each with the largest standard deviation of a logit for which it is
+# used. The logistic function has poles pi away from the line: wider posteriors need more nodes.
+# Fine rules leave some 1e-7 of a group's log-likelihood.
+RULES: dict[Accuracy, dict[int, dict[int, float]]] = {
+    "fine": {
+        1: {15: 0.4, 31: 1.0, 61: 2.5, 121: 4.0, 201: np.inf},
+        2: {11: 0.5, 15: 0.8, 21: 1.2, 31: 1.8, 45: np.inf},
+        3: {7: 0.3, 9: 0.5, 11: 0.9, 15: 1.4, 21: 2.3, 31: np.inf},
+    },
+    "coarse": {
+        1: {9: 1.0, 21: 2.5, 61: np.inf},
+        2: {7: 1.0, 15: 2.5, 25: np.inf},
+        3: {5: 1.0, 9: 2.5, 15: np.inf},
+    },
+}
+
+
+@cache
+def _rules(q: int, accuracy: Accuracy) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Nodes, log weights over the normal density, numbers of nodes, and limits of the rules."""
+    from scipy.special import roots_hermitenorm
+
+    limits = RULES[accuracy][max(q, 1)]
+    sizes = np.array([*limits], np.int64)
+    nodes, weights = np.zeros((2, len(sizes), sizes[-1]))
+    for rule, size in enumerate(sizes):
+        t, w = roots_hermitenorm(size)
+        nodes[rule, :size], weights[rule, :size] = t, np.log(w / w.sum()) + 0.5 * t**2
+    return nodes, weights, sizes, np.array([*limits.values()])
+
+
+def _modes(rows: tuple[NDArray, NDArray, NDArray, NDArray]) -> tuple[NDArray, NDArray]:
+    """Mode of each client's log-posterior, and its inverse curvature."""
+    m, q = len(rows[-1]) - 1, rows[0].shape[1]
+    mode, cov = np.zeros((m, q)), np.empty((m, q, q))
+    kernels.laplace(*rows, TOLERANCE, MOST_SWEEPS, mode, cov, np.empty(m))
+    return mode, cov
+
+
+def derivatives(
+    clients: Clients,
+    second: object,
+    *,
+    frame: NDArray,
+    mean: NDArray,
+    root: NDArray,
+    places: NDArray,
+    entries: tuple[NDArray, NDArray],
+    accuracy: Accuracy,
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Log marginal likelihood of each client with its first and second derivatives.
+
+    Coefficients are ``frame @ c``, where c has mean `mean`, and its entries `places` differ from it
+    by ``root @ eta``, eta standard normal.
+
+    Parameters
+    ----------
+    clients : Clients
+    second : label
+        Label of the second class.
+    frame : ndarray of shape (p, r)
+    mean : ndarray of shape (r,)
+    root : ndarray of shape (q, q)
+    places : int64 ndarray of shape (q,)
+    entries : tuple of int64 ndarray
+        Rows and columns of the entries of `root` that are parameters, after those of `mean`.
+    accuracy : {"coarse", "fine"}
+
+    Returns
+    -------
+    evidence : ndarray of shape (n,)
+    score : ndarray of shape (n, d)
+    curvature : ndarray of shape (n, d (d + 1) / 2)
+        Lower halves of the second derivatives.
+    """
+    # einsum: products of matrices round differently for blocks of different lengths
+    design = np.ascontiguousarray(np.einsum("np,pr->nr", clients.X, frame))
+    X = np.ascontiguousarray(np.einsum("nq,qk->nk", design[:, places], root))
+    offset = np.einsum("nr,r->n", design, mean)
+    rows = X, offset, np.where(np.asarray(clients.y) == second, 1.0, -1.0), clients.indptr
+    column = np.concatenate([np.arange(len(mean)), places[entries[0]]]).astype(np.int64)
+    factor = np.concatenate([np.full(len(mean), -1), entries[1]]).astype(np.int64)
+    m, d = len(clients), len(column)
+    found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
+    kernels.quadrature_derivatives(
+        *rows, *_modes(rows), *_rules(len(places), accuracy), design, column, factor, *found
+    )
+    return found
+
+
+def posterior(
+    clients: Clients, second: object, mean: NDArray, root: NDArray, mean_covariance: NDArray
+) -> NormalCoefficients:
+    """Posterior of each client's coefficients, with moments by quadrature.
+
+    Parameters
+    ----------
+    clients : Clients
+    second : label
+        Label of the second class.
+    mean : ndarray of shape (p,)
+    root : ndarray of shape (p, q)
+        Root of the population's covariance.
+    mean_covariance : ndarray of shape (p, p)
+        Sampling covariance of `mean`.
+    """
+    X = np.ascontiguousarray(np.einsum("np,pq->nq", clients.X, root))
+    offset = np.einsum("np,p->n", clients.X, mean)
+    rows = X, offset, np.where(np.asarray(clients.y) == second, 1.0, -1.0), clients.indptr
+    m, (p, q) = len(clients), root.shape
+    first, covariance, along = np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, p))
+    design = np.array(clients.X, order="C")  # a read-only one is another type to the compiler
+    kernels.quadrature_moments(
+        *rows, *_modes(rows), *_rules(q, "fine"), design, np.empty(m), first, covariance, along
+    )
+    return NormalCoefficients(
+        mean + first @ root.T,
+        root @ covariance @ root.T,
+        np.eye(p) + root @ along,
+        mean_covariance,
+    )

@@ -1,0 +1,164 @@
+"""What counts as numbers: no masked entries, times or complex numbers, and rarely booleans."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.alignment import index_of
+
+__all__ = ["check_numeric", "filled", "numbers", "unmasked"]
+
+# Objects that NumPy turns into numbers, in a unit that nobody chose.
+TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
+
+
+def unmasked(values: Any, name: str) -> Any:
+    """Return values without their mask; a masked entry is missing, and never used.
+
+    Parameters
+    ----------
+    values : array-like, masked array or anything else
+    name : str
+        Name of the argument in errors.
+
+    Raises
+    ------
+    ValueError
+        If an entry is masked.
+
+    Examples
+    --------
+    >>> unmasked(np.ma.array([1.0, 2.0], mask=[False, False]), "X")
+    array([1., 2.])
+    """
+    if not _has_masks(values):
+        return values
+    values = _masked_array(values)
+    mask = np.ma.getmaskarray(values)
+    if mask.any():
+        first = np.argwhere(mask)[0].tolist() if mask.ndim else []
+        where = f", the first in row {first[0]}" if first else ""
+        raise ValueError(
+            f"{name} has {int(mask.sum())} masked entries{where}; drop them or fill them in."
+        )
+    return values.data
+
+
+def filled(values: Any, name: str) -> Any:
+    """Return values with NaN for masked entries, where NaN says that there are no data.
+
+    Raises
+    ------
+    ValueError
+        If an entry of something else than numbers is masked.
+
+    Examples
+    --------
+    >>> filled(np.ma.array([1, 2], mask=[False, True]), "estimates")
+    array([ 1., nan])
+    """
+    if not _has_masks(values):
+        return values
+    values = _masked_array(values)
+    if values.dtype.kind in "iuf":
+        return values.astype(float).filled(np.nan)
+    return unmasked(values, name)
+
+
+def check_numeric(values: Any, name: str) -> None:
+    """Refuse times and complex numbers, which NumPy would turn into numbers.
+
+    Raises
+    ------
+    TypeError
+        For dates, times and durations.
+    ValueError
+        For complex numbers.
+
+    Examples
+    --------
+    >>> check_numeric(np.array([1.0]), "X")
+    """
+    dtype = getattr(values, "dtype", None)
+    if isinstance(values, list | tuple):
+        try:
+            values = np.asarray(values)
+        except ValueError:  # of unequal lengths, which others refuse
+            return
+        dtype = values.dtype
+    elif isinstance(values, TIMES):
+        raise _times(name, type(values).__name__)
+    kind = getattr(dtype, "kind", "")
+    if kind == "O":
+        for each in np.asarray(values).ravel():
+            if isinstance(each, TIMES):
+                raise _times(name, type(each).__name__)
+            if isinstance(each, complex | np.complexfloating):
+                kind = "c"
+    if kind in ("M", "m"):
+        raise _times(name, str(dtype))
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: {name} holds complex numbers.")
+
+
+def numbers(values: Any, name: str, *, booleans: bool = False) -> NDArray[np.float64]:
+    """Return an argument as floats; booleans are numbers only where they are data.
+
+    Raises
+    ------
+    TypeError
+        If it holds anything but numbers.
+    ValueError
+        If an entry is masked, or complex.
+
+    Examples
+    --------
+    >>> numbers([1, 2], "variances")
+    array([1., 2.])
+    """
+    values = unmasked(values, name)
+    check_numeric(values, name)
+    if not booleans and _has_booleans(values):
+        raise TypeError(f"{name} must be numbers; got booleans.")
+    try:
+        if index_of(values) is not None:  # nullable types of pandas
+            return np.asarray(values.to_numpy(float, na_value=np.nan))
+        return np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers; got {values!r}.") from None
+
+
+def _has_masks(values: Any) -> bool:
+    if isinstance(values, list | tuple):
+        return any(isinstance(each, np.ma.MaskedArray) for each in values)
+    return isinstance(values, np.ma.MaskedArray)
+
+
+def _masked_array(values: Any) -> np.ma.MaskedArray:
+    with warnings.catch_warnings():  # of a masked entry in a list, which keeps its mask
+        warnings.simplefilter("ignore", UserWarning)
+        return np.ma.asarray(values)
+
+
+def _has_booleans(values: Any) -> bool:
+    if not hasattr(values, "dtype"):
+        try:
+            values = np.asarray(values, object)
+        except ValueError:
+            return False
+    kind = getattr(values.dtype, "kind", "")
+    if kind == "O":
+        return any(isinstance(each, bool | np.bool_) for each in np.asarray(values).ravel())
+    return bool(kind == "b")
+
+
+def _times(name: str, kind: str) -> TypeError:
+    return TypeError(
+        f"{name} must be numbers; got dates or times ({kind}). Give the time since a date, in a "
+        "unit of your choice."
+    )

@@ -1,0 +1,56 @@
+"""Fits made again by maximum likelihood."""
+
+import numpy as np
+import pytest
+
+import ebfed as eb
+from ebfed.engines.rounds import converse_here
+
+RNG = np.random.default_rng(0)
+GROUPS = np.repeat(np.arange(40), 5)
+W = RNG.normal(size=40)
+Y = RNG.normal(size=(200, 2)) + (W + RNG.normal(size=40))[GROUPS, None]
+CASES = {
+    "noise known": {"variances": 1.0},
+    "one variance": {"prior": eb.priors.Normal(covariance="spherical")},
+    "some report": {"participation": np.arange(40) % 3 > 0},
+    "classes": {"channel": {"a": eb.channels.Exact(), "b": eb.channels.Exact()}},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_largest_likelihood_is_that_of_a_fit_by_ml(case):
+    settings = CASES[case]
+    more = {"covariates": W}
+    if case == "classes":
+        more = {"consent": np.where(GROUPS % 2, "a", "b")}
+    restricted = eb.GaussianEB(**settings).fit(Y, groups=GROUPS, **more)
+    by_ml = {"method": "ml"} | settings
+    if "prior" in settings:
+        by_ml["prior"] = eb.priors.Normal(covariance="spherical", method="ml")
+    expected = eb.GaussianEB(**by_ml).fit(Y, groups=GROUPS, **more)
+    assert (restricted.likelihood_kind_, expected.likelihood_kind_) == ("REML", "ML")
+    assert restricted.view().maximum() == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    assert expected.view().maximum is None
+    if case != "some report":  # the likelihood counts groups that the fit does not
+        # at the estimates of REML the rows are less likely, and nearly as likely
+        at = restricted.log_likelihood_ - restricted.prior_.restriction_
+        assert expected.log_likelihood_ - 1 < at < expected.log_likelihood_
+
+
+def test_fits_that_estimate_no_mean_are_by_maximum_likelihood():
+    for prior in (eb.priors.Normal(mean=0.0), eb.priors.Normal(variance=1.0)):
+        est = eb.GaussianEB(prior=prior).fit(Y, groups=GROUPS)
+        assert est.likelihood_kind_ == "ML"
+        assert est.prior_.restriction_ is None
+
+
+def test_a_server_has_the_likelihood_and_no_rows_to_fit_again():
+    est = eb.GaussianEB()
+    clients, memory = est.prepare(Y, groups=GROUPS)
+    state, _ = converse_here(est, clients, memory)
+    server = eb.GaussianEB().conclude(state)
+    whole = eb.GaussianEB().fit(Y, groups=GROUPS)
+    assert server.likelihood_kind_ == "REML"
+    assert server.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
+    assert server.view().maximum is None

@@ -1,0 +1,132 @@
+"""Masked entries are never used; times, complex numbers and booleans are no numbers."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ebfed.families import Gaussian
+from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.covariates import read_covariates
+from ebfed.tables.frames import read, read_labels
+from ebfed.tables.numbers import check_numeric, filled, numbers, unmasked
+
+MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
+TIMES = {
+    "dates": np.array(["2024-01-01"], "M8[D]"),
+    "durations": np.array([3], "m8[s]"),
+    "objects": np.array([np.timedelta64(3, "s")], object),
+    "a list": [np.datetime64("2024-01-01")],
+    "days": [datetime.date(2024, 1, 1)],
+    "pandas": pd.Series([pd.Timestamp("2024-01-01")]),
+    "durations of pandas": pd.Series([pd.Timedelta(1, "D")]),
+}
+
+
+def test_masked_entries_are_refused_by_name():
+    with pytest.raises(ValueError, match="X has 1 masked entries, the first in row 1; drop them"):
+        unmasked(MASKED, "X")
+    with pytest.raises(ValueError, match="X has 1 masked entries, the first in row 1"):
+        unmasked([np.ma.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[True, False])], "X")
+    with pytest.raises(ValueError, match="sd has 1 masked entries; drop"):
+        unmasked(np.ma.masked, "sd")
+
+
+def test_masks_without_masked_entries_are_dropped():
+    plain = unmasked(np.ma.array([1.0, 2.0]), "X")
+    assert type(plain) is np.ndarray
+    assert plain.tolist() == [1.0, 2.0]
+
+
+def test_masked_entries_are_nan_where_that_means_no_data():
+    np.testing.assert_array_equal(filled(MASKED, "estimates"), [1.0, np.nan, 3.0])
+    np.testing.assert_array_equal(filled([1, np.ma.masked], "estimates"), [1.0, np.nan])
+    words = np.ma.array(["a", "b"], mask=[False, True])
+    with pytest.raises(ValueError, match="estimates has 1 masked"):
+        filled(words, "estimates")
+
+
+READERS = {
+    "X": lambda values: read(values),
+    "groups": lambda values: read([1.0, 2.0, 3.0], values),
+    "consent": lambda values: read([1.0, 2.0, 3.0], None, values),
+    "y": lambda values: read([1.0, 2.0, 3.0], y=values),
+    "labels": lambda values: read_labels(values, "labels"),
+    "covariates": lambda values: read_covariates(values, None, None, np.arange(3)),
+    "variances": lambda values: Gaussian(values).noise_variance(3),
+    "successes": lambda values: Summary.from_counts(values, [4, 4, 4]),
+    "trials": lambda values: Summary.from_counts([1, 1, 1], values),
+    "ids": lambda values: Summary.from_counts([1, 1, 1], [4, 4, 4], values),
+    "mean": lambda values: Summary(np.arange(3), np.ones(3, int), values, np.zeros((3, 1))),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_argument_is_read_with_its_mask(name):
+    masked = MASKED[:, None] if name == "mean" else MASKED
+    with pytest.raises(ValueError, match=f"{name} has 1 masked entries, the first in row 1"):
+        READERS[name](masked)
+
+
+def test_rows_of_summaries_and_clients_are_read_with_their_masks():
+    for reader in (Summary.from_rows, Clients.from_rows):
+        with pytest.raises(ValueError, match="X has 1 masked"):
+            reader(MASKED, [1, 2, 3])
+        with pytest.raises(ValueError, match="groups has 1 masked"):
+            reader([1.0, 2.0, 3.0], MASKED)
+    with pytest.raises(ValueError, match="y has 1 masked"):
+        Clients.from_rows([1.0, 2.0, 3.0], [1, 2, 3], MASKED)
+
+
+@pytest.mark.parametrize("values", TIMES.values(), ids=TIMES)
+def test_times_are_no_numbers(values):
+    with pytest.raises(TypeError, match="X must be numbers; got"):
+        read(values)
+    with pytest.raises(TypeError, match="variances must be numbers; got"):
+        numbers(values, "variances")
+    with pytest.raises(TypeError, match="X must be numbers; got"):
+        Summary.from_rows(values, [0])
+
+
+def test_complex_numbers_are_refused():
+    for values in (np.array([1 + 2j]), [1 + 2j], np.array([1 + 2j], object)):
+        with pytest.raises(ValueError, match="Complex data not supported: X holds complex"):
+            check_numeric(values, "X")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [True, [True, False], np.array([True]), pd.Series([True]), np.bool_(True), [1.0, True]],
+)
+def test_booleans_are_no_numbers_of_an_argument(values):
+    with pytest.raises(TypeError, match="variances must be numbers; got booleans"):
+        numbers(values, "variances")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1, 2], np.float16),
+        np.array([1, 2], ">f8"),
+        np.array([2, 1], ">i4")[::-1],
+        np.array([1, 2], object),
+        pd.Series([1, 2], dtype="Int64"),
+        pd.Series([1, 2], dtype="Float32"),
+        (1, 2),
+    ],
+)
+def test_numbers_of_every_type_are_read(values):
+    found = numbers(values, "variances")
+    assert found.dtype == np.float64
+    assert found.tolist() == [1.0, 2.0]
+
+
+def test_missing_numbers_of_pandas_are_nan():
+    found = numbers(pd.Series([1, None], dtype="Int64"), "exposure")
+    np.testing.assert_array_equal(found, [1.0, np.nan])
+
+
+def test_words_are_no_numbers():
+    with pytest.raises(TypeError, match="variances must be numbers; got 'a'"):
+        numbers("a", "variances")

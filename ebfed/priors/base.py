@@ -44,7 +44,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.integrated import IntegratedPosterior
-from ebfed.priors.posterior import NormalMarginals, Posterior
+from ebfed.priors.posterior import IndependentNormals, Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -179,6 +179,21 @@ class Prior(BaseEstimator, ABC):
         self.spread_is_unknown_ = self._cannot_know_spread(likelihood)
         return self
 
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        raise TypeError(
+            f"{type(self).__name__} is one population for all clients, without covariates; those "
+            "with are priors.Normal for means and priors.Beta for rates."
+        )
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of clients with these covariates, shape (n, k).
+
+        Its `mean_` and `mean_variance_` have shape (n, d), a row for each client; it serves
+        likelihoods of those n clients, in that order. `sample(n)` draws a parameter for each, and
+        `logpdf` has shape (n, k).
+        """
+        raise TypeError(f"{type(self).__name__} is one population for all clients.")
+
     # What is not known of the population -------------------------------------------------------
 
     def _cannot_know_spread(self, likelihood: Likelihood) -> bool:
@@ -209,9 +224,9 @@ class Prior(BaseEstimator, ABC):
         --------
         >>> from ebfed.likelihoods import Binomial
         >>> from ebfed.priors import Beta
-        >>> none = Binomial(np.zeros((30, 1), int), np.full(30, 10))
-        >>> lower, upper = Beta().fit(none).mean_interval()
-        >>> bool(0.005 < upper[0] < 0.1)
+        >>> counts = Binomial(np.array([[0], [3], [1], [0]]), np.full(4, 10))
+        >>> lower, upper = Beta().fit(counts).mean_interval()
+        >>> bool(0 < lower[0] < 0.1 < upper[0] < 0.5)
         True
         """
         populations, weights = self.populations()
@@ -299,7 +314,7 @@ class Prior(BaseEstimator, ABC):
         variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
         has_data = np.isfinite(variances)
         values = np.where(has_data, likelihood.values, self.mean_)
-        return [NormalMarginals(values, np.sqrt(variances))], np.ones((1, 1, 1))
+        return [IndependentNormals(values, np.sqrt(variances))], np.ones((1, 1, 1))
 
     def _with_any_noise(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
         """Posteriors where noise may be any share of the variance of the values, all as likely."""
@@ -310,7 +325,7 @@ class Prior(BaseEstimator, ABC):
             mean = np.where(has_data, likelihood.values, self.mean_)
             mean = self.mean_ + np.where(has_data, 1 - share, 1.0) * (mean - self.mean_)
             variance = np.where(has_data, share, 1.0) * (1 - share) * self.variance_
-            parts.append(NormalMarginals(mean, np.sqrt(variance)))
+            parts.append(IndependentNormals(mean, np.sqrt(variance)))
         return parts, (weights / 2)[:, None, None]
 
     def _mixed(

@@ -73,7 +73,7 @@ def explore(
         order = np.argsort(at, kind="stable")
         below = np.cumsum(weights[order])
         ends = at[order[np.searchsorted(below, [TAIL, 1 - TAIL])]]
-        box[:, j] = np.clip(ends + [-step[j], step[j]], *box[:, j])
+        box[:, j] = np.clip(ends + np.array([-step[j], step[j]]), *box[:, j])
     points, _ = _lattice(box, final)
     weights = _shares(points, log_density(points), box)
     order = np.argsort(-weights, kind="stable")

@@ -173,6 +173,10 @@ class GModel:
     def _all(self) -> NDArray:
         return self.rows.relative(self.nodes[:, None])
 
+    def penalised(self, a: NDArray) -> float:
+        """Penalised log-likelihood of coefficients."""
+        return self._penalised(a, self.figures(a))
+
     def _penalised(self, a: NDArray, figures: _Figures) -> float:
         return figures.value - self.c0 * float(np.linalg.norm(a))
 

@@ -15,6 +15,8 @@ __all__ = ["IntegratedPosterior"]
 
 # Error of the probability at a quantile.
 PRECISION = 1e-9
+# Spread of a value that is known, by rounding, relative to the value.
+ROUNDING = 1e-14
 
 
 class IntegratedPosterior(Posterior):
@@ -80,15 +82,16 @@ class IntegratedPosterior(Posterior):
         return total
 
     @cached_property
-    def expectation(self) -> NDArray:  # type: ignore[override]
+    def expectation(self) -> NDArray:
         """Mean of each client's mixture, shape (n, d)."""
         return self._average(lambda part: part.mean)
 
     @cached_property
-    def sd(self) -> NDArray:
+    def sd(self) -> NDArray:  # type: ignore[override]
         """Standard deviation of each client's mixture, shape (n, d)."""
         centre = self.expectation
-        return np.sqrt(self._average(lambda part: part.sd**2 + (part.mean - centre) ** 2))
+        sd = np.sqrt(self._average(lambda part: part.sd**2 + (part.mean - centre) ** 2))
+        return np.where(sd > ROUNDING * np.abs(centre), sd, 0.0)
 
     def _quantile(self, q: float) -> NDArray:
         parts, weights = self._mixture
@@ -124,7 +127,7 @@ class IntegratedPosterior(Posterior):
         draws = np.empty(picked.shape)
         for k, part in enumerate(parts):
             chosen = picked == k
-            most = int(chosen.sum(axis=0).max())
+            most = int(chosen.sum(axis=0).max(initial=0))
             if most:
                 place = np.maximum(np.cumsum(chosen, axis=0) - 1, 0)
                 own = np.take_along_axis(part.sample(most, rng), place, axis=0)

@@ -22,7 +22,9 @@ from ebfed.priors.normal import Normal
 
 __all__ = ["LogSpline"]
 
-N_DRAWS = 40  # of what is not known of the population
+# Coefficients that stand for what is not known of the population, and the variance of the normal
+# that they are drawn from, over that of the estimate.
+N_DRAWS, WIDER = 60, 1.3
 
 FINE = 1000  # cells of the range, for moments, draws and the constant of the density
 
@@ -177,8 +179,8 @@ class LogSpline(Prior):
                 stacklevel=5,
             )
         self.covariance_ = model.covariance(found.coefficients)
-        self._learn_plausible()
         self._set(found.coefficients)
+        self._learn_plausible(model)
 
     def _set(self, coefficients: NDArray) -> None:
         """Take these coefficients, and the moments of that density."""
@@ -187,16 +189,20 @@ class LogSpline(Prior):
         self.mean_ = np.array([masses @ at])
         self.variance_ = np.array([masses @ (at - self.mean_) ** 2])
 
-    def _learn_plausible(self) -> None:
-        """Draw coefficients from the normal around their estimate; always the same draws."""
-        values, vectors = np.linalg.eigh(self.covariance_)
+    def _learn_plausible(self, model: GModel) -> None:
+        """Weigh coefficients around their estimate by penalised likelihood; always the same ones.
+
+        They are drawn from a normal that is wider than the estimate's, and weighted by the ratio of
+        densities.
+        """
+        values, vectors = np.linalg.eigh(WIDER * self.covariance_)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         noise = np.random.default_rng(0).standard_normal((N_DRAWS // 2, self.df))
-        noise = np.concatenate([noise, -noise])  # their mean is the estimate
-        self.plausible_ = {
-            "coefficients_": self.coefficients_ + noise @ root.T,
-            "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
-        }
+        noise = np.concatenate([noise, -noise])
+        draws = self.coefficients_ + noise @ root.T
+        logs = np.array([model.penalised(each) for each in draws]) + 0.5 * (noise**2).sum(axis=1)
+        weights = np.exp(logs - logs.max())
+        self.plausible_ = {"coefficients_": draws, "weights": (weights / weights.sum())[:, None]}
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

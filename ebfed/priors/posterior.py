@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["NormalMarginals", "Posterior", "mean_errors"]
+__all__ = ["IndependentNormals", "NormalMarginals", "Posterior", "mean_errors"]
 
 
 class Posterior(ABC):
@@ -405,16 +405,7 @@ def _root(covariance: NDArray) -> NDArray:
 
 
 class NormalMarginals(Posterior):
-    """Posterior whose every coordinate is normal, independent of all others.
-
-    Parameters
-    ----------
-    mean, sd : ndarray of shape (n, d)
-        A coordinate whose `sd` is 0 is a point.
-    """
-
-    def __init__(self, mean: NDArray, sd: NDArray):
-        self.mean, self.sd = mean, sd
+    """Posterior whose every coordinate is normal, with `mean` and `sd`; a point where that is 0."""
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import ndtri
@@ -423,17 +414,29 @@ class NormalMarginals(Posterior):
             reach = ndtri(q) * self.sd
         return self.mean + np.where(np.isnan(reach), 0.0, reach)
 
-    def sample(self, size: int, random_state: Any = None) -> NDArray:
-        """Draw `size` values of each coordinate, shape (size, n, d)."""
-        rng = np.random.default_rng(random_state)
-        return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
-
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return _normal_below(np.asarray(threshold) - self.mean, self.sd)
 
     def _prob_from(self, threshold: float) -> NDArray:
         return _normal_below(self.mean - threshold, self.sd)
+
+
+class IndependentNormals(NormalMarginals):
+    """Posterior whose coordinates are normal and independent.
+
+    Parameters
+    ----------
+    mean, sd : ndarray of shape (n, d)
+    """
+
+    def __init__(self, mean: NDArray, sd: NDArray):
+        self.mean, self.sd = mean, sd
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each coordinate, shape (size, n, d)."""
+        rng = np.random.default_rng(random_state)
+        return self.mean + self.sd * rng.standard_normal((size, *self.mean.shape))
 
 
 def _normal_below(distance: NDArray, sd: NDArray) -> NDArray:

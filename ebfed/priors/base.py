@@ -108,6 +108,7 @@ class Prior(BaseEstimator, ABC):
     notes_: list[str]
     noise_variance_: NDArray | None
     slopes_: NDArray | None = None
+    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
     restriction_: float | None = None
     # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
     plausible_: dict[str, NDArray] | None = None
@@ -266,7 +267,10 @@ class Prior(BaseEstimator, ABC):
         parameters = dict(self.plausible_)
         weights = parameters.pop("weights")
         each = [{name: x[k] for name, x in parameters.items()} for k in range(len(weights))]
-        return [self._like(one) for one in each], weights
+        populations = [self._like(one) for one in each]
+        if self.mean_.ndim > 1:  # of clients with given covariates
+            populations = [one.at(self.covariates_) for one in populations]
+        return populations, weights
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         """Return the population with these parameters, taken as known."""

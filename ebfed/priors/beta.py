@@ -89,7 +89,6 @@ class Beta(WithCovariates, Prior):
     max_features: ClassVar[float] = np.inf
     _by_column = (*Prior._by_column, "alpha_", "beta_", "concentration_")
 
-    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(
         self,

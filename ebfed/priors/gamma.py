@@ -81,7 +81,6 @@ class Gamma(WithCovariates, Prior):
     _by_column = (*Prior._by_column, "shape_")
 
     shape_: NDArray
-    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(self, mean: float | None = None, shape: float | None = None):
         self.mean = mean

@@ -90,7 +90,6 @@ class Normal(WithCovariates, Prior):
 
     max_features: ClassVar[float] = np.inf
 
-    covariates_: NDArray  # of the clients, where this is the population `at` their covariates
 
     def __init__(
         self,

@@ -191,7 +191,7 @@ def test_closed_form_is_quadrature(i):
     mine = likelihood.take(slice(i, i + 1))
     one = Normal.known(there.variance_, there.mean_[i])
     numeric = Prior.posterior(one, mine)
-    closed = there.posterior(likelihood)
+    closed = there.posterior(likelihood, integrate=False)
     assert closed.mean[i] == pytest.approx(numeric.mean[0], abs=1e-4)
     assert closed.sd[i] == pytest.approx(numeric.sd[0], abs=1e-3)
     marginal = there.log_marginal(likelihood)[i]
@@ -204,7 +204,7 @@ def test_no_covariates_are_none():
     prior, plain = Normal().fit(likelihood, empty), Normal().fit(likelihood)
     for name in ("mean_", "variance_", "mean_variance_", "variance_variance_", "kurtosis_"):
         np.testing.assert_allclose(getattr(prior, name), getattr(plain, name), rtol=1e-9)
-    one, other = prior.at(empty).posterior(likelihood), plain.posterior(likelihood)
+    one, other = (each._posterior(likelihood) for each in (prior.at(empty), plain))
     np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9)
     np.testing.assert_allclose(one.sd, other.sd, rtol=1e-9)
     np.testing.assert_allclose(one.interval(kind="robust"), other.interval(kind="robust"), 1e-6)
@@ -353,7 +353,7 @@ def test_beta_without_covariates():
     prior, plain = Beta().fit(likelihood, empty), Beta().fit(likelihood)
     for name in ("mean_", "concentration_", "variance_", "mean_variance_", "variance_variance_"):
         np.testing.assert_allclose(getattr(prior, name), getattr(plain, name), rtol=1e-6)
-    one, other = prior.at(empty).posterior(likelihood), plain.posterior(likelihood)
+    one, other = (each._posterior(likelihood) for each in (prior.at(empty), plain))
     np.testing.assert_allclose(one.mean, other.mean, rtol=1e-6)
     np.testing.assert_allclose(one.sd, other.sd, rtol=1e-6)
 

@@ -80,7 +80,8 @@ def test_posteriors_are_those_of_quadrature(prior, s):
     prior.fit(MESSAGES)
     inner = POINTS[1:-1]
     messages = Gaussian(inner[:, None], np.full((len(inner), 1), s**2))
-    posterior, marginal = prior.posterior(messages), prior.log_marginal(messages)
+    posterior = prior.posterior(messages, integrate=False)
+    marginal = prior.log_marginal(messages)
     reference = np.array([by_quadrature(prior, x, s) for x in inner])
     np.testing.assert_allclose(marginal, reference[:, 0], rtol=0, atol=1e-8)
     np.testing.assert_allclose(posterior.mean[:, 0], reference[:, 1], rtol=0, atol=1e-8)
@@ -111,7 +112,7 @@ def test_extremes(prior):
     prior.fit(MESSAGES)
     x = np.array([40.0, -40, 1e3, 0.7, 5.0])[:, None]
     s2 = np.array([1.0, 1, 1, 0, np.inf])[:, None]
-    posterior = prior.posterior(Gaussian(x, s2))
+    posterior = prior.posterior(Gaussian(x, s2), integrate=False)
     assert np.isfinite(posterior.mean).all()
     assert np.isfinite(prior.log_marginal(Gaussian(x[:3], s2[:3]))).all()
     assert posterior.mean[3] == 0.7
@@ -320,14 +321,15 @@ def test_local_false_sign_rates_are_symmetric_to_the_last_digit(prior):
     assert np.all((rate > 0) & (rate <= 1))
     assert rate[5] < 1e-28
     exact = prior.posterior(Gaussian(np.array([[2.0], [0.0], [-2.0]]), np.zeros((3, 1))))
-    np.testing.assert_array_equal(exact.local_false_sign_rate()[:, 0], [0, 1, 0])
+    np.testing.assert_allclose(exact.local_false_sign_rate()[:, 0], [0, 1, 0], atol=1e-14)
 
 
 def test_local_false_sign_rates_far_out():
     """Down to 1e-60, against the pieces of the posterior in scipy's logarithms."""
     prior = Laplace(mean=0.0).fit(MESSAGES)
     for x in (12.0, 18.0):
-        rate = prior.posterior(Gaussian(np.array([[x], [-x]]), np.ones((2, 1))))
+        far = Gaussian(np.array([[x], [-x]]), np.ones((2, 1)))
+        rate = prior.posterior(far, integrate=False)
         k, found = 1 / prior.scale_, rate.local_false_sign_rate()[:, 0]
         below = norm.logsf(x + k) + k * x
         above = norm.logcdf(x - k) - k * x
@@ -337,7 +339,8 @@ def test_local_false_sign_rates_far_out():
     # where the mode is no end of a piece, both pieces have a tail beyond zero
     prior = Laplace(mean=-0.5)
     prior.fit(MESSAGES)
-    rate = prior.posterior(Gaussian(np.array([[12.0]]), np.ones((1, 1)))).local_false_sign_rate()
+    far = Gaussian(np.array([[12.0]]), np.ones((1, 1)))
+    rate = prior.posterior(far, integrate=False).local_false_sign_rate()
     k = 1 / prior.scale_
     upper = norm.cdf(0.0, 12 - k) - norm.cdf(-0.5, 12 - k)
     lower = np.exp(norm.logcdf(-0.5, 12 + k) + 25 * k)

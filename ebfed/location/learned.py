@@ -152,7 +152,9 @@ class Learned:
         for wave, settings in enumerate(self.settings):
             for index, channel in enumerate(settled(self.channels, settings).values()):
                 asked = (turn == wave) & (consent == index)
-                if asked.any():
+                if channel.is_exact:
+                    variance[asked] = 0.0
+                elif asked.any():
                     variance[asked] = channel.variance(self.summaries.take(place[asked]))
         reporting = seen & (turn >= 0) & (self.summaries.n[at] > 0)
         value = np.where(reporting[:, None], self.memory["report"][at], np.nan)

@@ -238,7 +238,8 @@ class LogSpline(Prior):
     def _learn_errors(self) -> None:
         """Sampling variances of mean and variance."""
         at, masses, _ = self._table()
-        away = self._basis(at) - masses @ self._basis(at)
+        basis = self._basis(at)
+        away = basis - masses @ basis
         shift = at - self.mean_
         slopes = np.array([masses * shift, masses * shift**2]) @ away
         self.mean_variance_, self.variance_variance_ = _quadratic(slopes, self.covariance_)[:, None]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.priors import IdentificationWarning
+from ebfed.priors.base import ONE_GROUP
 from ebfed.regression.columns import Columns
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
@@ -218,10 +219,7 @@ def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
         return []
     has_data = n[n > 0]
     if len(has_data) < 2:
-        return [
-            "Only one group has data: the spread of the population is not identified and taken to "
-            "be zero."
-        ]
+        return [ONE_GROUP]
     if has_data.max() == 1:
         return [
             "No group has two rows: noise and spread of the population are not identified apart. "

@@ -7,6 +7,8 @@ import warnings
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.priors.base import ONE_GROUP
+
 __all__ = [
     "COLLINEAR",
     "JOINT",
@@ -70,10 +72,7 @@ def open_questions(n: NDArray) -> list[str]:
     """Note what the numbers of rows alone do not identify."""
     has_data = n[n > 0]
     if len(has_data) < 2:
-        return [
-            "Only one group has data: the spread of the population is not identified and taken to "
-            "be zero."
-        ]
+        return [ONE_GROUP]
     if has_data.max() == 1:
         return [
             "No group has two rows: the spread of the population is not identified. It is taken to "

@@ -526,7 +526,7 @@ def test_prior_of_wrong_kind(kind, prior):
 
 
 def test_prior_that_does_not_suit_the_parameter():
-    with pytest.raises(ValueError, match="prior must be 'beta', 'npmle' or"):
+    with pytest.raises(ValueError, match="prior must be 'beta', 'log_spline', 'npmle' or"):
         eb.BernoulliEB(prior="normal").fit(Y, groups=G)
     with pytest.raises(ValueError, match="prior must be 'normal', 'point_normal', "):
         eb.GaussianEB(prior="beta").fit(Y, groups=G)

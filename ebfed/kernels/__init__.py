@@ -21,11 +21,12 @@ from ebfed.kernels.rising import rising_sums
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
-from ebfed.kernels.tallies import gaussian_tally
+from ebfed.kernels.tallies import count_members, gaussian_tally
 
 __all__ = [
     "add_normals",
     "add_rows",
+    "count_members",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",

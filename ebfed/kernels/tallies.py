@@ -1,4 +1,4 @@
-"""Sums over clients of Gaussian likelihoods, at many values of the parameter."""
+"""Sums over clients: of likelihoods at many values, and of clients in components."""
 
 import math
 
@@ -54,3 +54,33 @@ def gaussian_tally(masses, values, errors, nodes):
                 ratio *= bend
             first = stop
     return out
+
+
+@jit
+def count_members(likelihoods, weights, uniforms):
+    """Give each client a component at random, and count the clients of each component.
+
+    Client i is in component j with probability ``weights_j L_ij / sum_l weights_l L_il``.
+
+    Parameters
+    ----------
+    likelihoods : C-contiguous ndarray of shape (n, k)
+        Each row up to a factor.
+    weights : ndarray of shape (k,)
+    uniforms : ndarray of shape (n,)
+        Numbers between 0 and 1 that decide.
+
+    Returns
+    -------
+    int64 ndarray of shape (k,)
+    """
+    n, k = likelihoods.shape
+    counts = np.zeros(k, np.int64)
+    shares = np.empty(k)
+    for i in range(n):
+        total = 0.0
+        for j in range(k):
+            total += likelihoods[i, j] * weights[j]
+            shares[j] = total
+        counts[min(np.searchsorted(shares, uniforms[i] * total, side="right"), k - 1)] += 1
+    return counts

@@ -114,6 +114,7 @@ class Prior(BaseEstimator, ABC):
     plausible_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
+    n_seen_: int  # clients with data, where messages are Gaussian
     # Whether too few clients have data, or none has two rows, for spread and noise to be known.
     spread_is_unknown_: bool = False
     noise_is_unknown_: bool = False
@@ -177,7 +178,10 @@ class Prior(BaseEstimator, ABC):
             self._fit(likelihood)
         else:
             self._fit_with_covariates(likelihood, covariates)
-        self.spread_is_unknown_ = self._cannot_know_spread(likelihood)
+        self.spread_is_unknown_ = False
+        if isinstance(likelihood, Gaussian):
+            self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
+            self.spread_is_unknown_ = self._cannot_know_spread()
         return self
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
@@ -197,11 +201,9 @@ class Prior(BaseEstimator, ABC):
 
     # What is not known of the population -------------------------------------------------------
 
-    def _cannot_know_spread(self, likelihood: Likelihood) -> bool:
+    def _cannot_know_spread(self) -> bool:
         """Whether so few clients have data that the population may have any spread."""
-        if not (isinstance(likelihood, Gaussian) and self.estimates_spread and self.n_parameters_):
-            return False
-        return int(np.isfinite(likelihood.variances).all(axis=1).sum()) < FEWEST
+        return self.estimates_spread and self.n_parameters_ > 0 and self.n_seen_ < FEWEST
 
     def mean_error(self) -> NDArray:
         """Return the standard error of the population's mean, shape (d,).
@@ -321,14 +323,18 @@ class Prior(BaseEstimator, ABC):
         return [IndependentNormals(values, np.sqrt(variances))], np.ones((1, 1, 1))
 
     def _with_any_noise(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
-        """Posteriors where noise may be any share of the variance of the values, all as likely."""
+        """Posteriors where noise may be any share of the variance of the values, all as likely.
+
+        One value alone has any variance.
+        """
         shares, weights = np.polynomial.legendre.leggauss(9)
         parts = []
+        total = np.full(self.variance_.shape, np.inf) if self.n_seen_ < 2 else self.variance_
         has_data = np.isfinite(np.broadcast_to(likelihood.variances, likelihood.values.shape))
         for share in (1 + shares) / 2:
             mean = np.where(has_data, likelihood.values, self.mean_)
             mean = self.mean_ + np.where(has_data, 1 - share, 1.0) * (mean - self.mean_)
-            variance = np.where(has_data, share, 1.0) * (1 - share) * self.variance_
+            variance = np.where(has_data, share, 1.0) * (1 - share) * total
             parts.append(IndependentNormals(mean, np.sqrt(variance)))
         return parts, (weights / 2)[:, None, None]
 

@@ -89,7 +89,6 @@ class Beta(WithCovariates, Prior):
     max_features: ClassVar[float] = np.inf
     _by_column = (*Prior._by_column, "alpha_", "beta_", "concentration_")
 
-
     def __init__(
         self,
         alpha: float | None = None,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.likelihoods import Likelihood
+from ebfed.priors.atom_draws import atom_draws
 from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.npmle import npmle
@@ -44,9 +45,10 @@ class Discrete(Prior):
     atoms are a Gauss quadrature. Gaussian estimates need no such rule: D is not constant there, and
     for equal errors the population is unique (Lindsay and Roeder 1993).
 
-    Point estimates are excellent for any population. Intervals hold only the atoms: where the true
-    population is continuous they are too short. A normal or beta prior with robust intervals is
-    then the better choice.
+    Point estimates are excellent for any population. Intervals of the nonparametric fit are averages
+    over populations on a grid, drawn under a Dirichlet prior of concentration ``2 log(1 + n)``, so
+    they hold for continuous populations too. Those of k atoms average over places and weights of k
+    atoms, under uniform priors: where the true population is continuous they are too short.
 
     Parameters
     ----------
@@ -171,10 +173,6 @@ class Discrete(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         rows, counts = self._settled(likelihood).compress()
         self.duality_gap_: float | None = None
-        self._add_note(
-            "Intervals of a discrete population hold only its atoms and take it as known; where "
-            "the true population is continuous they are too short."
-        )
         if isinstance(self.atoms, str):
             if self.atoms not in ("npmle", "bic"):
                 raise ValueError(
@@ -183,6 +181,11 @@ class Discrete(Prior):
             if self.weights is not None:
                 raise ValueError("weights can be given only with the atoms they belong to.")
         npmle = isinstance(self.atoms, str) and self.atoms == "npmle"
+        if not npmle:
+            self._add_note(
+                "Intervals take the population to be of a few points. Where it is continuous, they "
+                "are too short."
+            )
         placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
         seen = _seen(likelihood)
         if npmle and seen is not None:
@@ -216,9 +219,9 @@ class Discrete(Prior):
         with np.errstate(divide="ignore"):
             return self.atoms_, np.log(self.weights_)
 
-    def _cannot_know_spread(self, likelihood: Likelihood) -> bool:
+    def _cannot_know_spread(self) -> bool:
         placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
-        return not placed and super()._cannot_know_spread(likelihood)
+        return not placed and super()._cannot_know_spread()
 
     def _known_atoms(self, rows: Likelihood, counts: NDArray) -> None:
         atoms = numbers(self.atoms, "atoms")
@@ -243,6 +246,7 @@ class Discrete(Prior):
         tol = self.tol * counts.sum()
         weights, self.duality_gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
+        self._learn_weights(rows, counts, atoms, float(len(atoms)))
 
     @staticmethod
     def _explains(rows: Likelihood, atoms: NDArray) -> None:
@@ -261,24 +265,24 @@ class Discrete(Prior):
             )
         self.duality_gap_ = float(gap)
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
-        if len(rows) <= FEW:
-            self._learn_plausible(rows, counts)
+        nodes = rows.nodes(N_NODES)[:, None]
+        # as the number of clusters of a Dirichlet process, which grows like the logarithm
+        self._learn_weights(rows, counts, nodes, 2 * np.log1p(counts.sum()))
 
-    def _learn_plausible(self, rows: Likelihood, counts: NDArray) -> None:
-        """Draw weights of nodes from their posterior under a Dirichlet prior.
+    def _learn_weights(
+        self, rows: Likelihood, counts: NDArray, atoms: NDArray, concentration: float
+    ) -> None:
+        """Draw weights of known atoms from their posterior under a Dirichlet prior."""
+        if len(rows) > FEW:
+            return
+        shapes = np.full(len(atoms), concentration / len(atoms))
+        weights = dirichlet_draws(rows.relative(atoms), counts, shapes, N_DRAWS)
+        self._keep(np.broadcast_to(atoms, (N_DRAWS, *atoms.shape)), weights)
 
-        Its concentration grows with the logarithm of the number of clients, as the number of
-        clusters of a Dirichlet process does.
-        """
-        nodes = rows.nodes(N_NODES)
-        draws = dirichlet_draws(
-            rows.relative(nodes[:, None]), counts, 2 * np.log1p(counts.sum()), N_DRAWS
-        )
-        self.plausible_ = {
-            "atoms_": np.tile(nodes[:, None], (N_DRAWS, 1, 1)),
-            "weights_": draws,
-            "weights": np.full((N_DRAWS, 1), 1 / N_DRAWS),
-        }
+    def _keep(self, atoms: NDArray, weights: NDArray) -> None:
+        """Keep draws of places, shape (K, k, d), and of weights, (K, k), as plausible."""
+        even = np.full((len(weights), atoms.shape[2]), 1 / len(weights))
+        self.plausible_ = {"atoms_": atoms, "weights_": weights, "weights": even}
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
@@ -314,6 +318,8 @@ class Discrete(Prior):
                 stacklevel=5,
             )
         self._set(atoms, weights, free=len(atoms) * (1 + d) - 1)
+        if len(rows) <= FEW:
+            self._keep(*atom_draws(rows, counts, atoms, weights, N_DRAWS))
 
     def _numbers(self, n_distinct: int) -> range:
         """Numbers of atoms to try, no more than there are different messages."""

@@ -488,26 +488,32 @@ def _plausible(
 ) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that the messages leave plausible, and their probabilities.
 
-    The prior is flat in the square root of the mean, and in ``1 / (1 + shape)``.
+    The prior is flat in the square root of the mean, and in that of ``b = E / (E + shape / mean)``,
+    which is the weight of a group's own rate at the average exposure E (Christiansen and Morris,
+    1997, have one flat in b): where groups differ little, it is flat in their standard deviation.
+    It is proper without any event. For reports, E is the exposure in which one event is expected.
     """
     from scipy.special import log_expit
 
     if isinstance(rows, Poisson):
-        events = float(counts @ rows.counts[:, 0])
-        centre, reach = np.log((events + 0.5) / float(counts @ rows.exposure)), 25.0
+        events, exposure = float(counts @ rows.counts[:, 0]), float(counts @ rows.exposure)
+        centre, reach = np.log((events + 0.5) / exposure), 25.0
+        typical = np.log(exposure / counts.sum())
     else:
         nodes = rows.nodes(60)
         centre, reach = float(np.log(np.median(nodes))), 7.0
+        typical = -centre
 
     def log_density(points: NDArray) -> NDArray:
-        log_mean, logit = points.T
-        values = log_likelihood(np.exp(log_mean), np.exp(logit))
-        # of the square root by the logarithm, and of 1 / (1 + shape) by its logit
-        return values + 0.5 * log_mean + log_expit(logit) + log_expit(-logit)
+        log_mean, logit = points.T  # of b
+        values = log_likelihood(np.exp(log_mean), np.exp(logit - typical - log_mean))
+        # of the roots of the mean by its logarithm, and of b by its logit
+        return values + 0.5 * log_mean + 0.5 * log_expit(logit) + log_expit(-logit)
 
     low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
     points, weights = explore(log_density, low, high, np.array([centre, -2.0]))
-    return np.exp(points), weights
+    log_means, logits = points.T
+    return np.exp(np.column_stack([log_means, logits - typical - log_means])), weights
 
 
 def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:

@@ -90,7 +90,6 @@ class Normal(WithCovariates, Prior):
 
     max_features: ClassVar[float] = np.inf
 
-
     def __init__(
         self,
         mean: ArrayLike | None = None,
@@ -244,7 +243,12 @@ class Normal(WithCovariates, Prior):
         if self.covariance == "spherical":
             found = [plausible_components(tables)] * len(tables)
         else:
-            found = [plausible_components([table]) for table in tables]
+            found = [  # a column without noise shows its own variance
+                plausible_components([table])
+                if open_
+                else (np.array([[variance, 1.0]]), np.ones(1))
+                for table, open_, variance in zip(tables, noisy, self.variance_, strict=True)
+            ]
         points, weights = side_by_side(found)
         ratios, scales = points[:, 0], points[:, 1]
         names = ["variance_", "mean_", "mean_variance_"]

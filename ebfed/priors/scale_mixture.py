@@ -85,7 +85,10 @@ class ScaleMixture(Symmetric):
         weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
         self._set(self.mode, weights, scales, len(scales) - 1)
         if len(scales) > 1 and len(rows) <= FEW:
-            draws = dirichlet_draws(likelihoods, counts, CONCENTRATION, N_DRAWS)
+            # in between even over scales and over their logarithms, of which the grid is even
+            base = np.sqrt(np.maximum(scales, scales[1]))
+            shapes = CONCENTRATION * base / base.sum()
+            draws = dirichlet_draws(likelihoods, counts, shapes, N_DRAWS)
             self.plausible_ = {
                 "mode": np.full(N_DRAWS, float(self.mode)),
                 "weights_": draws,

@@ -75,8 +75,8 @@ class SpikeAndSlab(Symmetric):
     ) -> None:
         """Find weights, scales and modes that the messages leave plausible.
 
-        The prior is flat in the weight of the slab and in the mode, and flat in the scale: up to
-        twice the largest distance from the mode where there is a point, as a slab of rare members
+        The prior is flat in the mode, flat in the square root of the weight of the point (so that
+        populations without one are covered too), and flat in the scale: up to twice the largest distance from the mode where there is a point, as a slab of rare members
         has no scale to be seen. Parameters of the surface are in units of `unit`.
         """
         from scipy.special import expit, log_expit, logit
@@ -114,7 +114,7 @@ class SpikeAndSlab(Symmetric):
                 values[at_mode] = base + each
             jacobian = np.log(np.cosh(points[:, int(free[0])]))
             if free[0]:
-                jacobian += log_expit(points[:, 0]) + log_expit(-points[:, 0])
+                jacobian += log_expit(points[:, 0]) + 0.25 * log_expit(-points[:, 0])
             return values + jacobian
 
         start = np.array(

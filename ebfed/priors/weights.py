@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels import count_members
+
 __all__ = ["FLAT", "analytic_centre", "dirichlet_draws", "fit_weights", "gradient", "newton"]
 
 BLOCK = 4096  # rows at a time: what fits the cache
@@ -65,21 +67,20 @@ def fit_weights(
     return weights, gap
 
 
-def dirichlet_draws(
-    likelihoods: NDArray, counts: NDArray, concentration: float, size: int
-) -> NDArray:
+def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size: int) -> NDArray:
     """Draw weights of components from their posterior under a Dirichlet prior, always the same.
 
-    A Gibbs sampler gives each client a component, and then all components weights. The prior has
-    `concentration` over the number of components at each: with many of them it is nearly a
-    Dirichlet process (Ishwaran and Zarepour, 2002).
+    A Gibbs sampler gives each client a component, and then all components weights. With many
+    components of small shapes the prior is nearly a Dirichlet process, whose concentration is the
+    sum of the shapes (Ishwaran and Zarepour, 2002).
 
     Parameters
     ----------
     likelihoods : ndarray of shape (n, k)
         Each row up to a factor.
     counts : ndarray of shape (n,)
-    concentration : float
+    shapes : ndarray of shape (k,)
+        Parameters of the Dirichlet prior.
     size : int
 
     Returns
@@ -88,25 +89,23 @@ def dirichlet_draws(
 
     Examples
     --------
-    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), 2.0, 400)
+    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), np.ones(2), 400)
     >>> draws.mean(axis=0).round(1)
     array([0.7, 0.3])
     """
     rng = np.random.default_rng(0)
     k, times = likelihoods.shape[1], np.rint(counts).astype(np.int64)
-    likelihoods = likelihoods / likelihoods.max(axis=1, keepdims=True)
+    likelihoods = np.ascontiguousarray(likelihoods / likelihoods.max(axis=1, keepdims=True))
     single = bool((times == 1).all())
     weights, draws = np.full(k, 1 / k), []
     for step in range(BURN_IN + THINNING * size):
-        shares = likelihoods * weights
         if single:
-            below = np.cumsum(shares, axis=1)
-            picked = (rng.random((len(below), 1)) * below[:, -1:] > below).sum(axis=1)
-            members = np.bincount(picked, minlength=k)
+            members = count_members(likelihoods, weights, rng.random(len(likelihoods)))
         else:
+            shares = likelihoods * weights
             shares /= shares.sum(axis=1, keepdims=True)
             members = rng.multinomial(times, shares).sum(axis=0)
-        weights = rng.standard_gamma(concentration / k + members)
+        weights = rng.standard_gamma(shapes + members)
         weights = np.maximum(weights / weights.sum(), 1e-200)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
             draws.append(weights)

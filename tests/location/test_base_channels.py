@@ -10,6 +10,7 @@ from ebfed import theory
 from ebfed.engines import Local
 from ebfed.location.client import named_channels, settled
 from ebfed.priors import Beta, Discrete, Normal
+from ebfed.priors.base import OwnReports
 from ebfed.privacy import PrivacyWarning, accountant, events, gaussian_sigma
 
 GUESS = eb.Guess(mean=(-0.5, 0.5), spread=0.1)
@@ -51,14 +52,16 @@ def test_theorem_2_is_exact_for_a_posterior_with_that_variance():
     prior = Normal(variance=0.01)
     prior.fit(eb.likelihoods.Gaussian(data.mean, np.full((50, 1), 0.25 / 5 + 3.0)))
     local = eb.likelihoods.Gaussian(data.mean, np.full((50, 1), 0.25 / 5))
-    posterior = prior.posterior(local, own=3.0)
+    own = OwnReports(np.full((50, 1), 3.0), None, data.mean)
+    posterior = prior.posterior_of_members(local, own)
     np.testing.assert_allclose(
         posterior.weight, theory.shrinkage_weight(0.01, 0.25, 5, 50, 3.0), rtol=1e-12
     )
     np.testing.assert_allclose(
         posterior.sd**2, theory.mean_risk(0.01, 0.25, 5, 50, 3.0), rtol=1e-12
     )
-    strangers = prior.posterior(local, own=np.inf)
+    none = OwnReports(np.full((50, 1), np.inf), None, data.mean)
+    strangers = prior.posterior_of_members(local, none)
     np.testing.assert_allclose(
         strangers.sd**2, theory.nonparticipant_risk(0.01, 0.25, 5, 50, 3.0), rtol=1e-12
     )

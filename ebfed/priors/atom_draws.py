@@ -1,0 +1,100 @@
+"""Populations of k atoms that the messages leave plausible, drawn by a Gibbs sampler."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods import Likelihood
+
+__all__ = ["atom_draws"]
+
+N_NODES = 120
+BURN_IN, THINNING = 50, 5  # steps; the sampler starts at the fit
+
+
+def atom_draws(
+    rows: Likelihood, counts: NDArray, atoms: NDArray, weights: NDArray, size: int
+) -> tuple[NDArray, NDArray]:
+    """Draw places and weights of atoms from their posterior, always the same.
+
+    Weights have a uniform prior on the simplex, and places a uniform prior on the range of the
+    messages. A step gives each client an atom, then all atoms weights, and then each atom a place
+    by the likelihood of its clients (Diebolt and Robert, 1994).
+
+    Parameters
+    ----------
+    rows : Likelihood of n clients
+    counts : ndarray of shape (n,)
+        Clients of each row.
+    atoms : ndarray of shape (k, d)
+        Fitted places.
+    weights : ndarray of shape (k,)
+        Fitted weights.
+    size : int
+
+    Returns
+    -------
+    atoms : ndarray of shape (size, k, d)
+    weights : ndarray of shape (size, k)
+
+    References
+    ----------
+    Diebolt and Robert (1994), Estimation of finite mixture distributions through Bayesian
+    sampling, J. R. Statist. Soc. B 56, 363-375.
+
+    Examples
+    --------
+    >>> from ebfed.likelihoods import Gaussian
+    >>> rows = Gaussian(np.repeat([[-5.0], [5.0]], 25, axis=0), np.ones((50, 1)))
+    >>> atoms, weights = atom_draws(
+    ...     rows, np.ones(50), np.array([[-5.0], [5.0]]), np.array([0.5, 0.5]), 500
+    ... )
+    >>> atoms.mean(axis=0).ravel().round(), atoms.std(axis=0).ravel().round(1)
+    (array([-5.,  5.]), array([0.2, 0.2]))
+    """
+    rng = np.random.default_rng(0)
+    k, d = atoms.shape
+    times = np.rint(counts).astype(np.int64)
+    tables = []
+    for j in range(d):
+        column = rows.column(j)
+        nodes = column.nodes(N_NODES)
+        tables.append((nodes, np.maximum(column.logpdf(nodes[:, None]), -1e300)))
+    kept = []
+    for step in range(BURN_IN + THINNING * size):
+        with np.errstate(divide="ignore"):
+            joint = rows.logpdf(atoms) + np.log(weights)
+        shares = np.exp(joint - joint.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        members = rng.multinomial(times, shares).astype(float)
+        weights = rng.dirichlet(1 + members.sum(axis=0))
+        atoms = np.column_stack([_places(nodes, members.T @ at, rng) for nodes, at in tables])
+        if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
+            kept.append((atoms, weights))
+    return np.array([one for one, _ in kept]), np.array([one for _, one in kept])
+
+
+def _places(nodes: NDArray, log_likelihoods: NDArray, rng: np.random.Generator) -> NDArray:
+    """Draw a place for each row of log-likelihoods at nodes, shape (k, q).
+
+    Where the likelihood is narrower than the nodes are apart, it is a normal one whose logarithm is
+    the parabola through the highest three.
+    """
+    edges = np.concatenate((nodes[:1], (nodes[1:] + nodes[:-1]) / 2, nodes[-1:]))
+    widths = np.diff(edges)
+    below = np.cumsum(np.exp(log_likelihoods - log_likelihoods.max(axis=1)[:, None]) * widths, 1)
+    picked = (rng.random((len(below), 1)) * below[:, -1:] > below).sum(axis=1)
+    places = edges[picked] + rng.random(len(picked)) * widths[picked]
+    best = np.clip(np.argmax(log_likelihoods, axis=1), 1, len(nodes) - 2)
+    here = np.arange(len(best))
+    heights = [log_likelihoods[here, best + side] for side in (-1, 0, 1)]
+    gaps = [nodes[best + side] - nodes[best] for side in (-1, 1)]
+    left, right = (height - heights[1] for height in (heights[0], heights[2]))
+    narrow = (left < -0.5) & (right < -0.5)
+    # height(gap) = slope * gap - bend * gap**2 / 2 through the two neighbours
+    bend = 2 * (left * gaps[1] - right * gaps[0]) / (gaps[0] * gaps[1] * (gaps[1] - gaps[0]))
+    slope = left / gaps[0] + bend * gaps[0] / 2
+    precision = np.where(narrow, bend, 1.0)
+    normal = nodes[best] + slope / precision + rng.standard_normal(len(best)) / np.sqrt(precision)
+    return np.where(narrow, np.clip(normal, nodes[0], nodes[-1]), places)

@@ -54,7 +54,7 @@ def atom_draws(
     (array([-5.,  5.]), array([0.2, 0.2]))
     """
     rng = np.random.default_rng(0)
-    k, d = atoms.shape
+    d = atoms.shape[1]
     times = np.rint(counts).astype(np.int64)
     tables = []
     for j in range(d):

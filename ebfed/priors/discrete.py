@@ -45,10 +45,11 @@ class Discrete(Prior):
     atoms are a Gauss quadrature. Gaussian estimates need no such rule: D is not constant there, and
     for equal errors the population is unique (Lindsay and Roeder 1993).
 
-    Point estimates are excellent for any population. Intervals of the nonparametric fit are averages
-    over populations on a grid, drawn under a Dirichlet prior of concentration ``2 log(1 + n)``, so
-    they hold for continuous populations too. Those of k atoms average over places and weights of k
-    atoms, under uniform priors: where the true population is continuous they are too short.
+    Point estimates are excellent for any population. Intervals of the nonparametric fit are
+    averages over populations on a grid, drawn under a Dirichlet prior of concentration
+    ``2 log(1 + n)``, so they hold for continuous populations too. Those of k atoms average over
+    places and weights of k atoms, under uniform priors: where the true population is continuous
+    they are too short. With more than 4000 different messages the population is taken as known.
 
     Parameters
     ----------

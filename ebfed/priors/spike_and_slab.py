@@ -75,9 +75,10 @@ class SpikeAndSlab(Symmetric):
     ) -> None:
         """Find weights, scales and modes that the messages leave plausible.
 
-        The prior is flat in the mode, flat in the square root of the weight of the point (so that
-        populations without one are covered too), and flat in the scale: up to twice the largest distance from the mode where there is a point, as a slab of rare members
-        has no scale to be seen. Parameters of the surface are in units of `unit`.
+        The prior is flat in the mode, in the fourth root of the weight of the point (so that it
+        covers populations without one too), and in the scale: up to twice the largest distance from
+        the mode where there is a point, as a slab of rare members has no scale to be seen.
+        Parameters of the surface are in units of `unit`.
         """
         from scipy.special import expit, log_expit, logit
 

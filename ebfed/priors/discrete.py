@@ -15,12 +15,11 @@ from ebfed.priors.base import ONE_GROUP, Prior, relative_likelihoods
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.npmle import npmle
 from ebfed.priors.search import least_bic
-from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.priors.weights import dirichlet_draws, enough, fit_weights
 from ebfed.tables.numbers import numbers
 
 __all__ = ["Discrete"]
 
-FEW = 4000  # distinct messages up to which what is not known of the population matters
 N_DRAWS, N_NODES = 50, 120
 
 
@@ -49,7 +48,7 @@ class Discrete(Prior):
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
     ``2 log(1 + n)``, so they hold for continuous populations too. Those of k atoms average over
     places and weights of k atoms, under uniform priors: where the true population is continuous
-    they are too short. With more than 4000 different messages the population is taken as known.
+    they are too short.
 
     Parameters
     ----------
@@ -274,10 +273,9 @@ class Discrete(Prior):
         self, rows: Likelihood, counts: NDArray, atoms: NDArray, concentration: float
     ) -> None:
         """Draw weights of known atoms from their posterior under a Dirichlet prior."""
-        if len(rows) > FEW:
-            return
         shapes = np.full(len(atoms), concentration / len(atoms))
-        weights = dirichlet_draws(rows.relative(atoms), counts, shapes, N_DRAWS)
+        some = enough(len(rows))
+        weights = dirichlet_draws(rows.take(some).relative(atoms), counts[some], shapes, N_DRAWS)
         self._keep(np.broadcast_to(atoms, (N_DRAWS, *atoms.shape)), weights)
 
     def _keep(self, atoms: NDArray, weights: NDArray) -> None:
@@ -319,8 +317,8 @@ class Discrete(Prior):
                 stacklevel=5,
             )
         self._set(atoms, weights, free=len(atoms) * (1 + d) - 1)
-        if len(rows) <= FEW:
-            self._keep(*atom_draws(rows, counts, atoms, weights, N_DRAWS))
+        some = enough(len(rows))
+        self._keep(*atom_draws(rows.take(some), counts[some], atoms, weights, N_DRAWS))
 
     def _numbers(self, n_distinct: int) -> range:
         """Numbers of atoms to try, no more than there are different messages."""

@@ -131,10 +131,15 @@ class SeveralDiscrete(DiscretePosterior):
         shares: NDArray,
         likelihood: Likelihood,
     ):
+        self._shares, self._weights = shares, None
+        first, _ = populations[0]
+        if all(np.array_equal(atoms, first) for atoms, _ in populations):
+            self._weights = np.exp([logs for _, logs in populations])
+            super().__init__(first, np.zeros(len(first)), likelihood)
+            return
         kept = [(atoms[np.isfinite(logs)], logs[np.isfinite(logs)]) for atoms, logs in populations]
         self._starts = np.cumsum([0] + [len(logs) for _, logs in kept])[:-1]
         self._sizes = np.array([len(logs) for _, logs in kept])
-        self._shares = shares
         atoms, logs = (np.concatenate(each) for each in zip(*kept, strict=True))
         super().__init__(atoms, logs, likelihood)
 
@@ -143,15 +148,30 @@ class SeveralDiscrete(DiscretePosterior):
         n_blocks, first = 1 + len(self.likelihood) * len(self.atoms) // 4_000_000, 0
         for block in self.likelihood.split(n_blocks):
             last = first + len(block)
-            joint = block.logpdf(self.atoms) + self.log_weights
-            joint[np.isneginf(joint).all(axis=1)] = self.log_weights
-            peak = np.maximum.reduceat(joint, self._starts, axis=1)
-            # of a population under which the message is impossible, nothing is left
-            peak = np.where(np.isfinite(peak), peak, 0.0)
-            joint = np.exp(joint - np.repeat(peak, self._sizes, axis=1))
-            total = np.add.reduceat(joint, self._starts, axis=1)
             shares = self._shares if self._shares.ndim == 1 else self._shares[:, first:last].T
-            scale = np.where(total > 0, shares, 0.0) / np.where(total > 0, total, 1.0)
-            scale /= (scale * total).sum(axis=1, keepdims=True)
-            yield joint * np.repeat(scale, self._sizes, axis=1)
             first = last
+            yield (self._of_different if self._weights is None else self._of_same)(block, shares)
+
+    def _of_same(self, block: Likelihood, shares: NDArray) -> NDArray:
+        """Weights of atoms that all populations have."""
+        assert self._weights is not None
+        joint = block.logpdf(self.atoms)
+        joint[np.isneginf(joint).all(axis=1)] = 0.0
+        joint = np.exp(joint - joint.max(axis=1, keepdims=True))
+        total = joint @ self._weights.T
+        scale = np.where(total > 0, shares, 0.0) / np.where(total > 0, total, 1.0)
+        joint *= scale @ self._weights
+        return joint / joint.sum(axis=1, keepdims=True)
+
+    def _of_different(self, block: Likelihood, shares: NDArray) -> NDArray:
+        """Weights of the atoms of each population, one population after the other."""
+        joint = block.logpdf(self.atoms) + self.log_weights
+        joint[np.isneginf(joint).all(axis=1)] = self.log_weights
+        peak = np.maximum.reduceat(joint, self._starts, axis=1)
+        # of a population under which the message is impossible, nothing is left
+        peak = np.where(np.isfinite(peak), peak, 0.0)
+        joint = np.exp(joint - np.repeat(peak, self._sizes, axis=1))
+        total = np.add.reduceat(joint, self._starts, axis=1)
+        scale = np.where(total > 0, shares, 0.0) / np.where(total > 0, total, 1.0)
+        scale /= (scale * total).sum(axis=1, keepdims=True)
+        return joint * np.repeat(scale, self._sizes, axis=1)

@@ -7,11 +7,20 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import count_members
 
-__all__ = ["FLAT", "analytic_centre", "dirichlet_draws", "fit_weights", "gradient", "newton"]
+__all__ = [
+    "FLAT",
+    "analytic_centre",
+    "dirichlet_draws",
+    "enough",
+    "fit_weights",
+    "gradient",
+    "newton",
+]
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 50, 3  # steps of a Gibbs sampler
+ENOUGH = 4000  # rows after which the population is hardly open
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
@@ -110,6 +119,17 @@ def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size
         if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
             draws.append(weights)
     return np.array(draws)
+
+
+def enough(n: int) -> NDArray:
+    """Positions of n rows, or of 4000 evenly spread ones: draws from them are wide enough.
+
+    Examples
+    --------
+    >>> enough(3), len(enough(10**6))
+    (array([0, 1, 2]), 4000)
+    """
+    return np.linspace(0, n - 1, min(n, ENOUGH)).astype(int)
 
 
 def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray:

@@ -41,9 +41,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Joined, Likelihood
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import IndependentNormals, Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
@@ -112,6 +113,8 @@ class Prior(BaseEstimator, ABC):
     restriction_: float | None = None
     # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
     plausible_: dict[str, NDArray] | None = None
+    # Moments that Gaussian messages show, whatever the shape that was fitted; see `moments_of`.
+    moments_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
     n_seen_: int  # clients with data, where messages are Gaussian
@@ -172,6 +175,7 @@ class Prior(BaseEstimator, ABC):
             )
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
+        self.moments_ = None
         self.averages_ = likelihood.is_noisy
         self.noise_is_unknown_ = False
         if covariates is None:
@@ -182,7 +186,15 @@ class Prior(BaseEstimator, ABC):
         if isinstance(likelihood, Gaussian):
             self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
             self.spread_is_unknown_ = self._cannot_know_spread()
+        self._learn_line(likelihood)
         return self
+
+    def _learn_line(self, likelihood: Likelihood) -> None:
+        """Learn the moments that robust intervals need, where messages show them."""
+        settled = self._settled(likelihood)
+        settled = join(settled.parts) if isinstance(settled, Joined) else settled
+        if isinstance(settled, Gaussian):
+            self.moments_ = moments_of(settled)
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         raise TypeError(
@@ -369,6 +381,8 @@ class Prior(BaseEstimator, ABC):
         for name in ("mean_", "variance_", *self._by_column):
             if hasattr(self, name):
                 setattr(one, name, getattr(self, name)[..., [j]])
+        if self.moments_ is not None:
+            one.moments_ = {name: value[[j]] for name, value in self.moments_.items()}
         return one
 
     def points(self) -> tuple[NDArray, NDArray]:
@@ -543,9 +557,15 @@ class Prior(BaseEstimator, ABC):
         """
         check_is_fitted(self, "mean_")
         if not integrate:
-            return self.without_doubt()._posterior(likelihood)
-        fitted = self._posterior(likelihood)
+            return self._beside_line(self.without_doubt()._posterior(likelihood), likelihood)
+        fitted = self._beside_line(self._posterior(likelihood), likelihood)
         return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
+
+    def _beside_line(self, posterior: Posterior, likelihood: Likelihood) -> Posterior:
+        """Give a posterior the line from which it has robust intervals."""
+        if self.moments_ is not None and isinstance(likelihood, Gaussian):
+            posterior._line = LinearShrinkage(self.moments_, likelihood)
+        return posterior
 
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""

@@ -101,6 +101,8 @@ class Prior(BaseEstimator, ABC):
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
     # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
+    # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
+    _is_linear: ClassVar[bool] = False
     _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
 
     mean_: NDArray
@@ -186,15 +188,11 @@ class Prior(BaseEstimator, ABC):
         if isinstance(likelihood, Gaussian):
             self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
             self.spread_is_unknown_ = self._cannot_know_spread()
-        self._learn_line(likelihood)
+        if not self._is_linear:
+            settled = self._settled(likelihood)
+            settled = join(settled.parts) if isinstance(settled, Joined) else settled
+            self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
         return self
-
-    def _learn_line(self, likelihood: Likelihood) -> None:
-        """Learn the moments that robust intervals need, where messages show them."""
-        settled = self._settled(likelihood)
-        settled = join(settled.parts) if isinstance(settled, Joined) else settled
-        if isinstance(settled, Gaussian):
-            self.moments_ = moments_of(settled)
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
         raise TypeError(
@@ -556,16 +554,13 @@ class Prior(BaseEstimator, ABC):
             If the population has not been fitted.
         """
         check_is_fitted(self, "mean_")
-        if not integrate:
-            return self._beside_line(self.without_doubt()._posterior(likelihood), likelihood)
-        fitted = self._beside_line(self._posterior(likelihood), likelihood)
-        return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
-
-    def _beside_line(self, posterior: Posterior, likelihood: Likelihood) -> Posterior:
-        """Give a posterior the line from which it has robust intervals."""
+        one = self if integrate else self.without_doubt()
+        fitted = one._posterior(likelihood)
         if self.moments_ is not None and isinstance(likelihood, Gaussian):
-            posterior._line = LinearShrinkage(self.moments_, likelihood)
-        return posterior
+            fitted._line = LinearShrinkage(self.moments_, likelihood)
+        if not integrate:
+            return fitted
+        return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
 
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""

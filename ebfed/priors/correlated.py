@@ -253,7 +253,8 @@ def shrink_jointly(
             prior.plausible_["mean_"] += joint.shift
     apart = Gaussian(values[:, None], np.diag(covariance)[:, None])
     prior._explain(apart, [table])
-    prior.spread_is_unknown_ = prior._cannot_know_spread(apart)
+    prior.n_seen_ = len(values)
+    prior.spread_is_unknown_ = prior._cannot_know_spread()
     if not integrate:
         return joint.posterior(float(t[0]), mean_is_known=True)
     fitted = joint.posterior(float(t[0]), doubt)

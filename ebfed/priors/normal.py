@@ -89,6 +89,7 @@ class Normal(WithCovariates, Prior):
     """
 
     max_features: ClassVar[float] = np.inf
+    _is_linear: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -341,9 +342,6 @@ class Normal(WithCovariates, Prior):
                 "Estimated variance between groups is zero: groups differ no more than their noise "
                 "explains, and every estimate is the population mean."
             )
-
-    def _learn_line(self, likelihood: Likelihood) -> None:
-        """Learn nothing: the estimates themselves are on a line."""
 
     def _learn_moments(self, likelihood: Gaussian, centre: NDArray) -> None:
         if likelihood.scatter is not None and self.noise_variance_ is not None:

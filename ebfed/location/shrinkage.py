@@ -134,7 +134,7 @@ def posterior_from(
     >>> posterior.mean.ravel().round(2)
     array([ 0.04, -0.08,  4.77,  0.02, -0.14,  0.05, -3.92,  0.12])
     >>> posterior.local_false_sign_rate().ravel().round(3)
-    array([0.895, 0.867, 0.   , 0.903, 0.829, 0.887, 0.003, 0.843])
+    array([0.815, 0.773, 0.   , 0.828, 0.723, 0.802, 0.002, 0.741])
 
     Investment of firms, beyond what their value and capital explain:
 

@@ -41,9 +41,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Joined, Likelihood
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import IndependentNormals, Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
@@ -100,6 +101,8 @@ class Prior(BaseEstimator, ABC):
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
     # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
+    # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
+    _is_linear: ClassVar[bool] = False
     _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
 
     mean_: NDArray
@@ -112,6 +115,8 @@ class Prior(BaseEstimator, ABC):
     restriction_: float | None = None
     # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
     plausible_: dict[str, NDArray] | None = None
+    # Moments that Gaussian messages show, whatever the shape that was fitted; see `moments_of`.
+    moments_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
     n_seen_: int  # clients with data, where messages are Gaussian
@@ -172,6 +177,7 @@ class Prior(BaseEstimator, ABC):
             )
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
+        self.moments_ = None
         self.averages_ = likelihood.is_noisy
         self.noise_is_unknown_ = False
         if covariates is None:
@@ -182,6 +188,10 @@ class Prior(BaseEstimator, ABC):
         if isinstance(likelihood, Gaussian):
             self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
             self.spread_is_unknown_ = self._cannot_know_spread()
+        if not self._is_linear:
+            settled = self._settled(likelihood)
+            settled = join(settled.parts) if isinstance(settled, Joined) else settled
+            self.moments_ = moments_of(settled) if isinstance(settled, Gaussian) else None
         return self
 
     def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
@@ -369,6 +379,8 @@ class Prior(BaseEstimator, ABC):
         for name in ("mean_", "variance_", *self._by_column):
             if hasattr(self, name):
                 setattr(one, name, getattr(self, name)[..., [j]])
+        if self.moments_ is not None:
+            one.moments_ = {name: value[[j]] for name, value in self.moments_.items()}
         return one
 
     def points(self) -> tuple[NDArray, NDArray]:
@@ -542,9 +554,12 @@ class Prior(BaseEstimator, ABC):
             If the population has not been fitted.
         """
         check_is_fitted(self, "mean_")
+        one = self if integrate else self.without_doubt()
+        fitted = one._posterior(likelihood)
+        if self.moments_ is not None and isinstance(likelihood, Gaussian):
+            fitted._line = LinearShrinkage(self.moments_, likelihood)
         if not integrate:
-            return self.without_doubt()._posterior(likelihood)
-        fitted = self._posterior(likelihood)
+            return fitted
         return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
 
     def without_doubt(self) -> Self:

@@ -581,23 +581,24 @@ class BetaPosterior(Posterior):
         tiny = np.finfo(float).tiny
         return np.maximum(mean * total, tiny), np.maximum((1 - mean) * total, tiny)
 
-    def _robust_half_width(self, level: float) -> NDArray:
+    def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
         if self._moments is None or self.weight is None:
             raise ValueError(
                 "robust intervals are built around linear shrinkage to one population of rates; "
                 "fit prior='beta' without covariates, by method 'ml' or 'moments', to get one."
             )
         if not self.sd.any():
-            return np.zeros_like(self.sd)
+            return self.mean, self.mean
         weights = np.broadcast_to(self.weight, self.mean.shape)
         columns = zip(weights.T, self._centre, *self._moments, strict=True)
-        return np.stack(
+        half = np.stack(
             [
                 robust.binomial_half_width(self._trials, weight, mean, second, fourth, level)
                 for weight, mean, second, fourth in columns
             ],
             axis=1,
         )
+        return self.mean - half, self.mean + half
 
     def interval(self, level: float = 0.95, kind: Any = "eb") -> tuple[NDArray, NDArray]:
         """Interval within [0, 1]; see `Posterior.interval`."""

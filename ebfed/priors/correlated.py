@@ -7,18 +7,20 @@ independent rows: ``U'x ~ N(U'theta, diag(l))`` and ``U'theta ~ N(U'W beta, t I)
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
+from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.normal import Normal
-from ebfed.priors.posterior import NormalMarginals
+from ebfed.priors.posterior import NormalMarginals, Posterior
 from ebfed.priors.regression import Design, RegressionTable
 from ebfed.priors.variance_components import MomentTable, fit_components
 
-__all__ = ["CorrelatedPosterior", "shrink_jointly"]
+__all__ = ["CorrelatedPosterior", "IntegratedJointly", "shrink_jointly"]
 
 
 class CorrelatedPosterior(NormalMarginals):
@@ -42,7 +44,7 @@ class CorrelatedPosterior(NormalMarginals):
     axes : ndarray of shape (n, n)
         Eigenvectors of V.
     variance, doubt : float
-        Variance t and ``Var(t)``.
+        Variance t, which may be infinite, and ``Var(t)``.
     root : ndarray of shape (n, p)
         Root ``W Cov(beta)**(1/2)``.
 
@@ -64,7 +66,8 @@ class CorrelatedPosterior(NormalMarginals):
         root: NDArray,
     ):
         total = variance + eigenvalues
-        own, away = variance / total, eigenvalues / total
+        own = variance / total if variance < np.inf else np.ones_like(total)
+        away = eigenvalues / total
         self._axes = axes
         self._spread = own * eigenvalues + 2 * doubt * away**2 / total
         self._common = axes @ (away[:, None] * (axes.T @ root))
@@ -84,8 +87,27 @@ class CorrelatedPosterior(NormalMarginals):
         noise = np.random.default_rng(random_state).standard_normal((size, loadings.shape[1]))
         return (self.mean[:, 0] + noise @ loadings.T)[:, :, None]
 
-    def _robust_half_width(self, level: float) -> NDArray:
-        raise ValueError("robust intervals are for estimates that are not correlated.")
+    def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
+        raise ValueError(
+            "robust intervals are for estimates that are not correlated: give standard errors in "
+            "place of a covariance."
+        )
+
+
+class IntegratedJointly(IntegratedPosterior):
+    """Posterior of all parameters together, whose population is one of several."""
+
+    @property
+    def covariance(self) -> NDArray:
+        """Posterior covariance of the parameters, shape (n, n)."""
+        parts, weights = self._mixture
+        centre = self.expectation[:, 0]
+        total = np.zeros((len(centre), len(centre)))
+        for part, weight in zip(parts, weights[:, 0, 0], strict=True):
+            assert isinstance(part, CorrelatedPosterior)
+            away = part.mean[:, 0] - centre
+            total += weight * (part.covariance + np.outer(away, away))
+        return total
 
 
 class _RotatedTable(RegressionTable):
@@ -95,9 +117,83 @@ class _RotatedTable(RegressionTable):
         return self
 
 
+@dataclass(frozen=True)
+class _Joint:
+    """Correlated estimates along the eigenvectors of their covariance.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n,)
+    eigenvalues, axes : ndarray of shape (n,) and (n, n)
+    table : MomentTable
+        Rows along the eigenvectors; of values less `shift`, where the mean is known.
+    design : Design or None
+        Covariates, if there are some.
+    n_means : int
+        Number of coefficients of the mean; 0 where it is known.
+    shift : float
+    """
+
+    values: NDArray
+    eigenvalues: NDArray
+    axes: NDArray
+    table: MomentTable
+    design: Design | None
+    n_means: int
+    shift: float
+
+    @classmethod
+    def of(
+        cls, prior: Normal, values: NDArray, covariance: NDArray, covariates: NDArray | None
+    ) -> Self:
+        """Rotate values, and rows of the design."""
+        n = len(values)
+        eigenvalues, axes = np.linalg.eigh(covariance)
+        design = None if covariates is None else Design.of(covariates, np.ones(n, bool))
+        shift = float(values.mean())
+        if prior.mean is not None:
+            shift = float(np.broadcast_to(np.asarray(prior.mean, float), 1)[0])
+        rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
+        if prior.mean is not None:
+            table = MomentTable(*rows, fixed_mean=0.0)
+            return cls(values, eigenvalues, axes, table, design, 0, shift)
+        matrix = np.ones((n, 1)) if design is None else design.matrix
+        table = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
+        return cls(values, eigenvalues, axes, table, design, matrix.shape[1], shift)
+
+    def posterior(
+        self, variance: float, doubt: float = 0.0, mean_is_known: bool = False
+    ) -> CorrelatedPosterior:
+        """Posterior under the population with this variance and the best mean for it."""
+        n = len(self.values)
+        centre, root = np.full(n, self.shift), np.zeros((n, 0))
+        if self.n_means:
+            profile: Any = self.table.profile(variance)
+            matrix = np.ones((n, 1)) if self.design is None else self.design.matrix
+            centre = matrix @ profile.coefficients
+            if not mean_is_known:
+                root = matrix @ np.linalg.cholesky(profile.covariance)
+        return self._shrunk(centre, variance, doubt, root)
+
+    def own_data(self) -> CorrelatedPosterior:
+        """Posterior where the population may have any spread: what the estimates say, no more."""
+        return self._shrunk(self.values, np.inf, 0.0, np.zeros((len(self.values), 0)))
+
+    def _shrunk(
+        self, centre: NDArray, variance: float, doubt: float, root: NDArray
+    ) -> CorrelatedPosterior:
+        return CorrelatedPosterior(
+            self.values, centre, self.eigenvalues, self.axes, variance, doubt, root
+        )
+
+
 def shrink_jointly(
-    prior: Normal, values: NDArray, covariance: NDArray, covariates: NDArray | None = None
-) -> CorrelatedPosterior:
+    prior: Normal,
+    values: NDArray,
+    covariance: NDArray,
+    covariates: NDArray | None = None,
+    integrate: bool = True,
+) -> Posterior:
     """Fit a normal population to correlated estimates, and shrink these.
 
     Parameters
@@ -108,6 +204,13 @@ def shrink_jointly(
     covariance : ndarray of shape (n, n)
         Covariance of the values, symmetric and positive definite.
     covariates : ndarray of shape (n, k), optional
+    integrate : bool
+        Whether what is not known of the population is part of standard deviations, intervals and
+        draws, as in `Prior.posterior`.
+
+    Returns
+    -------
+    CorrelatedPosterior or IntegratedJointly
 
     Raises
     ------
@@ -127,38 +230,39 @@ def shrink_jointly(
     prior._check()
     if covariates is not None and prior.mean is not None:
         raise ValueError("mean must be None with covariates, on which the mean depends.")
-    n = len(values)
     prior.notes_, prior.noise_variance_, prior.slopes_ = [], None, None
-    eigenvalues, axes = np.linalg.eigh(covariance)
-    design = None if covariates is None else Design.of(covariates, np.ones(n, bool))
-    matrix = np.ones((n, 1)) if design is None else design.matrix
-    shift = values.mean()
-    if prior.mean is not None:
-        shift = np.broadcast_to(np.asarray(prior.mean, float), 1)[0]
-    rows = (eigenvalues, np.ones(n), axes.T @ (values - shift), np.zeros(n), None, 0)
-    if prior.mean is None:
-        table: MomentTable = _RotatedTable(*rows, matrix=axes.T @ matrix, shift=shift)
-    else:
-        table = MomentTable(*rows, fixed_mean=0.0)
+    prior.plausible_ = None
+    joint = _Joint.of(prior, values, covariance, covariates)
+    table, design = joint.table, joint.design
     learned = prior.variance is None
-    t = np.broadcast_to(np.asarray(prior.variance, float), 1)[0]
+    t = np.broadcast_to(np.asarray(prior.variance, float), 1)
     if learned:
-        t, _ = fit_components([table], prior.method)
-    profile: Any = table.profile(float(t))
-    doubt = 1 / profile.information if learned and n > 1 else 0.0
-    prior.variance_, prior.variance_variance_ = np.array([t], float), np.array([doubt])
-    if prior.mean is None:
-        prior.mean_, prior.mean_variance_ = np.array([profile.mean]), profile.covariance[:1, 0]
-        centre = matrix @ profile.coefficients
-        root = matrix @ np.linalg.cholesky(profile.covariance)
-    else:
-        prior.mean_, prior.mean_variance_ = np.array([shift], float), np.zeros(1)
-        centre, root = np.full(n, shift), np.zeros((n, 0))
-    if design is not None:
-        prior._learn_coefficients(design, [profile], np.ones(1))
+        t = np.array([fit_components([table], prior.method)[0]])
+    profile: Any = prior._set([table], t, np.ones(1), design)[0]
+    doubt = 1 / profile.information if learned and len(values) > 1 else 0.0
+    prior.variance_variance_ = np.array([doubt])
     # the fourth moment is not known, the second has its standard error
     prior.kurtosis_ = np.full(1, np.inf)
     prior.second_moment_ = prior.variance_ + np.sqrt(prior.variance_variance_)
-    prior.n_parameters_ = root.shape[1] + learned
-    prior._explain(Gaussian(values[:, None], np.diag(covariance)[:, None]), [table])
-    return CorrelatedPosterior(values, centre, eigenvalues, axes, float(t), doubt, root)
+    prior.n_parameters_ = joint.n_means + learned
+    if learned:
+        prior._learn_plausible([table], design)
+    if prior.mean is not None:
+        prior.mean_ = prior.mean_ + joint.shift
+        if prior.plausible_ is not None:
+            prior.plausible_["mean_"] += joint.shift
+    apart = Gaussian(values[:, None], np.diag(covariance)[:, None])
+    prior._explain(apart, [table])
+    prior.n_seen_ = len(values)
+    prior.spread_is_unknown_ = prior._cannot_know_spread()
+    if not integrate:
+        return joint.posterior(float(t[0]), mean_is_known=True)
+    fitted = joint.posterior(float(t[0]), doubt)
+    if prior.spread_is_unknown_:
+        return IntegratedJointly(fitted, lambda: ([joint.own_data()], np.ones((1, 1, 1))))
+    if prior.plausible_ is None:
+        return fitted
+    variances, weights = prior.plausible_["variance_"][:, 0], prior.plausible_["weights"]
+    return IntegratedJointly(
+        fitted, lambda: ([joint.posterior(float(x)) for x in variances], weights[:, None, :])
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "side_by_side"]
+__all__ = ["explore", "side_by_side", "thinned"]
 
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
@@ -112,6 +112,24 @@ def side_by_side(found: Sequence[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDA
         points.append(np.pad(at, ((0, more), (0, 0)), mode="edge"))
         weights.append(np.pad(share, (0, more)))
     return np.stack(points, axis=2), np.stack(weights, axis=1)
+
+
+def thinned(points: NDArray, weights: NDArray, size: int) -> tuple[NDArray, NDArray]:
+    """Represent weighted points by at most `size` of them, one from each slice of probability.
+
+    Slices are along the first coordinate and, where this is equal, the next.
+
+    Examples
+    --------
+    >>> points, weights = thinned(np.arange(100.0)[:, None], np.full(100, 0.01), 4)
+    >>> points.ravel(), weights
+    (array([12., 37., 62., 87.]), array([0.25, 0.25, 0.25, 0.25]))
+    """
+    order = np.lexsort(points.T[::-1])
+    middles = (np.arange(size) + 0.5) / size * weights.sum()
+    place = np.searchsorted(np.cumsum(weights[order]), middles, side="right")
+    picked, times = np.unique(np.minimum(place, len(order) - 1), return_counts=True)
+    return points[order[picked]], times / size
 
 
 def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:

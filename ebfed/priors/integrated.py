@@ -138,11 +138,11 @@ class IntegratedPosterior(Posterior):
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"
     ) -> tuple[NDArray, NDArray]:
         """Interval of the mixture; a robust one is no narrower than under the fitted population."""
+        if kind == "eb":
+            return super().interval(level)
+        low, high = self._fitted.interval(level, kind)
         lower, upper = super().interval(level)
-        if kind != "eb":
-            robust = self._fitted.interval(level, kind)
-            lower, upper = np.minimum(lower, robust[0]), np.maximum(upper, robust[1])
-        return lower, upper
+        return np.minimum(lower, low), np.maximum(upper, high)
 
 
 def _solve(excess: Callable[[NDArray], NDArray], low: NDArray, high: NDArray) -> NDArray:

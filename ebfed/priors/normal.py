@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
-from ebfed.priors import robust
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import explore, side_by_side
+from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
@@ -89,6 +89,7 @@ class Normal(WithCovariates, Prior):
     """
 
     max_features: ClassVar[float] = np.inf
+    _is_linear: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -355,11 +356,7 @@ class Normal(WithCovariates, Prior):
                 continue
             if not has_data.all():
                 deviation, variance = deviation[has_data], variance[has_data]
-            unit = variance.max()  # keeps fourth powers within range
-            second, kurtosis = robust.gaussian_moments(
-                deviation / np.sqrt(unit), variance / unit, margin=1.0
-            )
-            moments.append((unit * second, kurtosis))
+            moments.append(moments_around(deviation, variance))
         self.second_moment_, self.kurtosis_ = np.array(moments).T
 
     def at(self, covariates: NDArray) -> Self:
@@ -586,15 +583,12 @@ class NormalPosterior(NormalMarginals):
         draws += np.sqrt(self.sd**2 - common) * rng.standard_normal((size, *self.mean.shape))
         return self.mean + draws
 
-    def _robust_half_width(self, level: float) -> NDArray:
-        """``s * cva((1 - a)**2 mu_2 / s**2, kappa)``; s**2 the variance of the estimate."""
-        prior, away = self._prior, 1 - self._weight
-        bias = away**2 * prior.second_moment_
-        # the floor keeps m2 finite where the estimate is all prior mean
-        variance = np.maximum(self._own_variance + away**2 * prior.mean_variance_, 1e-6 * bias)
-        ratio = np.divide(bias, variance, out=np.zeros_like(bias), where=variance > 0)
-        critical = [
-            robust.gaussian_critical_value(column, kurtosis, level)
-            for column, kurtosis in zip(ratio.T, prior.kurtosis_, strict=True)
-        ]
-        return np.sqrt(variance) * np.stack(critical, axis=1)
+    def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
+        prior = self._prior
+        moments = {
+            "mean_variance": prior.mean_variance_,
+            "second": prior.second_moment_,
+            "kurtosis": prior.kurtosis_,
+        }
+        half = half_widths(self._own_variance, 1 - self._weight, moments, level)
+        return self.mean - half, self.mean + half

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.priors.linear import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
 
@@ -40,6 +41,7 @@ class Posterior(ABC):
     weight: NDArray | None = None
     prior: Any = None
 
+    _line: LinearShrinkage | None = None
     _ids: NDArray | None = None
     _columns: Mapping[str, NDArray] = {}
     _style: Style = Style()
@@ -135,9 +137,12 @@ class Posterior(ABC):
         level : float in (0, 1)
         kind : {"eb", "robust"}
             ``"eb"``: equal-tailed interval of the posterior; right on average over clients if the
-            fitted family of priors is. ``"robust"``, for normal and beta priors: as wide as it
-            must be for any population with the same second and fourth moments (Armstrong, Kolesár,
-            Plagborg-Møller, 2022), and never narrower than ``"eb"``.
+            fitted family of priors is. ``"robust"``, for Gaussian estimates under any fitted
+            population, and for counts under a beta: as wide as it must be for any population with
+            the second and fourth moments that the messages show (Armstrong, Kolesár,
+            Plagborg-Møller, 2022). It holds ``"eb"``, and an interval around an estimate that is
+            shrunk along a line (`ebfed.priors.linear`): where the posterior mean is another curve,
+            it is not symmetric around it.
 
         Returns
         -------
@@ -146,8 +151,9 @@ class Posterior(ABC):
         Raises
         ------
         ValueError
-            If `level` is outside (0, 1), `kind` is unknown, or a robust interval is asked of a
-            posterior that does not shrink linearly.
+            If `level` is outside (0, 1), `kind` is unknown, or a robust interval is asked where
+            there is none: of correlated estimates, reports of a channel, coefficients of a
+            regression, counts under other populations than a beta.
         """
         if not is_number(level) or not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
@@ -157,16 +163,19 @@ class Posterior(ABC):
         lower = np.minimum(self.quantile((1 - level) / 2), self.mean)
         upper = np.maximum(self.quantile((1 + level) / 2), self.mean)
         if kind == "robust":
-            half = self._robust_half_width(level)
+            low, high = self._robust_ends(level)
             # where the population is badly known, its own family may be the wider
-            lower, upper = np.minimum(lower, self.mean - half), np.maximum(upper, self.mean + half)
+            lower, upper = np.minimum(lower, low), np.maximum(upper, high)
         return lower, upper
 
-    def _robust_half_width(self, level: float) -> NDArray:
-        raise ValueError(
-            "robust intervals are built around linear shrinkage; fit prior='normal' (Gaussian "
-            "data) or prior='beta' (binomial data) to get one."
-        )
+    def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
+        """Ends of an interval that needs moments of the population only."""
+        if self._line is None:
+            raise ValueError(
+                "robust intervals are built around linear shrinkage: they exist for Gaussian "
+                "estimates under any fitted population, and for counts under prior='beta'."
+            )
+        return self._line.interval(level)
 
     def labelled(
         self,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
-from ebfed.priors.base import relative_likelihoods
-from ebfed.priors.exploration import explore
+from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
+from ebfed.priors.exploration import explore, thinned
 from ebfed.priors.search import maximise
 from ebfed.priors.slabs import Slab
 from ebfed.priors.symmetric import Symmetric, cells
@@ -19,6 +19,7 @@ from ebfed.priors.symmetric import Symmetric, cells
 __all__ = ["SpikeAndSlab"]
 
 FEW = 2000  # clients up to which what is not known of the population matters
+N_POPULATIONS = 24  # of more clients, where it matters still
 THIN = 2000  # clients that are used to find a start; all clients are used afterwards
 
 
@@ -67,8 +68,11 @@ class SpikeAndSlab(Symmetric):
         self.pi0_, self.scale_ = float(1 - weight), float(unit * scale)
         parts = np.array([self.pi0_, weight]), np.array([0.0, self.scale_])
         self._set(unit * place, *parts, int(free.sum()))
-        if len(rows) <= FEW or not 0 < weight < 1 or not scale > 0:
-            self._learn_plausible(whole, np.array([weight, scale, place]), free, unit)
+        fitted = np.array([weight, scale, place])
+        if len(rows) <= FEW:
+            self._learn_plausible(whole, fitted, free, unit)
+        elif not _is_well_known(whole, fitted, free):  # the mode is, of so many clients
+            self._learn_plausible(whole, fitted, free & [True, True, False], unit)
 
     def _learn_plausible(
         self, whole: _Surface, fitted: NDArray, free: NDArray, unit: float
@@ -126,6 +130,8 @@ class SpikeAndSlab(Symmetric):
             ]
         )[free]
         points, weights = explore(log_density, low, high, np.clip(start, low, high))
+        if whole.n_clients > FEW:  # fewer populations will do, and save time
+            points, weights = thinned(points, weights, N_POPULATIONS)
         parameters = full(points)
         slab = parameters[:, 0]
         self.plausible_ = {
@@ -139,6 +145,21 @@ class SpikeAndSlab(Symmetric):
         if isinstance(rows, Gaussian):
             return _OfMessages(self.slab, rows)
         return _OfReports(self.slab, rows, counts)
+
+
+def _is_well_known(whole: _Surface, fitted: NDArray, free: NDArray) -> bool:
+    """Whether the scale of the slab is, and its weight is inside its range."""
+    weight, scale, place = fitted
+    if not scale > 0 or (free[0] and weight >= 1):
+        return False
+    if not whole.smooth:
+        return True
+    bend = -whole.derivatives(np.array([weight, np.log(scale), place]))[1][np.ix_(free, free)]
+    try:
+        error = np.linalg.inv(np.linalg.cholesky(bend))[:, int(free[0])]
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.linalg.norm(error) < WELL_KNOWN)
 
 
 def _unit(rows: Likelihood) -> float:
@@ -165,6 +186,7 @@ class _Surface(ABC):
 
     smooth: ClassVar[bool] = False
 
+    n_clients: int
     unit: float
     smallest: float
     modes: NDArray
@@ -233,6 +255,7 @@ class _OfMessages(_Surface):
 
     def __init__(self, slab: Slab, rows: Gaussian):
         self.slab, self.x, self.s2 = slab, *map(np.ravel, (rows.values, rows.variances))
+        self.n_clients = len(self.x)
         self.smallest = np.sqrt(self.s2.min()) / 10
         self.ends = self.x.min(), self.x.max()
         self._at = lru_cache(maxsize=4)(
@@ -277,6 +300,7 @@ class _OfReports(_Surface):
 
     def __init__(self, slab: Slab, rows: Likelihood, counts: NDArray):
         self.slab, self.rows, self.counts = slab, rows, counts
+        self.n_clients = len(rows)
         self.nodes = rows.nodes(Symmetric.n_nodes)
         self.at_nodes, self.scale = relative_likelihoods(rows.logpdf(self.nodes[:, None]))
         self.ends = self.nodes[0], self.nodes[-1]

@@ -240,8 +240,13 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     """
     open_scale = tables[0].scatter is not None
     restricted = [table.fixed_mean is None for table in tables]
-    variances = np.concatenate([table.variances for table in tables])
-    largest = np.sqrt(_largest_ratio(tables, _pooled(tables) if open_scale else 1.0))
+    # neither depends on which rows stand for the messages
+    variances = np.concatenate(
+        [np.repeat(table.variances, table.counts.astype(int)) for table in tables]
+    )
+    far = 1e6 * float(variances.max())
+    squares = max(far * table.profile(far).quadratic for table in tables)
+    largest = np.sqrt(10 * squares / (_pooled(tables) if open_scale else 1.0))
     unit = float(np.sqrt(np.median(variances[variances > 0])))
 
     def log_density(points: NDArray) -> NDArray:

@@ -234,8 +234,8 @@ def test_clients_without_rows_get_the_population(name, counts):
 @every
 def test_who_has_robust_intervals(name):
     posterior = fit(ALL[name], Y, groups=G).posterior()
-    linear = not any(kind in name for kind in ("npmle", "log-spline", "mixture", "eq. (6)"))
-    assert (robust_interval(posterior) is not None) == linear
+    beta = name in RATES and not any(kind in name for kind in ("npmle", "log-spline", "eq. (6)"))
+    assert (robust_interval(posterior) is not None) == (name in GAUSSIAN or beta)
 
 
 @pytest.mark.filterwarnings("ignore::ebfed.IdentificationWarning")

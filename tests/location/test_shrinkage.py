@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 import ebfed as eb
 from ebfed.likelihoods import Gaussian
 from ebfed.priors import Normal
+from ebfed.priors.correlated import shrink_jointly
 
 # eigenvectors of a diagonal covariance are exact; what differs is the order of sums
 ROUNDING = 1e-8
@@ -21,6 +22,9 @@ THETA = 3 + 0.4 * (W[:, 0] - 50) + RNG.standard_normal(N)
 ROOT = np.diag(ERRORS) @ (np.eye(N) + 0.4 * RNG.standard_normal((N, N)) / np.sqrt(N))
 V = ROOT @ ROOT.T + 0.8  # and an error that all share
 X = THETA + np.linalg.cholesky(V) @ RNG.standard_normal(N)
+
+EIGHT = [28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0]  # Rubin (1981)
+EIGHT_ERRORS = [15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]
 
 PRIORS = {
     "reml": Normal(),
@@ -75,6 +79,13 @@ def dense(t, x, V, A, reml=True):
     return value + reml * np.linalg.slogdet(information)[1], beta, np.linalg.inv(information)
 
 
+def dense_posterior(t, A):
+    """Mean and covariance where the population's variance is t."""
+    _, beta, covariance = dense(t, X, V, A)
+    D = V @ np.linalg.inv(V + t * np.eye(N))
+    return X - D @ (X - A @ beta), V - D @ V + D @ A @ covariance @ A.T @ D.T
+
+
 @pytest.mark.parametrize("method", ["reml", "ml"])
 @pytest.mark.parametrize("k", [0, 2])
 def test_the_fit_is_that_of_dense_matrices(method, k):
@@ -86,14 +97,23 @@ def test_the_fit_is_that_of_dense_matrices(method, k):
     )
     t = float(prior.variance_[0])
     assert t == pytest.approx(best.x, rel=1e-5)  # a minimum is found to the root of rounding
+    mean, expected = dense_posterior(t, A)
+    np.testing.assert_allclose(posterior.mean[:, 0], mean, rtol=1e-9)
+    # the covariance under one population, and over all of them
+    linear = shrink_jointly(Normal(variance=t), X, V, W if k else None)
+    np.testing.assert_allclose(linear.covariance, expected, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(linear.sd[:, 0] ** 2, np.diag(expected), rtol=1e-9)
+    each = [dense_posterior(one, A) for one in prior.plausible_["variance_"][:, 0]]
+    weights = prior.plausible_["weights"][:, 0]
+    centre = sum(w * mean for w, (mean, _) in zip(weights, each, strict=True))
+    expected = sum(
+        w * (within + np.outer(mean - centre, mean - centre))
+        for w, (mean, within) in zip(weights, each, strict=True)
+    )
+    np.testing.assert_allclose(posterior.expectation[:, 0], centre, rtol=1e-7)
+    np.testing.assert_allclose(posterior.covariance, expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(posterior.sd[:, 0] ** 2, np.diag(expected), rtol=1e-7)
     _, beta, covariance = dense(t, X, V, A)
-    D = V @ np.linalg.inv(V + t * np.eye(N))
-    np.testing.assert_allclose(posterior.mean[:, 0], X - D @ (X - A @ beta), rtol=1e-9)
-    sigma = np.linalg.inv(V + t * np.eye(N))
-    doubt = 2 / np.sum((np.linalg.eigvalsh(V) + t) ** -2.0)
-    expected = V - D @ V + D @ A @ covariance @ A.T @ D.T + 2 * doubt * D @ sigma @ D.T
-    np.testing.assert_allclose(posterior.covariance, expected, rtol=1e-7, atol=1e-10)
-    np.testing.assert_allclose(posterior.sd[:, 0] ** 2, np.diag(expected), rtol=1e-9)
     if k:
         np.testing.assert_allclose(prior.coefficients_[:, 0], beta, rtol=1e-6)
         np.testing.assert_allclose(
@@ -119,13 +139,13 @@ def test_draws_have_the_moments_of_the_posterior():
     """100,000 draws; a mean, and a correlation, is off by 6 errors once in 10**8 runs."""
     posterior = eb.posterior_from(X, V)
     draws = posterior.sample(100_000, 0)[:, :, 0]
-    away = (draws - posterior.mean[:, 0]) / posterior.sd[:, 0]
+    away = (draws - posterior.expectation[:, 0]) / posterior.sd[:, 0]
     np.testing.assert_allclose(away.mean(axis=0), 0, atol=6 / np.sqrt(1e5))
     scale = np.outer(posterior.sd, posterior.sd)
     np.testing.assert_allclose(
         away.T @ away / 1e5, posterior.covariance / scale, atol=6 * np.sqrt(2 / 1e5)
     )
-    np.testing.assert_allclose(draws[:3], posterior.sample(3, 0)[:, :, 0], rtol=ROUNDING)
+    np.testing.assert_array_equal(posterior.sample(3, 0), posterior.sample(3, 0))
 
 
 def test_rescaling_and_shifting_rescale_and_shift():
@@ -152,6 +172,15 @@ def test_many_estimates_of_a_common_error():
     assert posterior.prior.mean_[0] == pytest.approx(x.mean())
 
 
+def test_a_variance_that_is_well_known_adds_what_it_adds_to_independent_estimates():
+    x = np.random.default_rng(0).normal(0, np.sqrt(5), 400)
+    posterior = eb.posterior_from(x, np.eye(400))
+    expected = eb.posterior_from(x, np.ones(400))
+    assert posterior.prior.plausible_ is None
+    np.testing.assert_allclose(posterior.sd, expected.sd, rtol=ROUNDING)
+    assert (posterior.sd > eb.posterior_from(x, np.eye(400), integrate=False).sd).all()
+
+
 def test_a_population_without_spread_is_said():
     posterior = eb.posterior_from(np.array([1.0, 1.1, 0.9]), np.eye(3) + 1)
     assert posterior.prior.variance_[0] == 0
@@ -160,6 +189,28 @@ def test_a_population_without_spread_is_said():
     assert eb.posterior_from(X, V).notes == []
     assert posterior.prior.posterior(Gaussian(np.ones((3, 1)), np.ones((3, 1)))).notes == []
     np.testing.assert_allclose(posterior.mean, 1.0)
+
+
+@pytest.mark.parametrize("prior", [Normal(), Normal(mean=5.0), Normal(method="ml")])
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_variance_of_zero_leaves_no_interval_of_zero_width(prior, n):
+    x, errors = np.array(EIGHT)[:n], np.array(EIGHT_ERRORS)[:n]
+    posterior = eb.posterior_from(x, np.diag(errors**2), prior)
+    expected = eb.posterior_from(x, errors, prior)
+    lower, upper = posterior.interval()
+    assert (upper - lower > 0.5 * errors[:, None]).all()
+    assert (posterior.sample(400, 0).std(axis=0) > 0.2 * errors[:, None]).all()
+    np.testing.assert_allclose(lower, expected.interval()[0], rtol=ROUNDING)
+    np.testing.assert_allclose(upper, expected.interval()[1], rtol=ROUNDING)
+    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.sd[:, 0] ** 2)
+
+
+@pytest.mark.parametrize("errors", [np.array(EIGHT_ERRORS), np.diag(np.array(EIGHT_ERRORS) ** 2)])
+@pytest.mark.parametrize("prior", ["normal", "laplace", "npmle"])
+def test_a_population_may_be_taken_to_be_as_fitted(prior, errors):
+    known = eb.posterior_from(EIGHT, errors, prior, integrate=False)
+    np.testing.assert_array_equal(known.mean, eb.posterior_from(EIGHT, errors, prior).mean)
+    np.testing.assert_allclose(known.sd, 0, atol=1e-6)  # of one point
 
 
 def test_robust_intervals_are_refused_with_correlations():

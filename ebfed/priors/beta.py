@@ -257,7 +257,15 @@ class Beta(WithCovariates, Prior):
         else:
             self._note_if_open()
             if self._hardly_known():
-                self._hold([_plausible(*table) for table in tables])
+                laws = [_reports_law(*table) for table in tables]
+                found = [beta_binomial.weigh(law, 0.0, np.array([7.0, 10.0])) for law in laws]
+                self._hold(found)
+                self.left_open_ = np.array(
+                    [
+                        beta_binomial.left_open(law, tuple(points[0]))
+                        for law, (points, _) in zip(laws, found, strict=True)
+                    ]
+                )
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -463,18 +471,15 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-def _plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
-    """Find means and overdispersions that reports leave plausible, and their probabilities.
-
-    The prior is that of `beta_binomial.plausible`.
-    """
+def _reports_law(rows: Likelihood, counts: NDArray) -> Callable[[NDArray, NDArray], NDArray]:
+    """Log-likelihood of reports as a function of means and overdispersions, shape (k,) each."""
 
     def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
         variance = mean * (1 - mean) * dispersion / (1 + dispersion)
         pairs = zip(mean[:, None], variance[:, None], strict=True)
         return np.array([counts @ rows.marginal(*pair) for pair in pairs])
 
-    return beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
+    return log_likelihood
 
 
 class BetaPosterior(Posterior):

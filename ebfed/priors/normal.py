@@ -76,7 +76,8 @@ class Normal(WithCovariates, Prior):
     References
     ----------
     Patterson and Thompson (1971); Fay and Herriot (1979), Estimates of income for small places;
-    Ozkara, Girgis, Data, Diggavi (2023), Theorem 1.
+    Ozkara, Girgis, Data, Diggavi (2023), Theorem 1; Gelman (2006), Prior distributions for variance
+    parameters in hierarchical models.
 
     Examples
     --------
@@ -297,22 +298,29 @@ class Normal(WithCovariates, Prior):
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
         if not all(len(rows) for rows, _ in tables):
             self._add_note("No client has data: the population is unknown.", True)
-        elif self.variance is None:
+            return
+        if self.variance is None:
             self._note_if_open()
+        if self._hardly_known():
+            found = [
+                _plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)
+            ]
+            points, weights = side_by_side(found)
+            nothing = np.zeros(weights.shape)
+            self.plausible_ = {
+                "mean_": points[:, 0],
+                "variance_": points[:, 1],
+                "mean_variance_": nothing,
+                "variance_variance_": nothing,
+                "weights": weights,
+            }
+
+    def _hardly_known(self) -> bool:
+        """Whether reports leave the spread of some column open or, where it is given, the mean."""
+        if self.variance is None:
             doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-            if np.any(doubt | (self.variance_ == 0)):
-                found = [
-                    _plausible(*table, mean) for table, mean in zip(tables, known[0], strict=True)
-                ]
-                points, weights = side_by_side(found)
-                nothing = np.zeros(weights.shape)
-                self.plausible_ = {
-                    "mean_": points[:, 0],
-                    "variance_": points[:, 1],
-                    "mean_variance_": nothing,
-                    "variance_variance_": nothing,
-                    "weights": weights,
-                }
+            return bool(np.any(doubt | (self.variance_ == 0)))
+        return bool(np.any(np.sqrt(self.mean_variance_) > WELL_KNOWN * np.sqrt(self.variance_)))
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
@@ -464,28 +472,41 @@ def _fit_column(
     return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
 
 
-def _plausible(rows: Likelihood, counts: NDArray, mean: float) -> tuple[NDArray, NDArray]:
+def _plausible(
+    rows: Likelihood, counts: NDArray, mean: float, variance: float
+) -> tuple[NDArray, NDArray]:
     """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the mean, unless this is known (not NaN), and in the standard deviation.
+    The prior is Cauchy's for the mean, around the centre of the reports' range, and half of
+    Cauchy's for the standard deviation (Gelman, 2006), unless one is known (not NaN). Their scale
+    is a quarter of the width of the range. A flat prior would have nearly all its mass beyond the
+    range, where reports are all clipped and exclude nothing.
     """
     nodes = rows.nodes(100)
-    reach = nodes[-1] - nodes[0]
-    unit, is_open = reach / 30, bool(np.isnan(mean))
+    reach, centre = nodes[-1] - nodes[0], (nodes[0] + nodes[-1]) / 2
+    unit, is_open = reach / 30, np.isnan([mean, variance])
 
     def parameters(points: NDArray) -> tuple[NDArray, NDArray]:
-        means = points[:, 0] if is_open else np.full(len(points), mean)
-        return means, (unit * np.sinh(points[:, -1])) ** 2
+        means, variances = np.full(len(points), mean), np.full(len(points), variance)
+        if is_open[0]:
+            means = points[:, 0]
+        if is_open[1]:
+            variances = (unit * np.sinh(points[:, -1])) ** 2
+        return means, variances
 
     def log_density(points: NDArray) -> NDArray:
-        pairs = zip(*(each[:, None] for each in parameters(points)), strict=True)
+        means, variances = parameters(points)
+        pairs = zip(means[:, None], variances[:, None], strict=True)
         values = np.array([counts @ rows.marginal(*pair) for pair in pairs])
-        return values + np.log(np.cosh(points[:, -1]))
+        if is_open[0]:
+            values -= np.log1p(((means - centre) / (reach / 4)) ** 2)
+        if is_open[1]:
+            values += np.log(np.cosh(points[:, -1])) - np.log1p(variances / (reach / 4) ** 2)
+        return values
 
     low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
     start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
-    chosen = slice(0 if is_open else 1, None)
-    points, weights = explore(log_density, low[chosen], high[chosen], start[chosen])
+    points, weights = explore(log_density, low[is_open], high[is_open], start[is_open])
     return np.column_stack(parameters(points)), weights
 
 

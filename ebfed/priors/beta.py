@@ -15,7 +15,7 @@ from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
-from ebfed.priors.exploration import side_by_side
+from ebfed.priors.exploration import left_open, side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
@@ -257,15 +257,8 @@ class Beta(WithCovariates, Prior):
         else:
             self._note_if_open()
             if self._hardly_known():
-                laws = [_reports_law(*table) for table in tables]
-                found = [beta_binomial.weigh(law, 0.0, np.array([7.0, 10.0])) for law in laws]
+                found, self.left_open_ = _plausible(tables)
                 self._hold(found)
-                self.left_open_ = np.array(
-                    [
-                        beta_binomial.left_open(law, tuple(points[0]))
-                        for law, (points, _) in zip(laws, found, strict=True)
-                    ]
-                )
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -471,15 +464,34 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-def _reports_law(rows: Likelihood, counts: NDArray) -> Callable[[NDArray, NDArray], NDArray]:
-    """Log-likelihood of reports as a function of means and overdispersions, shape (k,) each."""
+def _plausible(
+    tables: list[tuple[Likelihood, NDArray]],
+) -> tuple[list[tuple[NDArray, NDArray]], NDArray]:
+    """Find means and overdispersions that reports leave plausible, and their probabilities.
 
-    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        variance = mean * (1 - mean) * dispersion / (1 + dispersion)
-        pairs = zip(mean[:, None], variance[:, None], strict=True)
-        return np.array([counts @ rows.marginal(*pair) for pair in pairs])
+    The prior is that of `beta_binomial.plausible`. Also returns the share of populations that are
+    left plausible, of each column.
+    """
+    found, shares = [], []
+    for rows, counts in tables:
 
-    return log_likelihood
+        def log_likelihood(
+            mean: NDArray, dispersion: NDArray, rows: Likelihood = rows, counts: NDArray = counts
+        ) -> NDArray:
+            variance = mean * (1 - mean) * dispersion / (1 + dispersion)
+            pairs = zip(mean[:, None], variance[:, None], strict=True)
+            return np.array([counts @ rows.marginal(*pair) for pair in pairs])
+
+        points, weights = beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
+        found.append((points, weights))
+        mean, dispersion = points[0]
+        shares.append(
+            left_open(
+                lambda x, law=log_likelihood: law(x[:, 0], x[:, 1] / (1 - x[:, 1])),
+                np.array([mean, dispersion / (1 + dispersion)]),
+            )
+        )
+    return found, np.array(shares)
 
 
 class BetaPosterior(Posterior):

@@ -19,7 +19,6 @@ __all__ = [
     "POINT_MASS",
     "check_size",
     "leave_one_out",
-    "left_open",
     "maximise",
     "moments",
     "ordered_log_marginal",
@@ -111,35 +110,6 @@ def weigh(
     start = np.array([centre, -2.0])
     points, weights = explore(log_density, middle - reach, middle + reach, start)
     return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
-
-
-def left_open(
-    log_likelihood: Callable[[NDArray, NDArray], NDArray], best: tuple[float, float]
-) -> float:
-    """Average likelihood of all means and intraclass correlations, relative to the best.
-
-    It is the share of populations that are left plausible: 1 where nothing was learned.
-
-    Parameters
-    ----------
-    log_likelihood : callable
-        As for `weigh`.
-    best : tuple of float
-        Mean and overdispersion of high likelihood.
-
-    Examples
-    --------
-    >>> left_open(lambda mean, dispersion: np.zeros(len(mean)), (0.5, 1.0))
-    1.0
-    >>> round(left_open(lambda mean, dispersion: np.log(mean < 0.5), (0.1, 1.0)), 2)
-    0.5
-    """
-    even = (np.arange(18) + 0.5) / 18
-    mean, correlation = (each.ravel() for each in np.meshgrid(even, even))
-    with np.errstate(divide="ignore"):
-        values = log_likelihood(mean, correlation / (1 - correlation))
-        peak = log_likelihood(*(np.array([each]) for each in best))
-    return float(np.exp(values - max(values.max(), peak[0])).mean())
 
 
 def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:

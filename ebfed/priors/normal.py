@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors import robust
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
-from ebfed.priors.exploration import explore, side_by_side
+from ebfed.priors.exploration import explore, left_open, side_by_side
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
@@ -302,10 +302,12 @@ class Normal(WithCovariates, Prior):
         if self.variance is None:
             self._note_if_open()
         if self._hardly_known():
-            found = [
-                _plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)
-            ]
+            found, shares = zip(
+                *[_plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)],
+                strict=True,
+            )
             points, weights = side_by_side(found)
+            self.left_open_ = np.array(shares)
             nothing = np.zeros(weights.shape)
             self.plausible_ = {
                 "mean_": points[:, 0],
@@ -474,40 +476,56 @@ def _fit_column(
 
 def _plausible(
     rows: Likelihood, counts: NDArray, mean: float, variance: float
-) -> tuple[NDArray, NDArray]:
+) -> tuple[tuple[NDArray, NDArray], float]:
     """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
 
     The prior is Cauchy's for the mean, around the centre of the reports' range, and half of
     Cauchy's for the standard deviation (Gelman, 2006), unless one is known (not NaN). Their scale
     is a quarter of the width of the range. A flat prior would have nearly all its mass beyond the
-    range, where reports are all clipped and exclude nothing.
+    range, where reports are all clipped and exclude nothing. Also returns the share of populations
+    that are left plausible.
     """
     nodes = rows.nodes(100)
     reach, centre = nodes[-1] - nodes[0], (nodes[0] + nodes[-1]) / 2
-    unit, is_open = reach / 30, np.isnan([mean, variance])
+    scale, unit = reach / 4, reach / 30
+    is_open = np.isnan([mean, variance])
 
-    def parameters(points: NDArray) -> tuple[NDArray, NDArray]:
-        means, variances = np.full(len(points), mean), np.full(len(points), variance)
-        if is_open[0]:
-            means = points[:, 0]
-        if is_open[1]:
-            variances = (unit * np.sinh(points[:, -1])) ** 2
-        return means, variances
+    def pairs(means: NDArray, deviations: NDArray) -> NDArray:
+        """Means and variances, shape (k, 2), known ones in their place."""
+        each = np.column_stack([means, deviations**2])
+        return np.where(is_open, each, [mean, variance])
+
+    def log_likelihood(points: NDArray) -> NDArray:
+        return np.array([counts @ rows.marginal(each[:1], each[1:]) for each in points])
+
+    def parameters(points: NDArray) -> NDArray:
+        return pairs(points[:, 0], unit * np.sinh(points[:, -1]))
 
     def log_density(points: NDArray) -> NDArray:
-        means, variances = parameters(points)
-        pairs = zip(means[:, None], variances[:, None], strict=True)
-        values = np.array([counts @ rows.marginal(*pair) for pair in pairs])
+        at = parameters(points)
+        values = log_likelihood(at)
         if is_open[0]:
-            values -= np.log1p(((means - centre) / (reach / 4)) ** 2)
+            values -= np.log1p(((at[:, 0] - centre) / scale) ** 2)
         if is_open[1]:
-            values += np.log(np.cosh(points[:, -1])) - np.log1p(variances / (reach / 4) ** 2)
+            values += np.log(np.cosh(points[:, -1])) - np.log1p(at[:, 1] / scale**2)
         return values
+
+    def from_quantiles(x: NDArray) -> NDArray:
+        means = centre + scale * np.tan(np.pi * (x[:, 0] - 0.5))
+        return pairs(means, scale * np.tan(np.pi / 2 * x[:, -1]))
 
     low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
     start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
     points, weights = explore(log_density, low[is_open], high[is_open], start[is_open])
-    return np.column_stack(parameters(points)), weights
+    found = parameters(points)
+    best = np.array(
+        [
+            0.5 + np.arctan((found[0, 0] - centre) / scale) / np.pi,
+            np.arctan(np.sqrt(found[0, 1]) / scale) * 2 / np.pi,
+        ]
+    )
+    share = left_open(lambda x: log_likelihood(from_quantiles(x)), best[is_open])
+    return (found, weights), share
 
 
 class NormalPosterior(NormalMarginals):

@@ -257,8 +257,9 @@ class Beta(WithCovariates, Prior):
         else:
             self._note_if_open()
             if self._hardly_known():
-                found, self.left_open_ = _plausible(tables)
-                self._hold(found)
+                found = [_plausible(*table) for table in tables]
+                self._hold([points for points, _ in found])
+                self.left_open_ = np.array([share for _, share in found])
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -464,34 +465,24 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-def _plausible(
-    tables: list[tuple[Likelihood, NDArray]],
-) -> tuple[list[tuple[NDArray, NDArray]], NDArray]:
+def _plausible(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArray], float]:
     """Find means and overdispersions that reports leave plausible, and their probabilities.
 
     The prior is that of `beta_binomial.plausible`. Also returns the share of populations that are
-    left plausible, of each column.
+    left plausible.
     """
-    found, shares = [], []
-    for rows, counts in tables:
 
-        def log_likelihood(
-            mean: NDArray, dispersion: NDArray, rows: Likelihood = rows, counts: NDArray = counts
-        ) -> NDArray:
-            variance = mean * (1 - mean) * dispersion / (1 + dispersion)
-            pairs = zip(mean[:, None], variance[:, None], strict=True)
-            return np.array([counts @ rows.marginal(*pair) for pair in pairs])
+    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
+        variance = mean * (1 - mean) * dispersion / (1 + dispersion)
+        pairs = zip(mean[:, None], variance[:, None], strict=True)
+        return np.array([counts @ rows.marginal(*pair) for pair in pairs])
 
-        points, weights = beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
-        found.append((points, weights))
-        mean, dispersion = points[0]
-        shares.append(
-            left_open(
-                lambda x, law=log_likelihood: law(x[:, 0], x[:, 1] / (1 - x[:, 1])),
-                np.array([mean, dispersion / (1 + dispersion)]),
-            )
-        )
-    return found, np.array(shares)
+    def of_flat(x: NDArray) -> NDArray:
+        return log_likelihood(x[:, 0], x[:, 1] / (1 - x[:, 1]))
+
+    found = beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
+    mean, dispersion = found[0][0]
+    return found, left_open(of_flat, np.array([mean, dispersion / (1 + dispersion)]))
 
 
 class BetaPosterior(Posterior):

@@ -120,6 +120,9 @@ class Prior(BaseEstimator, ABC):
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
     n_seen_: int  # clients with data, where messages are Gaussian
+    # Share of all populations that reports leave plausible, shape (d,), where it was computed:
+    # that of clients' local estimates in their estimates.
+    left_open_: NDArray | None = None
     # Whether too few clients have data, or none has two rows, for spread and noise to be known.
     spread_is_unknown_: bool = False
     noise_is_unknown_: bool = False
@@ -177,7 +180,7 @@ class Prior(BaseEstimator, ABC):
             )
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
-        self.moments_ = None
+        self.moments_ = self.left_open_ = None
         self.averages_ = likelihood.is_noisy
         self.noise_is_unknown_ = False
         if covariates is None:
@@ -218,8 +221,8 @@ class Prior(BaseEstimator, ABC):
     def mean_error(self) -> NDArray:
         """Return the standard error of the population's mean, shape (d,).
 
-        That of the fit where it has one, else the spread over the plausible populations; NaN where
-        the fit has neither.
+        That of the fit where it has one, else the spread over the plausible populations, as always
+        where reports are noisy; NaN where the fit has neither.
         """
         closed = np.sqrt(getattr(self, "mean_variance_", np.full(self.mean_.shape, np.nan)))
         if self.plausible_ is None or self.mean_.ndim > 1:
@@ -228,7 +231,7 @@ class Prior(BaseEstimator, ABC):
         means = np.array([one.mean_ for one in populations])
         centre = (weights * means).sum(axis=0)
         spread = np.sqrt((weights * (means - centre) ** 2).sum(axis=0))
-        return np.where(closed > 0, closed, spread)
+        return np.where((closed > 0) & (not self.averages_), closed, spread)
 
     def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
         """Return the interval of the population's mean over the plausible populations, (d,) each.
@@ -323,7 +326,10 @@ class Prior(BaseEstimator, ABC):
                 return [whole], np.ones((1, 1, 1))
             return [of(each) for each in populations], probabilities
 
-        return IntegratedPosterior(fitted, together, self.averages_)
+        towards = None
+        if self.left_open_ is not None and not likelihood.is_noisy:
+            towards = likelihood.local, self.left_open_
+        return IntegratedPosterior(fitted, together, self.averages_, towards)
 
     def _own_data(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
         """Posteriors where the population may have any spread: what the own data say, no more."""

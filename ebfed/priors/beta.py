@@ -15,7 +15,7 @@ from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
-from ebfed.priors.exploration import side_by_side
+from ebfed.priors.exploration import left_open, side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
@@ -257,7 +257,9 @@ class Beta(WithCovariates, Prior):
         else:
             self._note_if_open()
             if self._hardly_known():
-                self._hold([_plausible(*table) for table in tables])
+                found = [_plausible(*table) for table in tables]
+                self._hold([points for points, _ in found])
+                self.left_open_ = np.array([share for _, share in found])
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).
@@ -463,10 +465,11 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-def _plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
+def _plausible(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArray], float]:
     """Find means and overdispersions that reports leave plausible, and their probabilities.
 
-    The prior is that of `beta_binomial.plausible`.
+    The prior is that of `beta_binomial.plausible`. Also returns the share of populations that are
+    left plausible.
     """
 
     def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
@@ -474,7 +477,12 @@ def _plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
         pairs = zip(mean[:, None], variance[:, None], strict=True)
         return np.array([counts @ rows.marginal(*pair) for pair in pairs])
 
-    return beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
+    def of_flat(x: NDArray) -> NDArray:
+        return log_likelihood(x[:, 0], x[:, 1] / (1 - x[:, 1]))
+
+    found = beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
+    mean, dispersion = found[0][0]
+    return found, left_open(of_flat, np.array([mean, dispersion / (1 + dispersion)]))
 
 
 class BetaPosterior(Posterior):

@@ -27,7 +27,7 @@ class IntegratedPosterior(Posterior):
     with :math:`\gamma_k` the parameters of population k, and :math:`w_{ki}` its probability given
     the messages (Kass and Steffey, 1989). `sd`, quantiles, probabilities and draws are those of
     this mixture. `mean` is the estimate under the fitted population, unless `averages`; then it is
-    the mean of the mixture, as `expectation` always is.
+    the mean of the mixture, as `expectation` always is, or lies between it and `towards`.
 
     Parameters
     ----------
@@ -39,6 +39,10 @@ class IntegratedPosterior(Posterior):
         (K, n, d).
     averages : bool
         Whether estimates are averages over the populations too.
+    towards : tuple of ndarrays of shape (n, d) and (d,), optional
+        Local estimates, NaN where there are none, and their share in such averages. Where reports
+        say little of the population, averages depend on the reference prior: over its populations
+        they are best, but for some, such as rare events, local estimates are better.
 
     References
     ----------
@@ -63,9 +67,13 @@ class IntegratedPosterior(Posterior):
         fitted: Posterior,
         parts: Callable[[], tuple[Sequence[Posterior], NDArray]],
         averages: bool = False,
+        towards: tuple[NDArray, NDArray] | None = None,
     ):
         self._fitted, self._make = fitted, parts
         self.mean = self.expectation if averages else fitted.mean
+        if averages and towards is not None:
+            local, share = towards
+            self.mean = self.mean + share * np.where(np.isnan(local), 0.0, local - self.mean)
         self.weight = None if averages else fitted.weight
 
     @cached_property

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
-from ebfed.priors.exploration import explore, side_by_side
+from ebfed.priors.exploration import explore, left_open, side_by_side
 from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
@@ -76,7 +76,8 @@ class Normal(WithCovariates, Prior):
     References
     ----------
     Patterson and Thompson (1971); Fay and Herriot (1979), Estimates of income for small places;
-    Ozkara, Girgis, Data, Diggavi (2023), Theorem 1.
+    Ozkara, Girgis, Data, Diggavi (2023), Theorem 1; Gelman (2006), Prior distributions for variance
+    parameters in hierarchical models.
 
     Examples
     --------
@@ -298,22 +299,31 @@ class Normal(WithCovariates, Prior):
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
         if not all(len(rows) for rows, _ in tables):
             self._add_note("No client has data: the population is unknown.", True)
-        elif self.variance is None:
+            return
+        if self.variance is None:
             self._note_if_open()
+        if self._hardly_known():
+            found, shares = zip(
+                *[_plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)],
+                strict=True,
+            )
+            points, weights = side_by_side(found)
+            self.left_open_ = np.array(shares)
+            nothing = np.zeros(weights.shape)
+            self.plausible_ = {
+                "mean_": points[:, 0],
+                "variance_": points[:, 1],
+                "mean_variance_": nothing,
+                "variance_variance_": nothing,
+                "weights": weights,
+            }
+
+    def _hardly_known(self) -> bool:
+        """Whether reports leave the spread of some column open or, where it is given, the mean."""
+        if self.variance is None:
             doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-            if np.any(doubt | (self.variance_ == 0)):
-                found = [
-                    _plausible(*table, mean) for table, mean in zip(tables, known[0], strict=True)
-                ]
-                points, weights = side_by_side(found)
-                nothing = np.zeros(weights.shape)
-                self.plausible_ = {
-                    "mean_": points[:, 0],
-                    "variance_": points[:, 1],
-                    "mean_variance_": nothing,
-                    "variance_variance_": nothing,
-                    "weights": weights,
-                }
+            return bool(np.any(doubt | (self.variance_ == 0)))
+        return bool(np.any(np.sqrt(self.mean_variance_) > WELL_KNOWN * np.sqrt(self.variance_)))
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
@@ -461,29 +471,58 @@ def _fit_column(
     return float(best[0]), float(best[1]), float(errors[0]), float(errors[1])
 
 
-def _plausible(rows: Likelihood, counts: NDArray, mean: float) -> tuple[NDArray, NDArray]:
+def _plausible(
+    rows: Likelihood, counts: NDArray, mean: float, variance: float
+) -> tuple[tuple[NDArray, NDArray], float]:
     """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the mean, unless this is known (not NaN), and in the standard deviation.
+    The prior is Cauchy's for the mean, around the centre of the reports' range, and half of
+    Cauchy's for the standard deviation (Gelman, 2006), unless one is known (not NaN). Their scale
+    is a quarter of the width of the range. A flat prior would have nearly all its mass beyond the
+    range, where reports are all clipped and exclude nothing. Also returns the share of populations
+    that are left plausible.
     """
     nodes = rows.nodes(100)
-    reach = nodes[-1] - nodes[0]
-    unit, is_open = reach / 30, bool(np.isnan(mean))
+    reach, centre = nodes[-1] - nodes[0], (nodes[0] + nodes[-1]) / 2
+    scale, unit = reach / 4, reach / 30
+    is_open = np.isnan([mean, variance])
 
-    def parameters(points: NDArray) -> tuple[NDArray, NDArray]:
-        means = points[:, 0] if is_open else np.full(len(points), mean)
-        return means, (unit * np.sinh(points[:, -1])) ** 2
+    def pairs(means: NDArray, deviations: NDArray) -> NDArray:
+        """Means and variances, shape (k, 2), known ones in their place."""
+        each = np.column_stack([means, deviations**2])
+        return np.where(is_open, each, [mean, variance])
+
+    def log_likelihood(points: NDArray) -> NDArray:
+        return np.array([counts @ rows.marginal(each[:1], each[1:]) for each in points])
+
+    def parameters(points: NDArray) -> NDArray:
+        return pairs(points[:, 0], unit * np.sinh(points[:, -1]))
 
     def log_density(points: NDArray) -> NDArray:
-        pairs = zip(*(each[:, None] for each in parameters(points)), strict=True)
-        values = np.array([counts @ rows.marginal(*pair) for pair in pairs])
-        return values + np.log(np.cosh(points[:, -1]))
+        at = parameters(points)
+        values = log_likelihood(at)
+        if is_open[0]:
+            values -= np.log1p(((at[:, 0] - centre) / scale) ** 2)
+        if is_open[1]:
+            values += np.log(np.cosh(points[:, -1])) - np.log1p(at[:, 1] / scale**2)
+        return values
+
+    def from_quantiles(x: NDArray) -> NDArray:
+        means = centre + scale * np.tan(np.pi * (x[:, 0] - 0.5))
+        return pairs(means, scale * np.tan(np.pi / 2 * x[:, -1]))
 
     low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
     start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
-    chosen = slice(0 if is_open else 1, None)
-    points, weights = explore(log_density, low[chosen], high[chosen], start[chosen])
-    return np.column_stack(parameters(points)), weights
+    points, weights = explore(log_density, low[is_open], high[is_open], start[is_open])
+    found = parameters(points)
+    best = np.array(
+        [
+            0.5 + np.arctan((found[0, 0] - centre) / scale) / np.pi,
+            np.arctan(np.sqrt(found[0, 1]) / scale) * 2 / np.pi,
+        ]
+    )
+    share = left_open(lambda x: log_likelihood(from_quantiles(x)), best[is_open])
+    return (found, weights), share
 
 
 class NormalPosterior(NormalMarginals):

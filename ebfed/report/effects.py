@@ -199,7 +199,7 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
     """Ends of Wald's intervals, on the scale of the link; NaN for spreads.
 
     At the ends of its support a rate has no link: the interval is that of the populations that the
-    data leave plausible.
+    data leave plausible. So it is where noisy reports leave several plausible.
     """
     from scipy.special import ndtri
 
@@ -211,9 +211,11 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
         error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
         reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)
         ends = [link.from_line(each) for each in (middle - reach, middle + reach)]
-    at_end = (columns["effect"] == "fixed") & ~np.isfinite(middle)
-    if isinstance(view, LocationView) and at_end.any():
-        column = np.cumsum(columns["effect"] == "fixed")[at_end] - 1
-        for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
-            values[at_end] = plausible[column]
+    if isinstance(view, LocationView):
+        several = view.prior.averages_ and view.prior.plausible_ is not None
+        open_ = (columns["effect"] == "fixed") & (several | ~np.isfinite(middle))
+        if open_.any():
+            column = np.cumsum(columns["effect"] == "fixed")[open_] - 1
+            for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
+                values[open_] = plausible[column]
     return dict(zip(("conf.low", "conf.high"), ends, strict=True))

@@ -313,3 +313,15 @@ def test_ranks_of_single_numbers_need_no_term():
     fit = FITS["means"]()
     pd.testing.assert_frame_equal(fit.ranks(), fit.posterior().ranks())
     pd.testing.assert_frame_equal(fit.ranks("y"), fit.ranks())
+
+
+def test_noisy_reports_give_the_interval_of_plausible_populations():
+    z = np.random.default_rng(1).binomial(10, 0.3, 40)
+    clients = eb.Summary.from_counts(z, np.full(40, 10))
+    fit = eb.BernoulliEB(channel=eb.channels.TwoBit(0.5, range=(0, 1)), random_state=1).fit(clients)
+    lower, upper = fit.prior_.mean_interval()
+    found = fit.confint()
+    assert [found["conf.low"][0], found["conf.high"][0]] == pytest.approx([lower[0], upper[0]])
+    spread = fit.tidy(effects="fixed")["std.error"][0]
+    assert spread == pytest.approx(fit.prior_.mean_error()[0])
+    assert 0.1 < upper[0] - lower[0] < 1

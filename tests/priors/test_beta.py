@@ -1,0 +1,53 @@
+"""Populations of rates fitted to noisy reports: how far they may move estimates."""
+
+import numpy as np
+import pytest
+
+from ebfed.channels import Gaussian, TwoBit
+from ebfed.families import Binomial as Rates
+from ebfed.likelihoods import Binomial
+from ebfed.priors import Beta
+from ebfed.tables.clients import Summary
+
+ZEROS_AND_FEW = np.array([0, 0, 0, 1, 0, 2, 0, 0, 5, 0, 1, 0])
+
+
+def fitted(channel, z, n, seed=0):
+    """Population learned from reports, and the clients' own counts."""
+    summary = Summary.from_counts(z, np.full(len(z), n))
+    likelihood = channel.likelihood(channel.encode(summary, seed), Rates())
+    return Beta().fit(likelihood), Binomial(z[:, None], np.full(len(z), n))
+
+
+def test_reports_that_say_nothing_leave_local_estimates():
+    """The reference prior alone would move rare events by up to a half of an event."""
+    prior, own = fitted(Gaussian(0.01, 1e-6, range=(0.0, 1.0)), ZEROS_AND_FEW, 40)
+    posterior = prior.posterior(own)
+    # the likelihood of twelve reports with noise of some 200 ranges varies by a hundredth
+    np.testing.assert_allclose(prior.left_open_, 1.0, atol=0.03)
+    np.testing.assert_allclose(posterior.mean, own.local, atol=0.03 / 40)
+    assert np.all(posterior.sd > 0.005)
+
+
+def test_reports_that_say_much_leave_little_to_local_estimates():
+    rng = np.random.default_rng(0)
+    z = rng.binomial(40, rng.beta(2, 5, 2000))
+    prior, _own = fitted(TwoBit(2.0, range=(0.0, 1.0)), z, 40)
+    assert prior.left_open_ is None or prior.left_open_[0] < 0.02
+
+
+def test_clients_without_data_have_no_local_estimate():
+    prior, _own = fitted(TwoBit(0.5, range=(0.0, 1.0)), ZEROS_AND_FEW, 40)
+    nobody = Binomial(np.array([[0]]), np.array([0]))
+    posterior = prior.posterior(nobody)
+    assert posterior.mean == pytest.approx(posterior.expectation)
+    assert 0 < posterior.mean[0, 0] < 1
+
+
+def test_reports_themselves_are_no_local_estimates():
+    """The likeliest rate of one noisy report is 0 or 1: it has no share in an estimate."""
+    channel = TwoBit(0.5, range=(0.0, 1.0))
+    summary = Summary.from_counts(ZEROS_AND_FEW, np.full(12, 40))
+    likelihood = channel.likelihood(channel.encode(summary, 0), Rates())
+    posterior = Beta().fit(likelihood).posterior(likelihood)
+    np.testing.assert_array_equal(posterior.mean, posterior.expectation)

@@ -1,0 +1,58 @@
+"""Normal populations fitted to noisy reports: which of them are plausible."""
+
+import numpy as np
+import pytest
+
+from ebfed.channels import OneBit, TwoBit
+from ebfed.families import Gaussian
+from ebfed.priors import Normal
+from ebfed.tables.clients import Summary
+
+
+def reported(channel, values, error=0.5, seed=0):
+    m = len(values)
+    summary = Summary(np.arange(m), np.full(m, 4), values[:, None], np.zeros((m, 1)))
+    family = Gaussian(4 * error**2)
+    return channel.likelihood(channel.encode(summary, seed), family)
+
+
+@pytest.fixture
+def bits():
+    values = np.random.default_rng(0).normal(0.3, 0.6, 100)
+    return reported(OneBit(2.0, range=(-2.0, 2.0)), values)
+
+
+def test_a_known_spread_has_plausible_means(bits):
+    prior = Normal(variance=0.11).fit(bits)
+    populations, _weights = prior.populations()
+    assert len(populations) > 5
+    assert {one.variance_[0] for one in populations} == {0.11}
+    lower, upper = prior.mean_interval()
+    # bits of slope .76 over a half-width of 2: a standard error of 2 / (.76 * 10) = .26
+    assert lower < 0.3 < upper
+    assert 0.8 < upper[0] - lower[0] < 1.3
+
+
+def test_a_mean_that_is_known_beside_its_spread_is_one():
+    """A standard error of 2 / (.9 * 45) = .05 is below a tenth of a standard deviation of 1."""
+    values = np.random.default_rng(0).normal(0.3, 1.0, 2000)
+    bits = reported(OneBit(3.0, range=(-2.0, 2.0)), values)
+    assert Normal(variance=1.0).fit(bits).plausible_ is None
+
+
+def test_both_known_leave_nothing_open(bits):
+    assert Normal(mean=0.0, variance=0.11).fit(bits).plausible_ is None
+
+
+@pytest.mark.parametrize("channel", [OneBit, TwoBit])
+def test_reference_prior_lies_within_the_range(channel):
+    """Reports of epsilon 1e-4 say nothing: half of all means lie in the middle half.
+
+    A flat prior out to a whole range beyond either end had a sixth there.
+    """
+    reports = reported(channel(1e-4, range=(-2.0, 2.0)), np.linspace(-1, 1, 20))
+    prior = Normal(variance=0.11 if channel is OneBit else None).fit(reports)
+    weights, means = prior.plausible_["weights"][:, 0], prior.plausible_["mean_"][:, 0]
+    nodes = reports.nodes(100)
+    inside = weights[np.abs(means) < (nodes[-1] - nodes[0]) / 4].sum()
+    assert 0.4 < inside < 0.7  # lattices of few points are coarse

@@ -44,13 +44,18 @@ class CoverageStudy(SimulatedStudy):
 
     name: ClassVar[str] = "coverage"
 
-    def violations(self) -> pd.DataFrame:
+    def violations(self, errors: float = 0.0) -> pd.DataFrame:
         """Return the rows of the table that are not as they should be.
 
         Inside its family a parametric prior is to cover between 93 and 98.5 %, the log-spline and
         the NPMLE at least 90 % from 50 groups on; and no interval has zero width.
+
+        Parameters
+        ----------
+        errors : float
+            Number of standard errors by which a coverage must be beyond its limit.
         """
-        return self.table[_violates(self.table)]
+        return self.table[_violates(self.table, errors)]
 
     def title(self) -> str:
         """Return the first line of the page."""
@@ -134,13 +139,14 @@ class CoverageStudy(SimulatedStudy):
         return axes[0].figure
 
 
-def _violates(table: pd.DataFrame) -> pd.Series:
-    shapeless = table["prior"].isin(SHAPELESS)
+def _violates(table: pd.DataFrame, errors: float = 0.0) -> pd.Series:
+    slack = errors * table["coverage_se"]
+    above, below = table["coverage"] + slack, table["coverage"] - slack
     low, high = LIMITS
     wrong = np.where(
-        shapeless,
-        (table["coverage"] < LEAST) & (table["m"] >= FROM),
-        (table["coverage"] < low) | (table["coverage"] > high),
+        table["prior"].isin(SHAPELESS),
+        (above < LEAST) & (table["m"] >= FROM),
+        (above < low) | (below > high),
     )
     return (table["inside"] & wrong) | (table["zero_width"] > 0)
 

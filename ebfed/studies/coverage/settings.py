@@ -93,9 +93,9 @@ class TruePopulation:
             theta[chosen] = part(rank[chosen]) if callable(part) else part
         return theta
 
-    def nodes(self, k: int = 1500) -> tuple[NDArray, NDArray]:
+    def nodes(self, k: int = 2000) -> tuple[NDArray, NDArray]:
         """Return nodes, sorted, and masses of a quadrature over the population."""
-        z = np.linspace(-5.5, 5.5, k)
+        z = np.linspace(-7.5, 7.5, k)
         shares = np.exp(-0.5 * z**2)
         nodes, masses = [], []
         for weight, part in self.parts:
@@ -103,6 +103,24 @@ class TruePopulation:
             masses.append(weight * (shares / shares.sum() if callable(part) else np.ones(1)))
         places, at = np.unique(np.concatenate(nodes), return_inverse=True)
         return places, np.bincount(at, np.concatenate(masses))
+
+    def ranks(self, theta: NDArray) -> NDArray:
+        """Probability of a smaller parameter, plus half of that of an equal one."""
+        nodes, masses = self.nodes()
+        return np.interp(theta, nodes, np.cumsum(masses) - masses / 2)
+
+    def sizes(
+        self,
+        theta: NDArray,
+        rows: tuple[int, int],
+        informative: bool,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Draw numbers of rows: few or many, with a probability of many of 1/2 or the rank."""
+        few, many = rows
+        return np.where(
+            rng.random(len(theta)) < (self.ranks(theta) if informative else 0.5), many, few
+        )
 
 
 def _gaussian(sd: float) -> dict[str, TruePopulation]:
@@ -328,7 +346,9 @@ def list_cells(quick: bool, **chosen: Sequence[Any]) -> list[dict[str, Any]]:
         chosen = QUICK | chosen
     wanted = chosen.pop("priors", None)
     for key, values in chosen.items():
-        cells = [cell for cell in cells if cell[key] in values]
+        cells = [cell for cell in cells if cell.get(key) in values]
+        if not cells:
+            raise ValueError(f"no cell has {key}={values!r}.")
     if wanted is not None:
         for cell in cells:
             cell["priors"] = tuple(name for name in cell["priors"] if name in wanted)

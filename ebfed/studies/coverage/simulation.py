@@ -16,7 +16,7 @@ from ebfed.channels import Channel, Exact
 from ebfed.priors import IdentificationWarning, Normal
 from ebfed.studies.coverage.settings import CHANNELS, EXACT, INFORMATIVE, SETTINGS
 
-__all__ = ["LEVEL", "one_run"]
+__all__ = ["LEVEL", "Oracle", "one_run"]
 
 LEVEL = 0.95
 # Groups of a fit whose intervals are computed.
@@ -24,14 +24,22 @@ SCORED = 50
 ENDS = ("conf.low", "conf.high")
 
 
-class _Truth:
-    """What the oracle knows of some groups: posterior masses over the nodes of the population."""
+class Oracle:
+    """Posterior of groups under the true population.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (k,)
+        Nodes of the population, sorted.
+    joint : ndarray of shape (n, k)
+        Masses of the nodes given the messages of each group, up to a factor.
+    """
 
     def __init__(self, nodes: NDArray, joint: NDArray):
         self.nodes = nodes
         self.masses = joint / joint.sum(axis=1, keepdims=True)
 
-    def inside(self, lower: NDArray, upper: NDArray) -> NDArray:
+    def coverage(self, lower: NDArray, upper: NDArray) -> NDArray:
         """Probability that each parameter lies in its interval."""
         slack = 1e-9 * np.abs(self.nodes).max()
         held = (self.nodes >= lower[:, None] - slack) & (self.nodes <= upper[:, None] + slack)
@@ -59,15 +67,12 @@ def one_run(
     setting = SETTINGS[likelihood]
     truth = setting.populations[spread][population]
     nodes, masses = truth.nodes()
-    rank = np.cumsum(masses) - masses / 2
     # the same groups through every channel
     name = f"{likelihood} {population} {spread} {n}".encode()
     rng = np.random.default_rng([*seed, crc32(name), m])
     theta = truth.draw(m, rng)
-    few, many = setting.rows[n]
-    chances = np.interp(theta, nodes, rank) if n == INFORMATIVE else 0.5
-    has_many = rng.random(m) < chances
-    summary = setting.draw(theta, np.where(has_many, many, few), rng)
+    sizes = truth.sizes(theta, setting.rows[n], n == INFORMATIVE, rng)
+    summary = setting.draw(theta, sizes, rng)
     noise = np.random.default_rng([*seed, crc32(channel.encode())]).integers(2**31)
     base = clone(setting.estimator).set_params(channel=_channel(channel), random_state=int(noise))
     # one bit has no information on the spread
@@ -77,8 +82,9 @@ def one_run(
     logs = some.logpdf(nodes[:, None])
     joint = masses * np.exp(logs - logs.max(axis=1, keepdims=True))
     if n == INFORMATIVE:
-        joint = joint * np.where(has_many[:SCORED, None], rank, 1 - rank)
-    known, new = _Truth(nodes, joint), _Truth(nodes, masses[None])
+        rank, has_many = truth.ranks(nodes), sizes[:SCORED, None] > min(sizes)
+        joint = joint * np.where(has_many, rank, 1 - rank)
+    known, new = Oracle(nodes, joint), Oracle(nodes, masses[None])
     rows = []
     for tried in priors:
         est = clone(base).set_params(prior=given or setting.priors[tried])
@@ -99,7 +105,7 @@ def _channel(name: str) -> Channel:
     return CHANNELS[kind](float(epsilon))
 
 
-def _score(est: Any, known: _Truth, new: _Truth, mean: float) -> dict[str, Any]:
+def _score(est: Any, known: Oracle, new: Oracle, mean: float) -> dict[str, Any]:
     """Compare the intervals of a fit with the truth; the last one is of a group without data."""
     groups = np.append(est.groups_[: len(known.masses)], len(est.groups_))
     posterior = est.posterior(groups=groups)
@@ -107,18 +113,18 @@ def _score(est: Any, known: _Truth, new: _Truth, mean: float) -> dict[str, Any]:
     try:
         ends = posterior.interval(LEVEL, "robust")
         robust = [end[:-1, 0] for end in ends]
-        robust_figures = [known.inside(*robust).mean(), (robust[1] - robust[0]).mean()]
+        robust_figures = [known.coverage(*robust).mean(), (robust[1] - robust[0]).mean()]
     except ValueError:
         robust_figures = [np.nan, np.nan]
     of_mean = est.confint(LEVEL)
     low, high = (float(of_mean[end].iloc[0]) if len(of_mean) else np.nan for end in ENDS)
     return {
-        "coverage": float(known.inside(lower[:-1], upper[:-1]).mean()),
+        "coverage": float(known.coverage(lower[:-1], upper[:-1]).mean()),
         "width": float((upper - lower)[:-1].mean()),
         "oracle_width": known.width(),
         "zero_width": float((upper <= lower).any()),
         "robust_coverage": float(robust_figures[0]),
         "robust_width": float(robust_figures[1]),
         "mean_coverage": float(low <= mean <= high) if low < high else np.nan,
-        "new_coverage": float(new.inside(lower[-1:], upper[-1:])[0]),
+        "new_coverage": float(new.coverage(lower[-1:], upper[-1:])[0]),
     }

@@ -9,9 +9,8 @@
 # ## What an interval contains
 #
 # Eight schools (Rubin 1981) tried a training, and each has an estimated effect with a standard
-# error. The most likely spread of the true effects is zero. If the population is taken to be as
-# fitted, all schools have the same effect. That is not known at all: eight schools cannot show a
-# spread of less than ten points.
+# error. The likeliest spread of the true effects is zero. If the population is taken to be as
+# fitted, all schools have the same effect. But a spread of ten points is plausible too.
 
 # %%
 import numpy as np
@@ -62,7 +61,9 @@ figure = inside.figure()
 # %% [markdown]
 # With eight groups and a small spread, intervals are about twice as wide as the oracle's. This is
 # the price of not knowing the population, and no method avoids it. With two hundred groups little
-# of it remains. No interval has zero width:
+# of it remains for a parametric prior. The NPMLE pays longer, because it has to learn the shape too.
+# With a large spread the population matters less, and all widths are near the oracle's. No interval
+# has zero width:
 
 # %%
 print(f"share of fits with an interval of no width: {inside.table['zero_width'].max():.0%}")
@@ -122,8 +123,8 @@ print(sizes.table[columns].round(3).to_string(index=False))
 #
 # ## Private reports
 #
-# Here ten groups in a hundred can lie: each sends its rate through a channel, at a small and at a
-# large epsilon. A group's estimate uses its own exact data and a population fitted to reports.
+# Twenty groups send their rates through a channel, at a small and at a large epsilon. A group's
+# estimate uses its own exact data and a population that is fitted to the reports.
 
 # %%
 private = coverage.run(
@@ -153,8 +154,8 @@ print(private.table[columns].round(3).to_string(index=False))
 #   `npmle` and `log_spline` rest on assumptions that cannot be seen.
 # - `npmle` and `log_spline`: from about fifty groups on, if the shape is not known. A log-spline is
 #   smooth: where the population has spikes or a pole, at a rate of 0 for example, use the NPMLE.
-# - Priors with a point at zero: if some effects really are zero. Else the intervals of small
-#   effects are too narrow.
+# - Priors with a point at zero: if some effects really are zero. Else their intervals are a little
+#   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.
 # - A group without data: its interval is the population's. Trust it only if the shape is right.
 # - `confint` of the population's mean: needs more groups than the intervals of groups do.

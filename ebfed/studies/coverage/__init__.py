@@ -27,7 +27,7 @@ STUDY = Study(
     cells=list_cells,
     one_run=one_run,
     tabulate=tabulate,
-    reps=40,
+    reps=12,
     hidden=("priors",),
     parts=list_parts,
 )

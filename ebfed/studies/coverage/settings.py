@@ -40,7 +40,7 @@ __all__ = [
 
 GROUPS = (8, 20, 50, 200, 2000)
 # Share of the study's fits, by number of groups.
-EFFORT = {8: 1.0, 20: 0.7, 50: 0.4, 200: 0.2, 2000: 0.1}
+EFFORT = {8: 1.0, 20: 0.6, 50: 0.4, 200: 0.25, 2000: 0.2}
 EQUAL, UNEQUAL, INFORMATIVE = "equal", "unequal", "informative"
 SHAPELESS = ("log_spline", "npmle")
 # Populations to which all priors are fitted.
@@ -51,7 +51,7 @@ DELTA = 1e-6
 ROW_VARIANCE = 4.0
 QUICK: dict[str, Sequence[Any]] = {
     "channel": (EXACT, "OneBit(4)"),
-    "population": ("normal", "beta", "gamma", "spikes"),
+    "population": ("normal", "beta", "gamma", "skewed"),
     "spread": ("large",),
     "n": (EQUAL,),
     "m": (8,),

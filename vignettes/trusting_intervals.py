@@ -61,9 +61,9 @@ figure = inside.figure()
 # %% [markdown]
 # With eight groups and a small spread, intervals are about twice as wide as the oracle's. This is
 # the price of not knowing the population, and no method avoids it. With two hundred groups little
-# of it remains for a parametric prior. The NPMLE pays longer, because it has to learn the shape too.
-# With a large spread the population matters less, and all widths are near the oracle's. No interval
-# has zero width:
+# of it remains for a parametric prior. The NPMLE pays longer, because it has to learn the shape
+# too. With a large spread the population matters less, and all widths are near the oracle's. No
+# interval has zero width:
 
 # %%
 print(f"share of fits with an interval of no width: {inside.table['zero_width'].max():.0%}")

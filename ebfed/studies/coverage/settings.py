@@ -318,7 +318,7 @@ def list_cells(quick: bool, **chosen: Sequence[Any]) -> list[dict[str, Any]]:
     `chosen` has the values of ``likelihood``, ``channel``, ``population``, ``spread``, ``n``, ``m``
     or ``priors`` that are wanted.
     """
-    cells = []
+    cells: list[dict[str, Any]] = []
     for likelihood, setting in SETTINGS.items():
         for spread, populations in setting.populations.items():
             places = [

@@ -76,7 +76,7 @@ def study(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a published experiment again.
+    """Run a published experiment again, or measure the coverage of intervals.
 
     Results are the same for the same seed and number of runs, on any number of processor cores.
     """

@@ -1,4 +1,7 @@
-"""Studies: published experiments run again, each a module with one function `run`."""
+"""Studies: published experiments run again, and coverage of intervals.
+
+Each is a module with one function `run`.
+"""
 
 __all__ = ["STUDIES"]
 
@@ -16,5 +19,6 @@ STUDIES = {
     "opt-out-learning": "opting out while a network learns digits (FeO2, Tables 4 and 5)",
     "personalization": "images of few classes each, AdaPeD and others (Tables 1 and 2, Figure 2)",
     "ppsgd": "personalisation and the price of privacy (PPSGD, Figures 1a and 2)",
+    "coverage": "coverage and width of 95 % intervals, by prior, likelihood and channel",
     "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2 and 4)",
 }

@@ -5,6 +5,7 @@ import pytest
 from ebfed.studies import (
     adamix,
     bits,
+    coverage,
     joint_dp,
     logistic,
     mixture,
@@ -30,6 +31,7 @@ MODULES = {
     "personalization": personalization,
     "ppsgd": ppsgd,
     "joint-dp": joint_dp,
+    "coverage": coverage,
 }
 
 

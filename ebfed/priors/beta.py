@@ -19,6 +19,7 @@ from ebfed.priors.exploration import side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
+from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
@@ -477,7 +478,7 @@ def _plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
 
 
-class BetaPosterior(Posterior):
+class BetaPosterior(TwoMoments):
     """``Beta(alpha + z_i, beta + n_i - z_i)``, the population's uncertainty included.
 
     The posterior mean is ``a_i z_i/n_i + (1-a_i) mean`` with ``a_i = n_i / (n_i + alpha + beta)``.
@@ -531,6 +532,29 @@ class BetaPosterior(Posterior):
         self._mean_variance, self._mean_errors = mean_variance, mean_errors
         self._trials, self._centre, self._moments = likelihood.trials, mean, moments
         self._shape = beta_from_moments(self.mean, variance)
+
+    def _of(self, mean: NDArray, sd: NDArray) -> Self:
+        one = copy(self)
+        one.mean, one.sd, one._shape = mean, sd, beta_from_moments(mean, sd**2)
+        return one
+
+    def _to_line(self, x: NDArray) -> NDArray:
+        from scipy.special import logit
+
+        return logit(x)
+
+    def _from_line(self, u: NDArray) -> NDArray:
+        from scipy.special import expit
+
+        return expit(u)
+
+    def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
+        """Density of a rate's logit, and its slope."""
+        from scipy.special import betaln, expit, log_expit
+
+        alpha, beta = self._shape
+        heights = np.exp(alpha * log_expit(u) + beta * log_expit(-u) - betaln(alpha, beta))
+        return heights, heights * (alpha * expit(-u) - beta * expit(u))
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import betaincinv

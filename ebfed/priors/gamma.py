@@ -18,6 +18,7 @@ from ebfed.priors.exploration import explore, side_by_side
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise, minimise
+from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["Gamma", "GammaPosterior"]
@@ -540,7 +541,7 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-class GammaPosterior(Posterior):
+class GammaPosterior(TwoMoments):
     """``Gamma(a + y_i, rate a/mu + E_i)``, the population's uncertainty included.
 
     The posterior mean is ``b_i y_i/E_i + (1-b_i) mu`` with ``b_i = E_i / (E_i + a/mu)``. As for a
@@ -593,6 +594,26 @@ class GammaPosterior(Posterior):
         spread = (self.sd > 0) & (self.mean > 0)
         mean, variance = np.where(spread, self.mean, 1.0), np.where(spread, self.sd**2, 1.0)
         return mean**2 / variance, variance / mean
+
+    def _of(self, mean: NDArray, sd: NDArray) -> Self:
+        one = copy(self)
+        one.mean, one.sd = mean, sd
+        return one
+
+    def _to_line(self, x: NDArray) -> NDArray:
+        return np.log(x)
+
+    def _from_line(self, u: NDArray) -> NDArray:
+        return np.exp(u)
+
+    def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
+        """Density of a rate's logarithm, and its slope."""
+        from scipy.special import gammaln
+
+        shape, scale = self._gamma
+        x = np.exp(u) / scale
+        heights = np.exp(shape * (u - np.log(scale)) - x - gammaln(shape))
+        return heights, heights * (shape - x)
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import gammaincinv

@@ -95,9 +95,12 @@ class IntegratedPosterior(Posterior):
 
     def _quantile(self, q: float) -> NDArray:
         parts, weights = self._mixture
-        ends = [part.quantile(q) for part in parts]
         if len(parts) == 1:
-            return ends[0]
+            return parts[0].quantile(q)
+        found = parts[0]._quantile_together(parts, weights, q) if 0 < q < 1 else None
+        if found is not None:
+            return found
+        ends = [part.quantile(q) for part in parts]
         possible = weights > 0
         low = np.min(np.where(possible, ends, np.inf), axis=0)
         high = np.max(np.where(possible, ends, -np.inf), axis=0)

@@ -99,6 +99,8 @@ class Prior(BaseEstimator, ABC):
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
+    # Whether a plausible population is one of all coordinates, or of each its own.
+    couples_columns: ClassVar[bool] = False
     # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
     _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
 
@@ -294,12 +296,17 @@ class Prior(BaseEstimator, ABC):
 
         def shares() -> NDArray:
             if not self.averages_:
-                return weights[:, None, :]
+                return weights[:, None, :1] if self.couples_columns else weights[:, None, :]
             # clients' own data say more of the population than the messages did
             columns = []
-            for j in range(likelihood.n_features):
-                own = likelihood.column(j)
-                logs = np.array([each.column(j).log_marginal(own) for each in populations])
+            for j in range(1 if self.couples_columns else likelihood.n_features):
+                own = likelihood if self.couples_columns else likelihood.column(j)
+                logs = np.array(
+                    [
+                        (each if self.couples_columns else each.column(j)).log_marginal(own)
+                        for each in populations
+                    ]
+                )
                 with np.errstate(divide="ignore"):
                     logs += np.log(weights[:, [j]])
                 parts = np.exp(logs - logs.max(axis=0))

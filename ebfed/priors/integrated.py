@@ -36,7 +36,7 @@ class IntegratedPosterior(Posterior):
     parts : callable
         Function without arguments, called when it is needed. It returns the K posteriors under the
         plausible populations, and the probabilities of these: an array that broadcasts to shape
-        (K, n, d).
+        (K, n, d). With shape (K, ..., 1) a draw is of one population for all coordinates.
     averages : bool
         Whether estimates are averages over the populations too.
 
@@ -72,6 +72,7 @@ class IntegratedPosterior(Posterior):
     def _mixture(self) -> tuple[Sequence[Posterior], NDArray]:
         """Posteriors, and the weight of each for each client and coordinate, shape (K, n, d)."""
         parts, weights = self._make()
+        self._n_picks = weights.shape[-1]
         return parts, np.broadcast_to(weights, (len(parts), *self._fitted.mean.shape))
 
     def _average(self, figures: Callable[[Posterior], NDArray]) -> NDArray:
@@ -123,7 +124,7 @@ class IntegratedPosterior(Posterior):
         parts, weights = self._mixture
         below = np.cumsum(weights, axis=0)
         shared = (below == below[:, :1]).all()
-        uniform = rng.random((size, 1 if shared else below.shape[1], below.shape[2]))
+        uniform = rng.random((size, 1 if shared else below.shape[1], self._n_picks))
         picked = np.zeros((size, *below.shape[1:]), np.int32)
         for each in below[:-1]:
             picked += uniform > each

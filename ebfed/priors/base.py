@@ -43,6 +43,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.exploration import interval_of
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.posterior import IndependentNormals, Posterior
 
@@ -236,12 +237,9 @@ class Prior(BaseEstimator, ABC):
         """
         populations, weights = self.populations()
         means = np.array([one.mean_ for one in populations])
-        ends = np.empty((2, means.shape[1]))
-        for j, (mean, weight) in enumerate(zip(means.T, weights.T, strict=True)):
-            order = np.argsort(mean, kind="stable")
-            below = np.cumsum(weight[order]) - weight[order] / 2
-            ends[:, j] = np.interp([(1 - level) / 2, (1 + level) / 2], below, mean[order])
-        return ends[0], ends[1]
+        pairs = zip(means.T, weights.T, strict=True)
+        lower, upper = np.array([interval_of(*pair, level) for pair in pairs]).T
+        return lower, upper
 
     def populations(self) -> tuple[list[Self], NDArray]:
         """Return populations that the messages leave plausible, and their probabilities.

@@ -16,6 +16,7 @@ from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.exploration import side_by_side
+from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
@@ -199,6 +200,13 @@ class Beta(WithCovariates, Prior):
         )
         if growth.any():
             self.variance_variance_ = 2 * spread**2 / (growth**2).sum(axis=0)
+        separated = np.array([fit.separated for fit in fits])
+        self.mean_variance_[separated] = 0.0  # its curvature there says nothing
+        self.at_boundary_ = separated | (overdispersion == 0)
+        if self._hardly_known() or separated.any():
+            size, matrix = counts.trials.astype(float), design.matrix[has_data]
+            tables = [BetaRegression(z, size, matrix) for z in counts.successes.T]
+            self._hold_regressions(design, tables)
         if any(fit.separated for fit in fits):
             self._add_note(
                 "Covariates separate successes from failures: some coefficients would grow without "
@@ -307,7 +315,10 @@ class Beta(WithCovariates, Prior):
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
-        if parameters:
+        if "predictor_" in parameters:
+            one._take_coefficients(parameters)
+            one._set(beta_regression.logistic(one.predictor_), parameters["dispersion"])
+        elif parameters:
             one._set(parameters["mean"], parameters["dispersion"])
         return one
 

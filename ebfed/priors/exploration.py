@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "side_by_side"]
+__all__ = ["explore", "interval_of", "side_by_side"]
 
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
@@ -112,6 +112,20 @@ def side_by_side(found: Sequence[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDA
         points.append(np.pad(at, ((0, more), (0, 0)), mode="edge"))
         weights.append(np.pad(share, (0, more)))
     return np.stack(points, axis=2), np.stack(weights, axis=1)
+
+
+def interval_of(values: NDArray, weights: NDArray, level: float) -> tuple[float, float]:
+    """Return the equal-tailed interval of weighted points, shape (k,) each.
+
+    Examples
+    --------
+    >>> interval_of(np.arange(1000.0), np.full(1000, 1e-3), 0.9)
+    (49.5, 949.5)
+    """
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order]) - weights[order] / 2
+    low, high = np.interp([(1 - level) / 2, (1 + level) / 2], below, values[order])
+    return float(low), float(high)
 
 
 def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:

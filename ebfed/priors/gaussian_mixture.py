@@ -23,7 +23,7 @@ __all__ = ["GaussianMixture"]
 # Below this share of the variance of all values, noise no longer keeps a component from collapsing.
 LEAST = 1e-4
 MOST_STEPS = 5000  # of EM
-BLOCK = 200_000  # components of posteriors that are in memory at a time
+BLOCK = 1_000_000  # components of posteriors that are in memory at a time
 FEW = 4000  # clients up to which what is not known of the population matters
 NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
 
@@ -490,14 +490,12 @@ class GaussianMixturePosterior(Posterior):
         )
         self.sd = np.sqrt(square)
 
-    def _components(
-        self, place: NDArray | slice = slice(None)
-    ) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
-        """Responsibility (n, 1), mean and sd (n, d) of each component, of clients at a place."""
-        values = self.likelihood.values[place]
-        noise = np.broadcast_to(self.likelihood.variances[place], values.shape)
+    def _components(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+        """Responsibility (n, 1), mean and sd (n, d) of each component."""
+        values = self.likelihood.values
+        noise = np.broadcast_to(self.likelihood.variances, values.shape)
         for share, mean, variance in zip(
-            self.responsibilities[place].T, self._means, self._variances, strict=True
+            self.responsibilities.T, self._means, self._variances, strict=True
         ):
             # a value known exactly is itself, whatever the component
             total = np.where(noise > 0, noise + variance, 1.0)
@@ -515,18 +513,18 @@ class GaussianMixturePosterior(Posterior):
             found: list[list[NDArray]] = [[], [], []]
             for part, weight in zip(parts, weights, strict=True):
                 assert isinstance(part, GaussianMixturePosterior)
-                for share, mean, sd in part._components(place):
-                    for each, figures in zip(found, (weight[place] * share, mean, sd), strict=True):
-                        each.append(figures)
+                for share, mean, sd in part._components():
+                    figures = (weight * share)[place], mean[place], sd[place]
+                    for each, own in zip(found, figures, strict=True):
+                        each.append(own)
             shares, means, sds = (np.array(each) for each in found)
             centre = (shares * means).sum(axis=0)
             spread = np.sqrt((shares * (sds**2 + (means - centre) ** 2)).sum(axis=0))
             sides, none = np.zeros(len(shares), np.int64), np.zeros(shares.shape[:2])
             for j in range(self.mean.shape[1]):
-                arrays = (np.ascontiguousarray(each[:, :, j]) for each in (shares, means, sds))
-                result[place, j] = mixture_quantiles(
-                    q, centre[:, j].copy(), spread[:, j].copy(), *arrays, none, sides
-                )
+                moments = centre[:, j].copy(), spread[:, j].copy()
+                share, mean, sd = (each[:, :, j].copy() for each in (shares, means, sds))
+                result[place, j] = mixture_quantiles(q, *moments, share, mean, sd, none, sides)
         return result
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:

@@ -43,6 +43,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.exploration import interval_of
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import IndependentNormals, Posterior
@@ -100,6 +101,8 @@ class Prior(BaseEstimator, ABC):
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
+    # Whether a plausible population is one of all coordinates, or of each its own.
+    couples_columns: ClassVar[bool] = False
     # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
     _is_linear: ClassVar[bool] = False
@@ -247,12 +250,9 @@ class Prior(BaseEstimator, ABC):
         """
         populations, weights = self.populations()
         means = np.array([one.mean_ for one in populations])
-        ends = np.empty((2, means.shape[1]))
-        for j, (mean, weight) in enumerate(zip(means.T, weights.T, strict=True)):
-            order = np.argsort(mean, kind="stable")
-            below = np.cumsum(weight[order]) - weight[order] / 2
-            ends[:, j] = np.interp([(1 - level) / 2, (1 + level) / 2], below, mean[order])
-        return ends[0], ends[1]
+        pairs = zip(means.T, weights.T, strict=True)
+        lower, upper = np.array([interval_of(*pair, level) for pair in pairs]).T
+        return lower, upper
 
     def populations(self) -> tuple[list[Self], NDArray]:
         """Return populations that the messages leave plausible, and their probabilities.
@@ -307,12 +307,17 @@ class Prior(BaseEstimator, ABC):
 
         def shares() -> NDArray:
             if not self.averages_:
-                return weights[:, None, :]
+                return weights[:, None, :1] if self.couples_columns else weights[:, None, :]
             # clients' own data say more of the population than the messages did
             columns = []
-            for j in range(likelihood.n_features):
-                own = likelihood.column(j)
-                logs = np.array([each.column(j).log_marginal(own) for each in populations])
+            for j in range(1 if self.couples_columns else likelihood.n_features):
+                own = likelihood if self.couples_columns else likelihood.column(j)
+                logs = np.array(
+                    [
+                        (each if self.couples_columns else each.column(j)).log_marginal(own)
+                        for each in populations
+                    ]
+                )
                 with np.errstate(divide="ignore"):
                     logs += np.log(weights[:, [j]])
                 parts = np.exp(logs - logs.max(axis=0))

@@ -16,9 +16,11 @@ from ebfed.priors import beta_binomial, beta_regression, robust
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.exploration import left_open, side_by_side
+from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise
+from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["Beta", "BetaPosterior", "beta_from_moments"]
@@ -198,6 +200,13 @@ class Beta(WithCovariates, Prior):
         )
         if growth.any():
             self.variance_variance_ = 2 * spread**2 / (growth**2).sum(axis=0)
+        separated = np.array([fit.separated for fit in fits])
+        self.mean_variance_[separated] = 0.0  # its curvature there says nothing
+        self.at_boundary_ = separated | (overdispersion == 0)
+        if self._hardly_known() or separated.any():
+            size, matrix = counts.trials.astype(float), design.matrix[has_data]
+            tables = [BetaRegression(z, size, matrix) for z in counts.successes.T]
+            self._hold_regressions(design, tables)
         if any(fit.separated for fit in fits):
             self._add_note(
                 "Covariates separate successes from failures: some coefficients would grow without "
@@ -308,7 +317,10 @@ class Beta(WithCovariates, Prior):
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
-        if parameters:
+        if "predictor_" in parameters:
+            one._take_coefficients(parameters)
+            one._set(beta_regression.logistic(one.predictor_), parameters["dispersion"])
+        elif parameters:
             one._set(parameters["mean"], parameters["dispersion"])
         return one
 
@@ -485,7 +497,7 @@ def _plausible(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArra
     return found, left_open(of_flat, np.array([mean, dispersion / (1 + dispersion)]))
 
 
-class BetaPosterior(Posterior):
+class BetaPosterior(TwoMoments):
     """``Beta(alpha + z_i, beta + n_i - z_i)``, the population's uncertainty included.
 
     The posterior mean is ``a_i z_i/n_i + (1-a_i) mean`` with ``a_i = n_i / (n_i + alpha + beta)``.
@@ -539,6 +551,29 @@ class BetaPosterior(Posterior):
         self._mean_variance, self._mean_errors = mean_variance, mean_errors
         self._trials, self._centre, self._moments = likelihood.trials, mean, moments
         self._shape = beta_from_moments(self.mean, variance)
+
+    def _of(self, mean: NDArray, sd: NDArray) -> Self:
+        one = copy(self)
+        one.mean, one.sd, one._shape = mean, sd, beta_from_moments(mean, sd**2)
+        return one
+
+    def _to_line(self, x: NDArray) -> NDArray:
+        from scipy.special import logit
+
+        return logit(x)
+
+    def _from_line(self, u: NDArray) -> NDArray:
+        from scipy.special import expit
+
+        return expit(u)
+
+    def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
+        """Density of a rate's logit, and its slope."""
+        from scipy.special import betaln, expit, log_expit
+
+        alpha, beta = self._shape
+        heights = np.exp(alpha * log_expit(u) + beta * log_expit(-u) - betaln(alpha, beta))
+        return heights, heights * (alpha * expit(-u) - beta * expit(u))
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import betaincinv

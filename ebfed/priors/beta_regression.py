@@ -53,7 +53,8 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
     table, counts = np.unique(table, axis=0, return_counts=True)
     successes, trials = np.ascontiguousarray(table[:, :2].T).astype(np.int64)
     rows = _CountRows(successes, trials, table[:, 2:], counts.astype(float))
-    pooled = np.clip(counts @ successes / (counts @ trials), 1e-9, 1 - 1e-9)
+    share = counts @ successes / (counts @ trials)
+    pooled = np.clip(share, 1e-9, 1 - 1e-9)
     start = np.zeros(matrix.shape[1])
     start[0] = np.log(pooled / (1 - pooled))
 
@@ -63,7 +64,7 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
         return -value, -slope
 
     overdispersion = 0.0
-    if trials.max() > 1:
+    if trials.max() > 1 and 0 < share < 1:
         overdispersion = minimise(criterion, np.append(0.0, np.geomspace(1e-6, 1e4, 21)))
     coefficients, *_, separated = rows.climb(start, overdispersion)
     return BetaProfile(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "left_open", "side_by_side", "thinned"]
+__all__ = ["explore", "interval_of", "left_open", "side_by_side", "thinned"]
 
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
@@ -156,6 +156,20 @@ def thinned(points: NDArray, weights: NDArray, size: int) -> tuple[NDArray, NDAr
     place = np.searchsorted(np.cumsum(weights[order]), middles, side="right")
     picked, times = np.unique(np.minimum(place, len(order) - 1), return_counts=True)
     return points[order[picked]], times / size
+
+
+def interval_of(values: NDArray, weights: NDArray, level: float) -> tuple[float, float]:
+    """Return the equal-tailed interval of weighted points, shape (k,) each.
+
+    Examples
+    --------
+    >>> interval_of(np.arange(1000.0), np.full(1000, 1e-3), 0.9)
+    (49.5, 949.5)
+    """
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order]) - weights[order] / 2
+    low, high = np.interp([(1 - level) / 2, (1 + level) / 2], below, values[order])
+    return float(low), float(high)
 
 
 def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:

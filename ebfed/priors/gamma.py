@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Likelihood, Poisson
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
 from ebfed.priors.exploration import explore, side_by_side
+from ebfed.priors.plausible_regression import GammaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.search import maximise, minimise
+from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["Gamma", "GammaPosterior"]
@@ -186,7 +188,10 @@ class Gamma(WithCovariates, Prior):
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
-        if parameters:
+        if "predictor_" in parameters:
+            one._take_coefficients(parameters)
+            one._set(np.exp(one.predictor_), parameters["dispersion"])
+        elif parameters:
             one._set(parameters["mean"], parameters["dispersion"])
         return one
 
@@ -229,6 +234,13 @@ class Gamma(WithCovariates, Prior):
             expected = rows.exposure * np.exp(design.matrix[has_data] @ fit.coefficients)
             self._learn_precision(j, expected, np.ones(len(expected)))
             self.mean_variance_[j] = self.mean_[j] ** 2 * fit.covariance[0, 0]
+        separated = np.array([fit.separated for fit in fits])
+        self.mean_variance_[separated] = 0.0  # its curvature there says nothing
+        self.at_boundary_ = separated | np.isinf(self.shape_)
+        if np.any(self._hardly_known() | separated):
+            matrix = design.matrix[has_data]
+            tables = [GammaRegression(counts, rows.exposure, matrix) for counts in rows.counts.T]
+            self._hold_regressions(design, tables)
         if any(fit.separated for fit in fits):
             self._add_note(
                 "Covariates separate groups with events from groups without: some coefficients "
@@ -455,7 +467,9 @@ def _maximise_counts(rows: Poisson, times: NDArray) -> tuple[float, float]:
 def _maximise_regression(counts: NDArray, exposure: NDArray, matrix: NDArray) -> _Profile:
     """Coefficients and overdispersion of greatest negative binomial likelihood."""
     if not counts.any():
-        raise ValueError("X has no events: rates that depend on covariates need some.")
+        k = matrix.shape[1]
+        coefficients = np.append(-FURTHEST, np.zeros(k - 1))
+        return _Profile(coefficients, np.zeros((k, k)), 0.0, True)
     return _Counts(counts, exposure, matrix, np.ones(len(counts))).fit()
 
 
@@ -540,7 +554,7 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     return point * unit, covariance * np.outer(unit, unit)
 
 
-class GammaPosterior(Posterior):
+class GammaPosterior(TwoMoments):
     """``Gamma(a + y_i, rate a/mu + E_i)``, the population's uncertainty included.
 
     The posterior mean is ``b_i y_i/E_i + (1-b_i) mu`` with ``b_i = E_i / (E_i + a/mu)``. As for a
@@ -593,6 +607,26 @@ class GammaPosterior(Posterior):
         spread = (self.sd > 0) & (self.mean > 0)
         mean, variance = np.where(spread, self.mean, 1.0), np.where(spread, self.sd**2, 1.0)
         return mean**2 / variance, variance / mean
+
+    def _of(self, mean: NDArray, sd: NDArray) -> Self:
+        one = copy(self)
+        one.mean, one.sd = mean, sd
+        return one
+
+    def _to_line(self, x: NDArray) -> NDArray:
+        return np.log(x)
+
+    def _from_line(self, u: NDArray) -> NDArray:
+        return np.exp(u)
+
+    def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
+        """Density of a rate's logarithm, and its slope."""
+        from scipy.special import gammaln
+
+        shape, scale = self._gamma
+        x = np.exp(u) / scale
+        heights = np.exp(shape * (u - np.log(scale)) - x - gammaln(shape))
+        return heights, heights * (shape - x)
 
     def _quantile(self, q: float) -> NDArray:
         from scipy.special import gammaincinv

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.kernels import mixture_quantiles
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.base import Prior
+from ebfed.priors.gibbs import mixture_draws
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import least_bic
 
@@ -21,6 +23,8 @@ __all__ = ["GaussianMixture"]
 # Below this share of the variance of all values, noise no longer keeps a component from collapsing.
 LEAST = 1e-4
 MOST_STEPS = 5000  # of EM
+BLOCK = 1_000_000  # components of posteriors that are in memory at a time
+FEW = 4000  # clients up to which what is not known of the population matters
 NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
 
 
@@ -47,6 +51,10 @@ class GaussianMixture(Prior):
     covariance : {"spherical", "diag"}
         Whether the columns of a component share one variance or have one each.
     max_k : int
+    n_plausible : int
+        Number of plausible mixtures to draw, by `gibbs.mixture_draws`, where there are at most 4000
+        clients; they have as many components as the fitted one, whose number is taken as known. All
+        draws take as long as 50 to 150 steps of EM. 0: the fitted mixture is taken as known.
     n_init : int
         Number of starts of EM (k-means++); the likeliest is kept.
     random_state : int, Generator or None
@@ -80,6 +88,7 @@ class GaussianMixture(Prior):
     """
 
     max_features: ClassVar[float] = np.inf
+    couples_columns: ClassVar[bool] = True
     _by_column = ("means_", "variances_")
 
     def __init__(
@@ -89,12 +98,14 @@ class GaussianMixture(Prior):
         *,
         max_k: int = 10,
         n_init: int = 8,
+        n_plausible: int = 50,
         random_state: Any = None,
     ):
         self.k = k
         self.covariance = covariance
         self.max_k = max_k
         self.n_init = n_init
+        self.n_plausible = n_plausible
         self.random_state = random_state
 
     def accepts(self, likelihood: Likelihood) -> bool:
@@ -145,14 +156,12 @@ class GaussianMixture(Prior):
     def _fit(self, likelihood: Likelihood) -> None:
         if self.covariance not in ("spherical", "diag"):
             raise ValueError(f"covariance must be 'spherical' or 'diag'; got {self.covariance!r}.")
+        if not isinstance(self.n_plausible, int | np.integer) or self.n_plausible < 0:
+            raise ValueError(f"n_plausible must be a number >= 0; got {self.n_plausible!r}.")
         settled = self._settled(likelihood)
         settled = join(settled.parts) if isinstance(settled, Joined) else settled
         rows, counts = settled.compress()
         assert isinstance(rows, Gaussian)
-        self._add_note(
-            "Intervals take the fitted mixture as known; where a component has few clients, or its "
-            "spread is small against their noise, they are too short."
-        )
         d = likelihood.n_features
         if not len(rows):
             self._add_note("No client has data: the population is unknown.", True)
@@ -196,6 +205,25 @@ class GaussianMixture(Prior):
             mixture.weights, centre + unit * mixture.means, unit**2 * mixture.variances
         )
         self._set(fitted, free=n_free(len(fitted.weights)))
+        if 1 < counts.sum() <= FEW and self.n_plausible:
+            self._learn_plausible(rows, counts, least * unit**2)
+
+    def _learn_plausible(self, rows: Gaussian, counts: NDArray, least: NDArray) -> None:
+        """Draw mixtures of as many components that the messages leave plausible."""
+        each = np.repeat(np.arange(len(rows)), counts.astype(int))
+        values = rows.values[each]
+        noise = np.broadcast_to(rows.variances[each], values.shape)
+        start, shared = (self.weights_, self.means_, self.variances_), self.covariance != "diag"
+        draws = mixture_draws(values, noise, start, shared, least, self.n_plausible)
+        self.plausible_ = dict(zip(("weights_", "means_", "variances_"), draws, strict=True))
+        shares = np.full((self.n_plausible, values.shape[1]), 1 / self.n_plausible)
+        self.plausible_["weights"] = shares
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(_Mixture(**{f.strip("_"): x for f, x in parameters.items()}), 0)
+        return one
 
     def _numbers(self, n_distinct: int) -> range:
         """Numbers of components to try, no more than there are different values."""
@@ -442,7 +470,7 @@ class GaussianMixturePosterior(Posterior):
     """``sum_l r_il N(m_il, diag(a_il V_i))``, a mixture of Gaussians for each client.
 
     With ``a_il = S_l / (S_l + V_i)``, ``m_il = mu_l + a_il (x_i - mu_l)`` and ``r_il`` the client's
-    responsibilities. The fitted population is taken as known.
+    responsibilities. The population is taken as known.
 
     Parameters
     ----------
@@ -474,6 +502,30 @@ class GaussianMixturePosterior(Posterior):
             own = np.where(noise > 0, variance / total, 1.0)
             sd = np.sqrt(np.where(noise > 0, variance * (1 - own), 0.0))
             yield share[:, None], np.where(noise > 0, mean + own * (values - mean), values), sd
+
+    def _quantile_together(
+        self, parts: Sequence[Posterior], weights: NDArray, q: float
+    ) -> NDArray | None:
+        """Quantiles of the mixture of all components of all parts."""
+        result = np.empty(self.mean.shape)
+        n, k = self.responsibilities.shape
+        for place in np.array_split(np.arange(n), 1 + n * k * len(parts) // BLOCK):
+            found: list[list[NDArray]] = [[], [], []]
+            for part, weight in zip(parts, weights, strict=True):
+                assert isinstance(part, GaussianMixturePosterior)
+                for share, mean, sd in part._components():
+                    figures = (weight * share)[place], mean[place], sd[place]
+                    for each, own in zip(found, figures, strict=True):
+                        each.append(own)
+            shares, means, sds = (np.array(each) for each in found)
+            centre = (shares * means).sum(axis=0)
+            spread = np.sqrt((shares * (sds**2 + (means - centre) ** 2)).sum(axis=0))
+            sides, none = np.zeros(len(shares), np.int64), np.zeros(shares.shape[:2])
+            for j in range(self.mean.shape[1]):
+                moments = centre[:, j].copy(), spread[:, j].copy()
+                share, mean, sd = (each[:, :, j].copy() for each in (shares, means, sds))
+                result[place, j] = mixture_quantiles(q, *moments, share, mean, sd, none, sides)
+        return result
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""

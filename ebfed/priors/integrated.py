@@ -36,7 +36,7 @@ class IntegratedPosterior(Posterior):
     parts : callable
         Function without arguments, called when it is needed. It returns the K posteriors under the
         plausible populations, and the probabilities of these: an array that broadcasts to shape
-        (K, n, d).
+        (K, n, d). With shape (K, ..., 1) a draw is of one population for all coordinates.
     averages : bool
         Whether estimates are averages over the populations too.
     towards : tuple of ndarrays of shape (n, d) and (d,), optional
@@ -80,6 +80,7 @@ class IntegratedPosterior(Posterior):
     def _mixture(self) -> tuple[Sequence[Posterior], NDArray]:
         """Posteriors, and the weight of each for each client and coordinate, shape (K, n, d)."""
         parts, weights = self._make()
+        self._n_picks = weights.shape[-1]
         return parts, np.broadcast_to(weights, (len(parts), *self._fitted.mean.shape))
 
     def _average(self, figures: Callable[[Posterior], NDArray]) -> NDArray:
@@ -103,9 +104,12 @@ class IntegratedPosterior(Posterior):
 
     def _quantile(self, q: float) -> NDArray:
         parts, weights = self._mixture
-        ends = [part.quantile(q) for part in parts]
         if len(parts) == 1:
-            return ends[0]
+            return parts[0].quantile(q)
+        found = parts[0]._quantile_together(parts, weights, q) if 0 < q < 1 else None
+        if found is not None:
+            return found
+        ends = [part.quantile(q) for part in parts]
         possible = weights > 0
         low = np.min(np.where(possible, ends, np.inf), axis=0)
         high = np.max(np.where(possible, ends, -np.inf), axis=0)
@@ -128,7 +132,7 @@ class IntegratedPosterior(Posterior):
         parts, weights = self._mixture
         below = np.cumsum(weights, axis=0)
         shared = (below == below[:, :1]).all()
-        uniform = rng.random((size, 1 if shared else below.shape[1], below.shape[2]))
+        uniform = rng.random((size, 1 if shared else below.shape[1], self._n_picks))
         picked = np.zeros((size, *below.shape[1:]), np.int32)
         for each in below[:-1]:
             picked += uniform > each

@@ -9,7 +9,7 @@ that `to_frame` gives one tidy table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -92,6 +92,16 @@ class Posterior(ABC):
 
     @abstractmethod
     def _quantile(self, q: float) -> NDArray: ...
+
+    def _quantile_together(
+        self, parts: Sequence[Posterior], weights: NDArray, q: float
+    ) -> NDArray | None:
+        """Quantiles of the mixture of posteriors of this kind, of which this is the first.
+
+        `weights` has shape (K, n, d). None where there is no faster way than to use probabilities
+        of one after the other.
+        """
+        return None
 
     @abstractmethod
     def prob_below(self, threshold: ArrayLike) -> NDArray:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods import Gaussian
+from ebfed.priors.exploration import interval_of, side_by_side
+from ebfed.priors.plausible_regression import CountRegression
 from ebfed.priors.variance_components import MomentTable, Profile, informative
 
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
@@ -112,6 +114,9 @@ class WithCovariates:
     predictor_: NDArray
     covariates_mean_: NDArray
     coefficients_covariance_: NDArray
+    plausible_: dict[str, NDArray] | None
+    # Columns whose maximum of likelihood is at the boundary: its curvature says little.
+    at_boundary_: NDArray[np.bool_] | None = None
 
     def _learn_coefficients(self, design: Design, profiles: Sequence[Any], scale: NDArray) -> None:
         """Take over, for each column, coefficients of the scaled design and their covariance."""
@@ -121,6 +126,21 @@ class WithCovariates:
         self.covariates_mean_ = design.centre
         covariances = np.array([profile.covariance for profile in profiles])
         self.coefficients_covariance_ = scale[:, None, None] * covariances / np.outer(unit, unit)
+
+    def _hold_regressions(self, design: Design, tables: Sequence[CountRegression]) -> None:
+        """Hold plausible coefficients and overdispersions of each column of counts."""
+        points, weights = side_by_side([table.plausible() for table in tables])
+        self.plausible_ = {
+            "predictor_": points[:, 0],
+            "slopes_": points[:, 1:-1] / design.scale[:, None],
+            "dispersion": points[:, -1],
+            "weights": weights,
+        }
+
+    def _take_coefficients(self, parameters: dict[str, NDArray]) -> None:
+        """Set coefficients, taken as known."""
+        self.predictor_, self.slopes_ = parameters["predictor_"], parameters["slopes_"]
+        self.coefficients_covariance_ = np.zeros_like(self.coefficients_covariance_)
 
     def _predict(self, covariates: Any) -> tuple[NDArray, NDArray]:
         """Linear predictor of clients with these covariates and its variance, (n, d) each."""
@@ -152,11 +172,57 @@ class WithCovariates:
 
     @property
     def coefficient_errors_(self) -> NDArray:
-        """Standard errors of `coefficients_`, shape (1 + k, d)."""
+        """Standard errors of `coefficients_`, shape (1 + k, d).
+
+        Where the fit of counts is at the boundary (without overdispersion, or with coefficients
+        that would grow without bound) they are standard deviations of plausible coefficients.
+        """
         move = np.eye(1 + len(self.covariates_mean_))
         move[0, 1:] = -self.covariates_mean_
         moved = move @ self.coefficients_covariance_ @ move.T
-        return np.sqrt(np.diagonal(moved, axis1=1, axis2=2)).T
+        errors = np.sqrt(np.diagonal(moved, axis1=1, axis2=2)).T
+        if self.plausible_ is None or self.at_boundary_ is None:
+            return errors
+        values, weights = self._plausible_coefficients()
+        centre = (weights * values).sum(axis=1, keepdims=True)
+        spread = np.sqrt((weights * (values - centre) ** 2).sum(axis=1))
+        return np.where(self.at_boundary_, spread, errors)
+
+    def coefficient_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
+        """Return intervals of `coefficients_` over plausible populations, (1 + k, d) each.
+
+        Raises
+        ------
+        AttributeError
+            If no plausible coefficients are held: those of counts are, where their spread is not
+            known well.
+
+        Examples
+        --------
+        >>> from ebfed.likelihoods import Binomial
+        >>> from ebfed.priors import Beta
+        >>> counts = Binomial(np.array([[0], [3], [1], [0], [4]]), np.full(5, 10))
+        >>> prior = Beta().fit(counts, np.array([[0.0], [1.0], [2.0], [3.0], [4.0]]))
+        >>> lower, upper = prior.coefficient_interval()
+        >>> bool(lower[1, 0] < 0 < upper[1, 0])
+        True
+        """
+        if self.plausible_ is None or "dispersion" not in self.plausible_:
+            raise AttributeError("the population holds no plausible coefficients.")
+        values, weights = self._plausible_coefficients()
+        pairs = [
+            [interval_of(*each, level) for each in zip(row.T, weights.T, strict=True)]
+            for row in values
+        ]
+        lower, upper = np.moveaxis(np.array(pairs), 2, 0)
+        return lower, upper
+
+    def _plausible_coefficients(self) -> tuple[NDArray, NDArray]:
+        """Plausible intercepts and coefficients, shape (1 + k, K, d), and weights, (K, d)."""
+        assert self.plausible_ is not None
+        predictor, slopes = self.plausible_["predictor_"], self.plausible_["slopes_"]
+        first = predictor - np.einsum("i,kid->kd", self.covariates_mean_, slopes)
+        return np.concatenate([first[None], slopes.swapaxes(0, 1)]), self.plausible_["weights"]
 
 
 @dataclass

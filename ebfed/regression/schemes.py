@@ -112,7 +112,7 @@ class Draws(CoefficientScheme):
 
     def _fitted(self, values: NDArray, variances: NDArray, seed: int) -> GaussianMixture:
         k = min(self.n_components, len(values))
-        prior = GaussianMixture(k, self.covariance, n_init=1, random_state=seed)
+        prior = GaussianMixture(k, self.covariance, n_init=1, n_plausible=0, random_state=seed)
         return prior.fit(Gaussian(values, np.broadcast_to(variances, values.shape)))
 
 

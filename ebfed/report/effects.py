@@ -198,8 +198,9 @@ def _check_level(level: float) -> None:
 def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> dict[str, NDArray]:
     """Ends of Wald's intervals, on the scale of the link; NaN for spreads.
 
-    At the ends of its support a rate has no link: the interval is that of the populations that the
-    data leave plausible. So it is where noisy reports leave several plausible.
+    At the ends of its support a rate has no link, where a fit is at the boundary the curvature of
+    its likelihood says little, and noisy reports leave several populations plausible: there the
+    interval is that of the plausible populations.
     """
     from scipy.special import ndtri
 
@@ -218,4 +219,17 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
             column = np.cumsum(columns["effect"] == "fixed")[open_] - 1
             for values, plausible in zip(ends, view.prior.mean_interval(level), strict=True):
                 values[open_] = plausible[column]
+        if view.covariate_names:
+            _bound_coefficients(
+                view.prior, np.flatnonzero(columns["effect"] == "fixed"), ends, level
+            )
     return dict(zip(("conf.low", "conf.high"), ends, strict=True))
+
+
+def _bound_coefficients(prior: Any, rows: NDArray, ends: list[NDArray], level: float) -> None:
+    """Take intervals of coefficients at the boundary from the plausible populations."""
+    if getattr(prior, "at_boundary_", None) is None or prior.plausible_ is None:
+        return
+    held = np.repeat(prior.at_boundary_, len(prior.coefficients_))
+    for values, plausible in zip(ends, prior.coefficient_interval(level), strict=True):
+        values[rows[held]] = plausible.T.ravel()[held]

@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from ebfed import channels, families
 from ebfed.likelihoods import Gaussian, Joined
-from ebfed.priors import Discrete, GaussianMixture
+from ebfed.priors import Discrete, GaussianMixture, Normal
 from ebfed.tables.clients import Summary
 
 
@@ -90,7 +90,7 @@ def test_silent_clients_get_the_population_and_do_not_matter():
     prior = GaussianMixture(2, random_state=0).fit(messages)
     again = GaussianMixture(2, random_state=0).fit(more)
     np.testing.assert_array_equal(again.means_, prior.means_)
-    posterior = again.posterior(more)
+    posterior = again.posterior(more, integrate=False)
     np.testing.assert_allclose(posterior.mean[-2:, 0], prior.mean_[0])
     np.testing.assert_allclose(posterior.sd[-2:, 0], np.sqrt(prior.variance_[0]))
     np.testing.assert_allclose(again.responsibilities(more)[-1], prior.weights_)
@@ -158,7 +158,7 @@ def test_posterior_is_that_of_quadrature_in_each_coordinate():
     rng = np.random.default_rng(5)
     messages = Gaussian(rng.normal(size=(60, 2)) * 3, rng.uniform(0.2, 2, (60, 2)))
     prior = GaussianMixture(2, "diag", random_state=0).fit(messages)
-    posterior = prior.posterior(messages)
+    posterior = prior.posterior(messages, integrate=False)
     grid = np.linspace(-15, 15, 4001)
     r = prior.responsibilities(messages)
     np.testing.assert_allclose(r.sum(axis=1), 1)
@@ -208,6 +208,95 @@ def test_intervals_cover():
         low, high = prior.posterior(messages).interval(0.95)
         hits.append(((low[:, 0] <= theta) & (theta <= high[:, 0])).mean())
     assert 0.93 < np.mean(hits) < 0.97
+
+
+# --- what is not known of the mixture -----------------------------------------------------------
+
+SCHOOLS = Gaussian(
+    np.array([[28.0], [8], [-3], [7], [-1], [1], [18], [12]]),
+    np.array([[15.0], [10], [16], [11], [9], [11], [10], [18]]) ** 2,
+)
+
+
+def test_one_component_is_as_well_known_as_a_normal_population():
+    """Independent draws of (mean, sd): the sds of 2000 are right to 2 %, means to 0.12."""
+    mixture, normal = GaussianMixture(1, n_plausible=2000).fit(SCHOOLS), Normal().fit(SCHOOLS)
+    ours, theirs = mixture.posterior(SCHOOLS), normal.posterior(SCHOOLS)
+    np.testing.assert_allclose(ours.expectation, theirs.expectation, atol=0.5)
+    np.testing.assert_allclose(ours.sd, theirs.sd, rtol=0.06)
+    widths = [np.subtract(*one.interval()[::-1]) for one in (ours, theirs)]
+    np.testing.assert_allclose(*widths, rtol=0.08)
+
+
+@pytest.mark.parametrize("k", [1, 2, "bic"])
+def test_eight_schools_have_intervals_of_the_order_of_a_normal_population(k):
+    prior = GaussianMixture(k, random_state=0).fit(SCHOOLS)
+    widths = np.subtract(*prior.posterior(SCHOOLS).interval()[::-1])
+    normal = np.subtract(*Normal().fit(SCHOOLS).posterior(SCHOOLS).interval()[::-1])
+    assert ((widths > 0.75 * normal) & (widths < 1.5 * normal)).all()
+    assert (prior.mean_error() > 3).all()
+
+
+@pytest.mark.parametrize("covariance", ["spherical", "diag"])
+def test_plausible_mixtures_follow_units_and_repeat(covariance):
+    messages, _ = clusters(3, d=2, m=60)
+    moved = Gaussian(1e4 * messages.values + 7, 1e8 * messages.variances)
+    sds, errors = [], []
+    for one in (messages, messages, moved):
+        prior = GaussianMixture(2, covariance, random_state=0).fit(one)
+        sds.append(prior.posterior(one).sd)
+        errors.append(prior.mean_error())
+    np.testing.assert_array_equal(sds[0], sds[1])
+    # the same draws; a rounding may move one to the next node of the lattice
+    np.testing.assert_allclose(sds[2], 1e4 * sds[0], rtol=0.02)
+    np.testing.assert_allclose(errors[2], 1e4 * errors[0], rtol=0.02)
+
+
+def test_plausible_mixtures_are_of_all_coordinates_together():
+    """Two far clusters on a diagonal: coordinates of a draw that disagreed would lie between."""
+    rng = np.random.default_rng(2)
+    theta = rng.choice([-5.0, 5.0], 30)[:, None] * [1.0, 1.0]
+    messages = Gaussian(theta + rng.normal(size=theta.shape), np.ones(theta.shape))
+    posterior = GaussianMixture(2, random_state=0).fit(messages).posterior(messages)
+    draws = posterior.sample(400, 3)
+    assert draws.shape == (400, 30, 2)
+    silent = Gaussian(np.zeros((1, 2)), np.full((1, 2), np.inf))
+    prior = GaussianMixture(2, random_state=0).fit(messages)
+    draws = prior.posterior(silent).sample(4000, 1)[:, 0]
+    assert (draws[:, 0] * draws[:, 1] > 0).mean() > 0.97
+
+
+def test_the_fitted_mixture_is_known_where_no_other_is_drawn():
+    messages = unequal()
+    known = GaussianMixture(2, n_plausible=0, random_state=0).fit(messages)
+    drawn = GaussianMixture(2, random_state=0).fit(messages)
+    assert known.plausible_ is None
+    np.testing.assert_array_equal(known.means_, drawn.means_)
+    np.testing.assert_array_equal(
+        known.posterior(messages).sd, drawn.posterior(messages, integrate=False).sd
+    )
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, None])
+def test_numbers_of_plausible_mixtures_are_checked(value):
+    with pytest.raises(ValueError, match="n_plausible must be a number >= 0; got"):
+        GaussianMixture(2, n_plausible=value).fit(unequal())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [8, 50, 200])
+@pytest.mark.parametrize("tau", [0.3, 2.0])
+def test_intervals_cover_where_little_is_known(m, tau):
+    """Coverage of 100 fits; its standard error is at most 0.8 %, bounds are three away."""
+    hits = []
+    for seed in range(100):
+        rng = np.random.default_rng([seed, m])
+        theta = tau * (0.8 * rng.choice([-1, 1], m) + 0.6 * rng.normal(size=m))
+        messages = Gaussian((theta + rng.normal(size=m))[:, None], np.ones((m, 1)))
+        prior = GaussianMixture(max_k=3, n_init=2, random_state=0).fit(messages)
+        low, high = prior.posterior(messages).interval()
+        hits.append(((low[:, 0] <= theta) & (theta <= high[:, 0])).mean())
+    assert np.mean(hits) > 0.92
 
 
 # --- number of components -----------------------------------------------------------------------

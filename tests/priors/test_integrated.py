@@ -1,0 +1,47 @@
+"""Posteriors averaged over plausible populations."""
+
+import numpy as np
+import pytest
+
+from ebfed.likelihoods import Binomial, Poisson
+from ebfed.priors import Beta, Gamma
+from ebfed.priors.integrated import IntegratedPosterior, _solve
+from ebfed.priors.two_moments import TwoMoments
+
+RNG = np.random.default_rng(5)
+SIZES = RNG.integers(3, 40, 25)
+EIGHT = np.full(12, 8)
+COUNTS = {
+    "rates": (Beta(), Binomial(RNG.binomial(SIZES, RNG.beta(2, 6, 25))[:, None], SIZES)),
+    "two ends": (Beta(), Binomial(RNG.binomial(8, RNG.beta(0.1, 0.2, 12))[:, None], EIGHT)),
+    "one success": (Beta(), Binomial(np.eye(30, 1, dtype=int), np.full(30, 10))),
+    "events": (Gamma(), Poisson(RNG.poisson(RNG.gamma(2, 1, 20))[:, None], np.ones(20))),
+    "one event": (Gamma(), Poisson(np.eye(30, 1, dtype=int), np.full(30, 10.0))),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("q", [0.025, 0.5, 0.975])
+def test_quantiles_of_one_family_are_roots_of_the_mixture(name, q):
+    prior, counts = COUNTS[name]
+    posterior = prior.fit(counts).posterior(counts)
+    parts, _ = posterior._mixture
+    assert isinstance(posterior, IntegratedPosterior)
+    assert isinstance(parts[0], TwoMoments)
+    at = posterior.quantile(q)
+    # where even the least of numbers has more probability below, the quantile is next to zero
+    tiny = at < 1e-300
+    # probabilities are reached to 1e-11, and have the rounding of 100 parts
+    np.testing.assert_allclose(posterior.prob_below(at)[~tiny], q, atol=2e-11)
+    assert (posterior.prob_below(at)[tiny] >= q).all()
+    ends = np.array([part.quantile(q) for part in parts])
+    slow = _solve(lambda x: posterior.prob_below(x) - q, ends.min(axis=0), ends.max(axis=0))
+    np.testing.assert_allclose(at, slow, atol=1e-7, rtol=1e-7)  # its probabilities are to 1e-9
+
+
+def test_mixtures_that_are_the_same_have_the_same_quantile():
+    prior, counts = COUNTS["rates"]
+    prior.fit(counts)
+    both = Binomial(np.vstack([counts.successes] * 2), np.append(SIZES, SIZES))
+    once, twice = prior.posterior(counts).quantile(0.9), prior.posterior(both).quantile(0.9)
+    np.testing.assert_array_equal(twice, np.vstack([once, once]))

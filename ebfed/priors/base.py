@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -44,9 +44,9 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.exploration import interval_of
-from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import LinearShrinkage, moments_of
-from ebfed.priors.posterior import IndependentNormals, Posterior
+from ebfed.priors.posterior import Posterior
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -66,9 +66,6 @@ FEWEST = 3
 ONE_GROUP = (
     "Only one group has data: the spread of the population is not identified and taken to be zero."
 )
-
-
-PosteriorOf = Callable[["Prior"], Posterior]
 
 
 class IdentificationWarning(UserWarning):
@@ -103,9 +100,9 @@ class Prior(BaseEstimator, ABC):
     takes_covariates: ClassVar[bool] = False
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
-    # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
     _is_linear: ClassVar[bool] = False
+    # Learned attributes with an entry for each coordinate, besides `mean_` and `variance_`.
     _by_column: ClassVar[tuple[str, ...]] = ("mean_variance_", "variance_variance_")
 
     mean_: NDArray
@@ -193,7 +190,8 @@ class Prior(BaseEstimator, ABC):
         self.spread_is_unknown_ = False
         if isinstance(likelihood, Gaussian):
             self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
-            self.spread_is_unknown_ = self._cannot_know_spread()
+            learned = self.estimates_spread and self.n_parameters_ > 0
+            self.spread_is_unknown_ = learned and self.n_seen_ < FEWEST
         if not self._is_linear:
             settled = self._settled(likelihood)
             settled = join(settled.parts) if isinstance(settled, Joined) else settled
@@ -216,10 +214,6 @@ class Prior(BaseEstimator, ABC):
         raise TypeError(f"{type(self).__name__} is one population for all clients.")
 
     # What is not known of the population -------------------------------------------------------
-
-    def _cannot_know_spread(self) -> bool:
-        """Whether so few clients have data that the population may have any spread."""
-        return self.estimates_spread and self.n_parameters_ > 0 and self.n_seen_ < FEWEST
 
     def mean_error(self) -> NDArray:
         """Return the standard error of the population's mean, shape (d,).
@@ -296,75 +290,12 @@ class Prior(BaseEstimator, ABC):
             setattr(one, name, value)
         return one
 
-    def _integrate(self, likelihood: Likelihood, fitted: Posterior, of: PosteriorOf) -> Posterior:
-        """Average over the plausible populations; `of` gives the posterior under one of them."""
-        if isinstance(likelihood, Gaussian) and (self.spread_is_unknown_ or self.noise_is_unknown_):
-            whole = self._with_any_noise if self.noise_is_unknown_ else self._own_data
-            return IntegratedPosterior(fitted, lambda: whole(likelihood))
-        if self.plausible_ is None:
-            return fitted
-        populations, weights = self.populations()
-
-        def shares() -> NDArray:
-            if not self.averages_:
-                return weights[:, None, :1] if self.couples_columns else weights[:, None, :]
-            # clients' own data say more of the population than the messages did
-            columns = []
-            for j in range(1 if self.couples_columns else likelihood.n_features):
-                own = likelihood if self.couples_columns else likelihood.column(j)
-                logs = np.array(
-                    [
-                        (each if self.couples_columns else each.column(j)).log_marginal(own)
-                        for each in populations
-                    ]
-                )
-                with np.errstate(divide="ignore"):
-                    logs += np.log(weights[:, [j]])
-                parts = np.exp(logs - logs.max(axis=0))
-                columns.append(parts / parts.sum(axis=0))
-            return np.stack(columns, axis=2)
-
-        def together() -> tuple[Sequence[Posterior], NDArray]:
-            probabilities = shares()
-            whole = self._mixed(populations, probabilities, likelihood)
-            if whole is not None:
-                return [whole], np.ones((1, 1, 1))
-            return [of(each) for each in populations], probabilities
-
-        towards = None
-        if self.left_open_ is not None and not likelihood.is_noisy:
-            towards = likelihood.local, self.left_open_
-        return IntegratedPosterior(fitted, together, self.averages_, towards)
-
-    def _own_data(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
-        """Posteriors where the population may have any spread: what the own data say, no more."""
-        variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
-        has_data = np.isfinite(variances)
-        values = np.where(has_data, likelihood.values, self.mean_)
-        return [IndependentNormals(values, np.sqrt(variances))], np.ones((1, 1, 1))
-
-    def _with_any_noise(self, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
-        """Posteriors where noise may be any share of the variance of the values, all as likely.
-
-        One value alone has any variance.
-        """
-        shares, weights = np.polynomial.legendre.leggauss(9)
-        parts = []
-        total = np.full(self.variance_.shape, np.inf) if self.n_seen_ < 2 else self.variance_
-        has_data = np.isfinite(np.broadcast_to(likelihood.variances, likelihood.values.shape))
-        for share in (1 + shares) / 2:
-            mean = np.where(has_data, likelihood.values, self.mean_)
-            mean = self.mean_ + np.where(has_data, 1 - share, 1.0) * (mean - self.mean_)
-            variance = np.where(has_data, share, 1.0) * (1 - share) * total
-            parts.append(IndependentNormals(mean, np.sqrt(variance)))
-        return parts, (weights / 2)[:, None, None]
-
     def _mixed(
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
     ) -> Posterior | None:
         """Posterior averaged over populations at once, where there is a faster way than one by one.
 
-        `shares` are the probabilities of the populations, shape (K, 1 or n, d).
+        `shares` are the probabilities of the populations, shape (K, 1 or n, 1 or d).
         """
         if type(self)._posterior is not Prior._posterior or likelihood.n_features > 1:
             return None
@@ -571,7 +502,7 @@ class Prior(BaseEstimator, ABC):
             fitted._line = LinearShrinkage(self.moments_, likelihood)
         if not integrate:
             return fitted
-        return self._integrate(likelihood, fitted, lambda one: one._posterior(likelihood))
+        return integrated(self, likelihood, fitted, lambda one: one._posterior(likelihood))
 
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""

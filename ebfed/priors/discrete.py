@@ -101,6 +101,7 @@ class Discrete(Prior):
     array([0.25, 0.75])
     """
 
+    couples_columns = True
     _by_column = ("atoms_",)
 
     def __init__(
@@ -145,8 +146,8 @@ class Discrete(Prior):
 
     @property
     def estimates_spread(self) -> bool:
-        """Whether atoms or weights are not given."""
-        return self.weights is None
+        """Whether atoms are not given."""
+        return isinstance(self.atoms, str) or np.ndim(self.atoms) == 0
 
     def accepts(self, likelihood: Likelihood) -> bool:
         """Return whether the likelihood has few enough coordinates; any support will do."""
@@ -218,10 +219,6 @@ class Discrete(Prior):
     def _grid(self, likelihood: Likelihood) -> tuple[NDArray, NDArray]:
         with np.errstate(divide="ignore"):
             return self.atoms_, np.log(self.weights_)
-
-    def _cannot_know_spread(self) -> bool:
-        placed = not isinstance(self.atoms, str) and np.ndim(self.atoms) > 0
-        return not placed and super()._cannot_know_spread()
 
     def _known_atoms(self, rows: Likelihood, counts: NDArray) -> None:
         atoms = numbers(self.atoms, "atoms")

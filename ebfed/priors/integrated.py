@@ -9,14 +9,99 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.priors.posterior import Posterior
+from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.priors.posterior import IndependentNormals, Posterior
 
-__all__ = ["IntegratedPosterior"]
+__all__ = ["IntegratedPosterior", "integrated"]
 
 # Error of the probability at a quantile.
 PRECISION = 1e-9
 # Spread of a value that is known, by rounding, relative to the value.
 ROUNDING = 1e-14
+
+
+def integrated(
+    prior: Any, likelihood: Likelihood, fitted: Posterior, of: Callable[[Any], Posterior]
+) -> Posterior:
+    """Average a posterior over the populations that are plausible beside a fitted one.
+
+    Parameters
+    ----------
+    prior : Prior, fitted
+    likelihood : Likelihood of n clients
+    fitted : Posterior
+        Posterior under that prior.
+    of : callable
+        Function from a population to the posterior under it.
+
+    Returns
+    -------
+    Posterior
+        `fitted` itself where the population is known.
+    """
+    if isinstance(likelihood, Gaussian) and (prior.spread_is_unknown_ or prior.noise_is_unknown_):
+        of_any = _with_any_noise if prior.noise_is_unknown_ else _with_any_spread
+        return IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
+    if prior.plausible_ is None:
+        return fitted
+    populations, weights = prior.populations()
+
+    def parts() -> tuple[Sequence[Posterior], NDArray]:
+        shares = _shares(prior, populations, weights, likelihood)
+        whole = prior._mixed(populations, shares, likelihood)
+        if whole is not None:
+            return [whole], np.ones((1, 1, 1))
+        return [of(each) for each in populations], shares
+
+    towards = None
+    if prior.left_open_ is not None and not likelihood.is_noisy:
+        towards = likelihood.local, prior.left_open_
+    return IntegratedPosterior(fitted, parts, prior.averages_, towards)
+
+
+def _shares(
+    prior: Any, populations: Sequence[Any], weights: NDArray, likelihood: Likelihood
+) -> NDArray:
+    """Probability of each population for each client and coordinate, (K, 1 or n, 1 or d).
+
+    Where messages were noisy reports, clients' own data say more of the population than these did.
+    """
+    whole = prior.couples_columns
+    if not prior.averages_:
+        return weights[:, None, :1] if whole else weights[:, None, :]
+    columns = []
+    for j in range(1 if whole else likelihood.n_features):
+        own = likelihood if whole else likelihood.column(j)
+        each = populations if whole else [one.column(j) for one in populations]
+        with np.errstate(divide="ignore"):
+            logs = np.array([one.log_marginal(own) for one in each]) + np.log(weights[:, [j]])
+        parts = np.exp(logs - logs.max(axis=0))
+        columns.append(parts / parts.sum(axis=0))
+    return np.stack(columns, axis=2)
+
+
+def _with_any_spread(prior: Any, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
+    """Posteriors where the population may have any spread: what the own data say, no more."""
+    variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
+    values = np.where(np.isfinite(variances), likelihood.values, prior.mean_)
+    return [IndependentNormals(values, np.sqrt(variances))], np.ones((1, 1, 1))
+
+
+def _with_any_noise(prior: Any, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
+    """Posteriors where noise may be any share of the variance of the values, all as likely.
+
+    One value alone has any variance.
+    """
+    total = np.full(prior.variance_.shape, np.inf) if prior.n_seen_ < 2 else prior.variance_
+    has_data = np.isfinite(np.broadcast_to(likelihood.variances, likelihood.values.shape))
+    away = np.where(has_data, likelihood.values, prior.mean_) - prior.mean_
+    nodes, weights = np.polynomial.legendre.leggauss(9)
+    parts = []
+    for noise in (1 + nodes) / 2:
+        mean = prior.mean_ + np.where(has_data, 1 - noise, 1.0) * away
+        variance = np.where(has_data, noise, 1.0) * (1 - noise) * total
+        parts.append(IndependentNormals(mean, np.sqrt(variance)))
+    return parts, (weights / 2)[:, None, None]
 
 
 class IntegratedPosterior(Posterior):

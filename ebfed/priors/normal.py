@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import explore, left_open, side_by_side
+from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
@@ -413,7 +414,7 @@ class Normal(WithCovariates, Prior):
         def given(one: Any) -> Posterior:
             return one._posterior(likelihood, own.variance, own.error)
 
-        return self._integrate(likelihood, given(self), given)
+        return integrated(self, likelihood, given(self), given)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""

@@ -133,14 +133,28 @@ class Symmetric(Prior):
         if not isinstance(likelihood, Gaussian) or shares.shape[1] > 1:
             return None
         symmetric = [one for one in populations if isinstance(one, Symmetric)]
+        first = symmetric[0]
+        same = all(
+            one.mode_ == first.mode_ and np.array_equal(one.scales_, first.scales_)
+            for one in symmetric
+        )
+        share = shares[:, 0, 0]
 
         def components(block: Gaussian) -> Components:
+            if same:  # they differ in the weights of components only
+                part = first._components(block)
+                weight = sum(
+                    w * one._components(block).weights
+                    for w, one in zip(share, symmetric, strict=True)
+                )
+                return Components(weight, *part.arrays[1:])
             parts = [one._components(block) for one in symmetric]
             arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
-            weight = np.repeat(shares[:, 0, 0], [len(x.sides) for x in parts])
+            weight = np.repeat(share, [len(x.sides) for x in parts])
             return Components(weight[:, None] * arrays[0], *arrays[1:])
 
-        return MixturePosterior(components, sum(len(x.scales_) for x in symmetric), likelihood)
+        n_scales = len(first.scales_) if same else sum(len(x.scales_) for x in symmetric)
+        return MixturePosterior(components, n_scales, likelihood)
 
     def _components(self, likelihood: Gaussian) -> Components:
         x, s2 = likelihood.values[:, 0], likelihood.variances[:, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,8 @@ _sigma = lru_cache(maxsize=1024)(discrete_gaussian_sigma)  # asked again for eve
 @dataclass(frozen=True)
 class IntegerNoise(Levels):
     """Level plus noise with mass proportional to ``exp(-k**2 / (2 sigma**2))`` on the integers."""
+
+    adds_noise: ClassVar[bool] = True
 
     levels: int
     sigma: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,8 @@ class Gaussian(Report):
 @dataclass(frozen=True)
 class Noise(Law):
     """``y = clip(u) + sigma N(0, 1)``."""
+
+    adds_noise: ClassVar[bool] = True
 
     sigma: float
 

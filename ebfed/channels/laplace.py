@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class Laplace(PureReport):
 @dataclass(frozen=True)
 class DoubleExponential(Law):
     """``y = clip(u) + scale * Laplace(1)``."""
+
+    adds_noise: ClassVar[bool] = True
 
     scale: float
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ class Law(ABC):
     Arrays `sizes` hold the numbers of rows of the clients concerned: some reports are about one of
     n + 1 counts.
     """
+
+    adds_noise: ClassVar[bool] = False
+    """Whether a report is the clipped local value plus noise, and so has no bounds."""
 
     @abstractmethod
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:

@@ -37,6 +37,8 @@ class Likelihood(ABC):
     support: ClassVar[tuple[float, float]]
     is_noisy: ClassVar[bool] = False
     """Whether messages are reports of a channel that clips, rounds or randomises."""
+    adds_noise: bool = True
+    """Whether messages are local means, perhaps with noise that was added."""
     counts_rows: ClassVar[bool] = False
     """Whether local estimates are proportions of rows, so that reports may be of counts."""
     row_counts: int = 0

@@ -61,6 +61,11 @@ class Joined(Likelihood):
         return any(part.is_noisy for part in self.parts)
 
     @property
+    def adds_noise(self) -> bool:  # type: ignore[override]
+        """Whether all messages are local means, perhaps with noise that was added."""
+        return all(part.adds_noise for part in self.parts)
+
+    @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
         """Interval in which theta lies."""
         return self.parts[0].support

@@ -36,6 +36,8 @@ class ReportLaw(Protocol):
     Reports must be possible ones; values outside [-1, 1] are clipped first.
     """
 
+    adds_noise: ClassVar[bool]
+
     def rounded(self, reports: NDArray) -> NDArray:
         """Reports without the digits that make no difference."""
 
@@ -75,6 +77,11 @@ class Reported(Likelihood):
     sizes: NDArray
     centre: NDArray
     half: NDArray
+
+    @property
+    def adds_noise(self) -> bool:  # type: ignore[override]
+        """Whether reports are clipped local means with noise that was added."""
+        return self.law.adds_noise
 
     @property
     def n_features(self) -> int:

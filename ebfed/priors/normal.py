@@ -303,7 +303,7 @@ class Normal(WithCovariates, Prior):
             return
         if self.variance is None:
             self._note_if_open()
-        if self._hardly_known():
+        if self._hardly_known(likelihood):
             found, shares = zip(
                 *[_plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)],
                 strict=True,
@@ -319,12 +319,17 @@ class Normal(WithCovariates, Prior):
                 "weights": weights,
             }
 
-    def _hardly_known(self) -> bool:
-        """Whether reports leave the spread of some column open or, where it is given, the mean."""
+    def _hardly_known(self, likelihood: Likelihood) -> bool:
+        """Whether reports leave the spread of some column open or, where it is given, the mean.
+
+        With a given spread and noise that was added, the likelihood of the mean is nearly normal,
+        and the closed form that of Ozkara et al. (2023), Theorem 2.
+        """
         if self.variance is None:
             doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
             return bool(np.any(doubt | (self.variance_ == 0)))
-        return bool(np.any(np.sqrt(self.mean_variance_) > WELL_KNOWN * np.sqrt(self.variance_)))
+        vague = np.sqrt(self.mean_variance_) > WELL_KNOWN * np.sqrt(self.variance_)
+        return bool(np.any(vague)) and not likelihood.adds_noise
 
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):

@@ -360,7 +360,7 @@ class MixtureEB(LocationEstimator):
             One row per distinct group: its label, then ``component_0`` and so on, in the order of
             `means_`.
         """
-        posterior = self.posterior(X, groups=groups)
+        posterior = self.posterior(X, groups=groups, integrate=False)
         shares = self._mixture.responsibilities(posterior.likelihood)  # type: ignore[attr-defined]
         columns = {f"component_{j}": share for j, share in enumerate(shares.T)}
         style = posterior._style.avoiding(columns)

@@ -46,9 +46,9 @@ class Discrete(Prior):
 
     Point estimates are excellent for any population. Intervals of the nonparametric fit are
     averages over populations on a grid, drawn under a Dirichlet prior of concentration
-    ``2 log(1 + n)``, so they hold for continuous populations too. Those of k atoms average over
-    places and weights of k atoms, under uniform priors: where the true population is continuous
-    they are too short.
+    ``2 log(1 + n)`` (a quarter of it for noisy reports), so they hold for continuous populations
+    too. Those of k atoms average over places and weights of k atoms, under uniform priors: where
+    the true population is continuous they are too short.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Discrete(Prior):
         tol = self.tol * counts.sum()
         weights, self.duality_gap_ = fit_weights(relative, counts, start, tol)
         self._set(atoms, weights, free=len(atoms) - 1)
-        self._learn_weights(rows, counts, atoms, float(len(atoms)))
+        self._learn_weights(rows, counts, atoms, start, float(len(atoms)))
 
     @staticmethod
     def _explains(rows: Likelihood, atoms: NDArray) -> None:
@@ -262,17 +262,29 @@ class Discrete(Prior):
             )
         self.duality_gap_ = float(gap)
         self._set(atoms[:, None], weights, free=2 * len(atoms) - 1)
-        nodes = rows.nodes(N_NODES)[:, None]
+        nodes = rows.nodes(N_NODES)
         # as the number of clusters of a Dirichlet process, which grows like the logarithm
-        self._learn_weights(rows, counts, nodes, 2 * np.log1p(counts.sum()))
+        clusters = np.log1p(counts.sum())
+        start = np.full(len(nodes), 1 / len(nodes))
+        if rows.is_noisy:  # estimates are averages of the draws: near the fit where it is good
+            clusters /= 4
+            nearest = np.abs(nodes - self.atoms_).argmin(axis=1)
+            start = 0.999 * np.bincount(nearest, self.weights_, len(nodes)) + 0.001 * start
+        self._learn_weights(rows, counts, nodes[:, None], start, 2 * clusters)
 
     def _learn_weights(
-        self, rows: Likelihood, counts: NDArray, atoms: NDArray, concentration: float
+        self,
+        rows: Likelihood,
+        counts: NDArray,
+        atoms: NDArray,
+        start: NDArray,
+        concentration: float,
     ) -> None:
         """Draw weights of known atoms from their posterior under a Dirichlet prior."""
         shapes = np.full(len(atoms), concentration / len(atoms))
         some = enough(len(rows))
-        weights = dirichlet_draws(rows.take(some).relative(atoms), counts[some], shapes, N_DRAWS)
+        relative = rows.take(some).relative(atoms)
+        weights = dirichlet_draws(relative, counts[some], shapes, start, N_DRAWS)
         self._keep(np.broadcast_to(atoms, (N_DRAWS, *atoms.shape)), weights)
 
     def _keep(self, atoms: NDArray, weights: NDArray) -> None:

@@ -88,7 +88,7 @@ class ScaleMixture(Symmetric):
             # in between even over scales and over their logarithms, of which the grid is even
             base = np.sqrt(np.maximum(scales, scales[1]))
             shapes = CONCENTRATION * base / base.sum()
-            draws = dirichlet_draws(likelihoods, counts, shapes, N_DRAWS)
+            draws = dirichlet_draws(likelihoods, counts, shapes, start, N_DRAWS)
             self.plausible_ = {
                 "mode": np.full(N_DRAWS, float(self.mode)),
                 "weights_": draws,

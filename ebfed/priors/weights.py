@@ -19,8 +19,8 @@ __all__ = [
 
 BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
-BURN_IN, THINNING = 50, 3  # steps of a Gibbs sampler
-ENOUGH = 4000  # rows after which the population is hardly open
+BURN_IN, THINNING = 200, 10  # steps of a Gibbs sampler
+ENOUGH = 1500  # rows after which the population is hardly open
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
@@ -76,7 +76,9 @@ def fit_weights(
     return weights, gap
 
 
-def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size: int) -> NDArray:
+def dirichlet_draws(
+    likelihoods: NDArray, counts: NDArray, shapes: NDArray, start: NDArray, size: int
+) -> NDArray:
     """Draw weights of components from their posterior under a Dirichlet prior, always the same.
 
     A Gibbs sampler gives each client a component, and then all components weights. With many
@@ -90,6 +92,8 @@ def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size
     counts : ndarray of shape (n,)
     shapes : ndarray of shape (k,)
         Parameters of the Dirichlet prior.
+    start : ndarray of shape (k,)
+        First weights, positive.
     size : int
 
     Returns
@@ -98,15 +102,15 @@ def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size
 
     Examples
     --------
-    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), np.ones(2), 400)
+    >>> draws = dirichlet_draws(np.eye(2), np.array([30.0, 10.0]), np.ones(2), np.ones(2), 400)
     >>> draws.mean(axis=0).round(1)
     array([0.7, 0.3])
     """
     rng = np.random.default_rng(0)
-    k, times = likelihoods.shape[1], np.rint(counts).astype(np.int64)
+    times = np.rint(counts).astype(np.int64)
     likelihoods = np.ascontiguousarray(likelihoods / likelihoods.max(axis=1, keepdims=True))
     single = bool((times == 1).all())
-    weights, draws = np.full(k, 1 / k), []
+    weights, draws = start, []
     for step in range(BURN_IN + THINNING * size):
         if single:
             members = count_members(likelihoods, weights, rng.random(len(likelihoods)))
@@ -122,12 +126,12 @@ def dirichlet_draws(likelihoods: NDArray, counts: NDArray, shapes: NDArray, size
 
 
 def enough(n: int) -> NDArray:
-    """Positions of n rows, or of 4000 evenly spread ones: draws from them are wide enough.
+    """Positions of n rows, or of 1500 evenly spread ones: draws from them are wide enough.
 
     Examples
     --------
     >>> enough(3), len(enough(10**6))
-    (array([0, 1, 2]), 4000)
+    (array([0, 1, 2]), 1500)
     """
     return np.linspace(0, n - 1, min(n, ENOUGH)).astype(int)
 

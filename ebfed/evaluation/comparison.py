@@ -88,8 +88,8 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     ...     _ = est.fit(X, groups=groups)
     >>> compare(**fits)[["fit", "npar", "risk", "sure", "local"]].round(3)
           fit  npar   risk   sure  local
-    0  normal     3  0.196  0.195   0.24
-    1   npmle    14  0.182  0.203   0.24
+    0  normal     3  0.195  0.195   0.24
+    1   npmle    14  0.197  0.203   0.24
     """
     unnamed = _named(fits)
     if twice := sorted(unnamed.keys() & named.keys()):

@@ -442,11 +442,9 @@ class LocationEstimator(
         covariates : as in `fit`, optional
             Covariates of the groups of `X` or `groups`, needed for unseen groups if the fit had
             covariates; the groups of the fit keep their own.
-
         exposure : as in `fit`, optional
         integrate : bool
-            Whether what is not known of the population is part of standard deviations, intervals
-            and draws; False takes the population to be as fitted. See `ebfed.priors.Prior`.
+            Whether intervals and all else include what is not known of the population; see `Prior`.
 
         Returns
         -------
@@ -457,10 +455,7 @@ class LocationEstimator(
         learned = self._learned
         if X is None:
             if learned.is_server:
-                raise ValueError(
-                    "the clients kept their figures, and have their estimates; give rows to "
-                    "estimate."
-                )
+                raise ValueError("the clients kept their figures; give rows to estimate.")
             style, summary = self._intake.style, self.summaries_
             if groups is not None:
                 summary = learned.known(number_labels(read_labels(groups))[0])
@@ -468,8 +463,7 @@ class LocationEstimator(
         else:
             rows = self._read(X, groups, covariates=covariates, exposure=exposure)
             style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
-        given = learned.covariates_of(clients.ids, given)
-        posterior = learned.posterior(clients, given, integrate)
+        posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given), integrate)
         columns = {"n": summary.n, "local": learned.likelihood(summary).local}
         terms = getattr(self, "feature_names_in_", None)
         return posterior.labelled(
@@ -627,7 +621,7 @@ class LocationEstimator(
         if given.get("exposure") is not None and not family.takes_exposure:
             raise ValueError(f"exposure= is for counts of events; rows are {family.name} here.")
         if not Intake.is_lazy(X):
-            if y is not None and not isinstance(X, Clients | Summary) and _ndim(X) == 1:
+            if y is not None and not isinstance(X, Clients | Summary) and np.ndim(X) == 1:
                 raise ValueError(
                     "X is one-dimensional and y was given. Observations go in X; if y holds the "
                     "labels of the groups, pass them as groups=."
@@ -658,7 +652,7 @@ class LocationEstimator(
 
     def numbers(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn does; returns them as floats, (n_rows, d)."""
-        if _ndim(X) == 1 and (learn or self.n_features_in_ == 1):
+        if np.ndim(X) == 1 and (learn or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
         try:
             return validate_data(self, X, dtype=np.float64, reset=learn)
@@ -698,10 +692,6 @@ def chosen_prior(prior: Any, names: Mapping[str, Prior]) -> Prior:
     raise ValueError(
         f"prior must be {', '.join(map(repr, names))} or an ebfed.priors.Prior; got {prior!r}."
     )
-
-
-def _ndim(X: Any) -> int:
-    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

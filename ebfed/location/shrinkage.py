@@ -144,9 +144,9 @@ def posterior_from(
     >>> firms = posterior_from(fit, terms="firm")
     >>> firms.to_frame()[["firm", "local", "std_error", "estimate", "sd"]].head(3).round(1)
                     firm  local  std_error  estimate    sd
-    0     American Steel  -20.6       11.3     -21.0  11.3
+    0     American Steel  -20.6       11.3     -21.0  11.2
     1  Atlantic Refining -114.6       13.5    -112.4  13.4
-    2           Chrysler  -27.8       13.4     -27.5  13.1
+    2           Chrysler  -27.8       13.4     -27.5  13.0
     """
     if _is_regression(estimates):
         if std_errors is not None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian
+from ebfed.priors.base import FEWEST
 from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import NormalMarginals, Posterior
@@ -254,7 +255,7 @@ def shrink_jointly(
     apart = Gaussian(values[:, None], np.diag(covariance)[:, None])
     prior._explain(apart, [table])
     prior.n_seen_ = len(values)
-    prior.spread_is_unknown_ = prior._cannot_know_spread()
+    prior.spread_is_unknown_ = prior.estimates_spread and len(values) < FEWEST
     if not integrate:
         return joint.posterior(float(t[0]), mean_is_known=True)
     fitted = joint.posterior(float(t[0]), doubt)

@@ -293,9 +293,9 @@ class Posterior(ABC):
         >>> estimates = Gaussian(np.array([[0.0], [2.0], [4.0]]), np.full((3, 1), 1.0))
         >>> Normal().fit(estimates).posterior(estimates).ranks(top=1).round(1)
            estimate  rank  lower  upper  prob_top
-        0       0.5   2.8    2.0    3.0       0.0
-        1       2.0   2.0    1.0    3.0       0.2
-        2       3.5   1.2    1.0    2.0       0.8
+        0       0.5   2.9    2.0    3.0       0.0
+        1       2.0   2.0    1.0    3.0       0.1
+        2       3.5   1.1    1.0    2.0       0.9
         """
         n, d = self.mean.shape
         j = self._place_of(column)

@@ -12,14 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
-from ebfed.priors import beta_binomial, beta_regression, robust
+from ebfed.priors import beta_binomial, beta_regression, beta_reports, robust
 from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
-from ebfed.priors.exploration import left_open, side_by_side
+from ebfed.priors.exploration import side_by_side
 from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
-from ebfed.priors.search import maximise
 from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
@@ -249,7 +248,7 @@ class Beta(WithCovariates, Prior):
             )
         d = likelihood.n_features
         tables = [likelihood.column(j).compress() for j in range(d)]
-        fits = [_fit_column(*table) for table in tables]
+        fits = [beta_reports.fit(*table) for table in tables]
         mean, correlation = np.array([point for point, _ in fits]).T
         self._set(mean, correlation / (1 - correlation))
         for j, (_, covariance) in enumerate(fits):
@@ -265,8 +264,17 @@ class Beta(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown, taken as uniform.", True)
         else:
             self._note_if_open()
-            if self._hardly_known():
-                found = [_plausible(*table) for table in tables]
+            misfits = [
+                beta_reports.is_contradicted(*table, *point)
+                for table, (point, _) in zip(tables, fits, strict=True)
+            ]
+            if any(misfits):
+                self._add_note(beta_reports.CONTRADICTED)
+            if any(misfits) or self._hardly_known():
+                found = [
+                    (beta_reports.of_any_shape if misfit else beta_reports.plausible)(*table)
+                    for table, misfit in zip(tables, misfits, strict=True)
+                ]
                 self._hold([points for points, _ in found])
                 self.left_open_ = np.array([share for _, share in found])
 
@@ -450,51 +458,6 @@ class Beta(WithCovariates, Prior):
             )
         )
         return ordered + likelihood.log_coefficient()
-
-
-def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
-    """Mean and correlation ``variance / (mean (1 - mean))`` of rates, and their covariance."""
-    if not len(rows):
-        return np.array([0.5, 1 / 3]), np.zeros((2, 2))
-
-    def log_likelihood(point: NDArray) -> float:
-        mean, correlation = point
-        return float(
-            counts @ rows.marginal(np.array([mean]), np.array([correlation * mean * (1 - mean)]))
-        )
-
-    grid = [
-        np.array([mean, correlation])
-        for mean in (0.001, 0.01, *np.linspace(0.05, 0.95, 19), 0.99, 0.999)
-        for correlation in (0.0, 0.01, 0.03, 0.1, 0.25, 0.5, 0.8)
-    ]
-    best = max(grid, key=log_likelihood)
-    unit = np.array([np.sqrt(best[0] * (1 - best[0])), best[1] + 0.05]) / 3
-    low, high = np.array([1e-9, 0.0]), np.array([1 - 1e-9, 1 - 1e-6])
-    point, covariance = maximise(
-        lambda x: log_likelihood(x * unit), best / unit, low / unit, high / unit
-    )
-    return point * unit, covariance * np.outer(unit, unit)
-
-
-def _plausible(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArray], float]:
-    """Find means and overdispersions that reports leave plausible, and their probabilities.
-
-    The prior is that of `beta_binomial.plausible`. Also returns the share of populations that are
-    left plausible.
-    """
-
-    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        variance = mean * (1 - mean) * dispersion / (1 + dispersion)
-        pairs = zip(mean[:, None], variance[:, None], strict=True)
-        return np.array([counts @ rows.marginal(*pair) for pair in pairs])
-
-    def of_flat(x: NDArray) -> NDArray:
-        return log_likelihood(x[:, 0], x[:, 1] / (1 - x[:, 1]))
-
-    found = beta_binomial.weigh(log_likelihood, 0.0, np.array([7.0, 10.0]))
-    mean, dispersion = found[0][0]
-    return found, left_open(of_flat, np.array([mean, dispersion / (1 + dispersion)]))
 
 
 class BetaPosterior(TwoMoments):

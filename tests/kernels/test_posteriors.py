@@ -7,6 +7,7 @@ from scipy.special import erfcx as scipy_erfcx
 from scipy.stats import norm, truncnorm
 
 from ebfed.kernels import (
+    count_members,
     gaussian_tally,
     laplace_slab,
     mixture_below,
@@ -37,6 +38,17 @@ def test_gaussian_tally(even):
     np.testing.assert_allclose(
         gaussian_tally(masses, values, errors, nodes), reference, rtol=1e-12, atol=1e-13
     )
+
+
+def test_count_members():
+    rng = np.random.default_rng(0)
+    likelihoods, weights, uniforms = rng.random((300, 7)), rng.random(7), rng.random(300)
+    likelihoods[:, 2] = 0.0  # nobody is in a component that is impossible
+    below = np.cumsum(likelihoods * weights, axis=1)
+    picked = (uniforms[:, None] * below[:, -1:] >= below).sum(axis=1)
+    reference = np.bincount(picked, minlength=7)
+    np.testing.assert_array_equal(count_members(likelihoods, weights, uniforms), reference)
+    assert reference[2] == 0
 
 
 def slab_log_likelihood(slab, x, s2, weight, scale, mode):

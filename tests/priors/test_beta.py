@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ebfed.channels import Gaussian, TwoBit
+from ebfed.channels import Gaussian, TwoBit, UnaryEncoding
 from ebfed.families import Binomial as Rates
 from ebfed.likelihoods import Binomial
 from ebfed.priors import Beta
@@ -51,3 +51,25 @@ def test_reports_themselves_are_no_local_estimates():
     likelihood = channel.likelihood(channel.encode(summary, 0), Rates())
     posterior = Beta().fit(likelihood).posterior(likelihood)
     np.testing.assert_array_equal(posterior.mean, posterior.expectation)
+
+
+def test_reports_that_contradict_every_beta_are_fitted_without_one():
+    """Two rates of which betas know nothing: the likeliest beta has half the mean (.105 of .2)."""
+    rng = np.random.default_rng(10)
+    rates = np.where(rng.random(5000) < 0.8, 0.1, 0.6)
+    z = rng.binomial(40, rates)
+    prior, counts = fitted(UnaryEncoding(0.7, levels=8, range=(0.0, 1.0)), z, np.full(5000, 40))
+    assert any("contradict every beta" in note for note in prior.notes_)
+    risk = ((prior.posterior(counts).mean[:, 0] - rates) ** 2).mean()
+    local = ((z / 40 - rates) ** 2).mean()
+    assert risk < local
+    known = ((prior.posterior(counts, integrate=False).mean[:, 0] - rates) ** 2).mean()
+    assert known > 2 * local  # what the likeliest beta does
+
+
+def test_reports_of_a_beta_do_not_contradict_it():
+    """A false alarm has probability below 1/70 by 72 simulated fits."""
+    rates = np.random.default_rng(0).beta(2, 5, 5000)
+    z = np.random.default_rng(1).binomial(40, rates)
+    prior, _ = fitted(UnaryEncoding(0.7, levels=8, range=(0.0, 1.0)), z, np.full(5000, 40))
+    assert not any("contradict" in note for note in prior.notes_)

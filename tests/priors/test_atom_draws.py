@@ -1,0 +1,81 @@
+"""Draws of places and weights of atoms, against what is known of them exactly."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ebfed.likelihoods import Binomial, Gaussian, Poisson
+from ebfed.priors import Discrete
+from ebfed.priors.atom_draws import atom_draws
+
+SIZE = 2000
+# Relative error of a standard deviation from 2000 draws is .016; nodes add some.
+CLOSE = 0.08
+
+
+def draws(rows, atoms, counts=None):
+    counts = np.ones(len(rows)) if counts is None else counts
+    weights = np.full(len(atoms), 1 / len(atoms))
+    return atom_draws(rows, counts, atoms, weights, SIZE)
+
+
+@pytest.mark.parametrize("error", [1.0, 1e-3])
+def test_one_atom_is_the_mean_of_normal_estimates(error):
+    """Also where its distribution is narrower than nodes are apart."""
+    x = 3 + error * np.random.default_rng(0).normal(size=(60, 1))
+    x[0] += 50 * error  # makes the range wide
+    places, weights = draws(Gaussian(x, np.full(x.shape, error**2)), x.mean(axis=0)[None])
+    sd = error / np.sqrt(60)
+    assert places.mean() == pytest.approx(x.mean(), abs=5 * sd / np.sqrt(SIZE) + 0.05 * sd)
+    assert places.std() == pytest.approx(sd, rel=CLOSE)
+    np.testing.assert_allclose(weights, 1, rtol=1e-12)
+
+
+def test_one_rate_has_a_beta_distribution_even_where_nothing_happened():
+    rows = Binomial(np.zeros((30, 1), int), np.full(30, 10))
+    places, _ = draws(rows, np.array([[1e-12]]))
+    exact = stats.beta(1, 301)
+    for q in (0.5, 0.975):
+        assert np.quantile(places, q) == pytest.approx(exact.ppf(q), rel=0.15)
+
+
+def test_weights_of_atoms_far_apart_have_a_beta_distribution():
+    rows = Poisson(np.repeat([[0], [400]], [30, 10], axis=0), np.ones(40))
+    _, weights = draws(rows, np.array([[0.01], [400.0]]))
+    exact = stats.beta(11, 31)
+    # up to 1e-170 of a client
+    assert weights[:, 1].mean() == pytest.approx(exact.mean(), abs=5 * exact.std() / np.sqrt(SIZE))
+    assert weights[:, 1].std() == pytest.approx(exact.std(), rel=CLOSE)
+
+
+def test_counts_are_repeated_rows():
+    x = np.array([[-4.0], [4.0]])
+    rows, atoms = Gaussian(x, np.ones((2, 1))), x.copy()
+    some = draws(rows, atoms, np.array([20.0, 30.0]))[0].std(axis=0)
+    all_ = draws(Gaussian(np.repeat(x, [20, 30], axis=0), np.ones((50, 1))), atoms)[0].std(axis=0)
+    np.testing.assert_allclose(some, all_, rtol=2 * CLOSE)
+
+
+def test_no_interval_of_a_discrete_population_has_no_width():
+    rng = np.random.default_rng(0)
+    x = rng.choice([0.0, 6.0], (40, 1)) + rng.normal(size=(40, 1))
+    messages = Gaussian(x, np.ones((40, 1)))
+    prior = Discrete(2, random_state=0).fit(messages)
+    lower, upper = prior.posterior(messages).interval()
+    assert (upper - lower > 0.5).all()
+    known = prior.posterior(messages, integrate=False)
+    np.testing.assert_array_equal(known.mean, prior.posterior(messages).mean)
+    assert (np.subtract(*known.interval()[::-1]) < 1e-9).any()
+
+
+def test_vectors_have_one_population_for_all_coordinates():
+    rng = np.random.default_rng(1)
+    theta = rng.choice([0.0, 5.0], (50, 1)) * np.array([1.0, -1.0])
+    messages = Gaussian(theta + rng.normal(size=(50, 2)), np.ones((50, 2)))
+    posterior = Discrete(2, random_state=0).fit(messages).posterior(messages)
+    sample = posterior.sample(500, 0)
+    assert np.isfinite(sample).all()
+    # draws of both coordinates are of one atom
+    near = np.abs(sample - np.array([0.0, 0.0])).max(axis=2) < 1.5
+    far = np.abs(sample - np.array([5.0, -5.0])).max(axis=2) < 1.5
+    assert (near | far).mean() > 0.99

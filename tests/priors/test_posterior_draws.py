@@ -40,9 +40,9 @@ def check(posterior, covariance, column=0):
 @pytest.mark.parametrize("prior", [Normal(), Normal(variance=1.0), Normal(variance=0.0)])
 @pytest.mark.parametrize("covariates", [None, W], ids=["mean", "covariates"])
 def test_means_are_drawn_as_if_errors_might_be_correlated(prior, covariates):
-    joint = eb.posterior_from(X, np.diag(ERRORS**2), prior, covariates)
-    posterior = eb.posterior_from(X, ERRORS, prior, covariates)
-    check(getattr(posterior, "_fitted", posterior), joint.covariance)  # in closed form
+    both = (eb.posterior_from(X, e, prior, covariates) for e in (np.diag(ERRORS**2), ERRORS))
+    joint, posterior = (getattr(one, "_fitted", one) for one in both)  # in closed form
+    check(posterior, joint.covariance)
     other = joint.covariance - np.diag(np.diag(joint.covariance))
     assert np.abs(other / np.outer(joint.sd, joint.sd)).max() > 3 * CLOSE  # or nothing was tested
 
@@ -82,12 +82,11 @@ def test_columns_have_means_of_their_own():
     for covariates in (None, W):
         prior = Normal().fit(likelihood, covariates)
         prior = prior if covariates is None else prior.at(covariates)
-        posterior = prior.posterior(likelihood)
+        posterior = prior._posterior(likelihood)  # in closed form
         for column in range(2):
-            one = prior.posterior(likelihood)
             x, v = likelihood.values[:, column], likelihood.variances[:, column]
             joint = eb.posterior_from(x, np.diag(v), "normal", covariates)
-            check(one, joint.covariance, column)
+            check(posterior, joint._fitted.covariance, column)
         draws = (posterior.sample(SIZE, 1) - posterior.mean) / posterior.sd
         across = draws[:, :, 0].T @ draws[:, :, 1] / SIZE
         np.testing.assert_allclose(across, 0, atol=CLOSE)

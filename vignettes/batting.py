@@ -142,8 +142,8 @@ table["squared error"] = error / len(season)
 print(table[["npar", "logLik", "AIC", "risk", "squared error", "score"]].round(4))
 
 # %% [markdown]
-# The nonparametric fit expects too small an error: its risk takes the fitted points as known. The
-# risk of the beta population includes its own uncertainty, and is about right.
+# Both fits expect an error a little larger than the one that they made. Their risk includes what is
+# not known of the population, and eighteen players show little of it.
 
 # %% [markdown]
 # Intervals can be tested too. An interval of the posterior is for a player's rate. The average of

@@ -201,15 +201,19 @@ def test_the_interval_of_a_mean_rate_is_that_of_its_logit(level):
         assert 0 < low < p < high < 1
 
 
-def test_a_rate_whose_error_is_not_known_has_no_interval():
+def test_a_rate_whose_likelihood_has_no_curvature_has_the_interval_of_plausible_populations():
     counts = eb.Summary.from_counts([3, 5, 1, 6], [6] * 4)
     discrete = eb.BernoulliEB(prior="npmle").fit(counts)
     with pytest.warns(eb.priors.IdentificationWarning):
         ones = eb.BernoulliEB().fit(eb.Summary.from_counts([6] * 4, [6] * 4))
     assert ones.prior_.mean_.item() == 1
     for fit in (discrete, ones):
-        assert fit.confint()[["conf.low", "conf.high"]].isna().all(axis=None)
-        assert fit.confint()["estimate"].notna().all()
+        found, tidy = fit.confint().iloc[0], fit.tidy("fixed", conf_int=True).iloc[0]
+        assert 0 < found["conf.low"] < found["estimate"]
+        assert found["conf.low"] < found["conf.high"] <= 1
+        assert tidy["std.error"] > 0
+        for name in ("estimate", "conf.low", "conf.high"):
+            assert tidy[name] == found[name]
 
 
 def test_with_covariates_terms_are_logits_and_intervals_theirs():

@@ -90,8 +90,9 @@ def test_what_is_read_is_what_the_estimator_says(fit):
     assert view.n_parameters == fitted.n_parameters_
     assert view.notes == fitted.notes_
     assert view.expected().shape == (20, len(view.terms))
-    # a population that is known leaves groups no less certain
-    assert (view.posterior_given_population().sd <= view.posterior().sd * (1 + 1e-9)).all()
+    # a population that is known leaves groups no less certain, on the whole
+    known, own = view.posterior_given_population(), view.posterior()
+    assert (known.sd**2).mean() <= (own.sd**2).mean() * (1 + 1e-9)
 
 
 def test_a_formula_is_in_its_view():

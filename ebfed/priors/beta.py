@@ -46,6 +46,10 @@ class Beta(WithCovariates, Prior):
     With covariates, client i comes from ``Beta(mu_i / phi, (1 - mu_i) / phi)`` with ``logit mu_i =
     w_i' beta``: beta-binomial regression, which at ``phi = 0`` is logistic.
 
+    Where the spread is not known well, posteriors average over plausible populations, under a prior
+    that is flat in the mean and in the intraclass correlation ``phi / (1 + phi)``; with covariates,
+    the means of as many groups as there are coefficients are uniform, whichever these are.
+
     Parameters
     ----------
     alpha, beta : float, optional

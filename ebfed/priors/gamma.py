@@ -46,6 +46,11 @@ class Gamma(WithCovariates, Prior):
     With covariates, client i comes from a gamma of mean ``mu_i``, ``log mu_i = w_i' beta``, and the
     same shape: negative binomial regression, which at ``phi = 0`` is Poisson regression.
 
+    Where the spread is not known well, posteriors average over plausible populations, under a prior
+    that is flat in the square root of the mean and in that of ``b = E / (E + a/mu)``, a group's
+    weight of its own rate at the average exposure E. With covariates it is flat in ``phi / (1 +
+    phi)``, and given phi Jeffreys' in beta.
+
     Parameters
     ----------
     mean, shape : float, optional

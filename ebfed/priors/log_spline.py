@@ -49,7 +49,8 @@ class LogSpline(Prior):
         Cov(a^) = (I + P)^-1 I (I + P)^-1,
 
     and standard errors of all else follow by the delta method. They are errors of sampling; the
-    bias that the penalty brings is not in them.
+    bias that the penalty brings is not in them. Intervals average over coefficients drawn from the
+    likelihood with the penalty as prior.
 
     Parameters
     ----------

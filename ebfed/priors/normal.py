@@ -48,6 +48,10 @@ class Normal(WithCovariates, Prior):
     is the model of Fay and Herriot where the noise is known, and lme4's ``y ~ w + (1 | group)``
     where it is not.
 
+    Where the variance is not known well, posteriors average over plausible ones, under a prior that
+    is flat in the mean (or beta) and in the standard deviation (Gelman, 2006). For reports of a
+    channel the priors of both are Cauchy's, with a quarter of the range's width as scale.
+
     Parameters
     ----------
     mean : array-like of shape (d,) or float, optional

@@ -15,7 +15,7 @@ class PointLaplace(SpikeAndSlab):
 
     As `PointNormal`, for sparse effects of which a few are large: these are shrunk by a constant,
     ``s_i**2 / scale``, where a normal slab shrinks in proportion. Posteriors are a point and two
-    half-line normals.
+    half-line normals, and intervals average over populations as there.
 
     Parameters
     ----------

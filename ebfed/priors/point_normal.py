@@ -19,8 +19,10 @@ class PointNormal(SpikeAndSlab):
         sum_i log [pi0 N(x_i; mode, s_i**2) + (1 - pi0) N(x_i; mode, scale**2 + s_i**2)]
 
     (Johnstone and Silverman 2004, with a normal slab); posteriors are a point and a normal. Reports
-    of a channel are fitted by their exact marginal likelihood, integrated on a grid. Intervals take
-    the population as known.
+    of a channel are fitted by their exact marginal likelihood, integrated on a grid. Intervals
+    average over plausible modes, weights and scales, under a prior that is flat in mode and scale,
+    and in the fourth root of ``pi0``; from 2000 clients on, the population is taken as known where
+    it is known well.
 
     Parameters
     ----------

@@ -30,9 +30,9 @@ class ScaleMixture(Symmetric):
 
     For Gaussian estimates the weights are unique. Reports of few kinds, fewer than there are
     scales, can leave them open; the answer is then the analytic centre of the maximisers, as for
-    `Discrete`. Intervals average over weights drawn under a Dirichlet prior of concentration 2, with
-    a share for each scale in proportion to its square root; from 4000 different messages on, the
-    population is taken as known.
+    `Discrete`. Intervals average over weights drawn under a Dirichlet prior of concentration 2,
+    with a share for each scale in proportion to its square root; from 4000 different messages on,
+    the population is taken as known.
 
     Parameters
     ----------

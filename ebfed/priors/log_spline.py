@@ -397,6 +397,8 @@ def _ends(likelihood: Likelihood, mean: float, variance: float) -> tuple[float, 
         nodes = likelihood.nodes(Prior.n_nodes)
         low = low if np.isfinite(low) else float(nodes[0])
         high = high if np.isfinite(high) else float(nodes[-1])
+        if not nodes[1] < mean < nodes[-2]:  # all reports are of one kind, and no mean is excluded
+            return float(low), float(high)
         reach = 4 * np.sqrt(variance)
         return float(max(low, mean - reach)), float(min(high, mean + reach))
     informed = _informed(likelihood)

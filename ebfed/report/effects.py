@@ -207,7 +207,8 @@ def _intervals(view: GroupView, columns: dict[str, NDArray], level: float) -> di
     estimate, error = columns["estimate"], columns["std.error"]
     fixed = np.isin(columns["effect"], ("fixed", "component"))
     link = view.link
-    with np.errstate(divide="ignore", invalid="ignore"):  # spreads are no means
+    # spreads are no means; and the interval of a rate that is hardly known may have no end
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         middle = link.to_line(estimate)
         error = np.where(np.isfinite(middle), error * link.slope(estimate), np.nan)
         reach = np.where(fixed, ndtri((1 + level) / 2) * error, np.nan)

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import norm
 
 import ebfed as eb
-from ebfed.channels import UnaryEncoding
+from ebfed.channels import TwoBit, UnaryEncoding
+from ebfed.families import Binomial as Rates
 from ebfed.likelihoods import Binomial, Gaussian, Joined, Poisson
 from ebfed.priors import Discrete, LogSpline
 
@@ -302,3 +303,13 @@ def test_a_constant_population_does_not_warn_of_arithmetic():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         LogSpline().fit(Gaussian(np.full((5, 1), 2.0), np.ones((5, 1))))
+
+
+def test_few_reports_of_one_kind_are_no_point():
+    """At most channels, eight equal reports exclude hardly any population."""
+    channel = TwoBit(0.5, range=(0.0, 1.0))
+    summary = eb.Summary.from_counts(np.full(8, 8), np.full(8, 40))
+    for seed in range(12):
+        messages = channel.likelihood(channel.encode(summary, seed), Rates())
+        prior = LogSpline().fit(messages)
+        assert prior.variance_[0] > 1e-3

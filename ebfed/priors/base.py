@@ -42,9 +42,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
-from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of
-from ebfed.priors.integrated import integrated
+from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
 
@@ -299,9 +299,7 @@ class Prior(BaseEstimator, ABC):
         """
         if type(self)._posterior is not Prior._posterior or likelihood.n_features > 1:
             return None
-        grids = [one._grid(likelihood) for one in populations]
-        same = shares.shape[1] == 1
-        return SeveralDiscrete(grids, shares[:, 0, 0] if same else shares[:, :, 0], likelihood)
+        return several(populations, shares, likelihood)
 
     # To draw and to describe -------------------------------------------------------------------
 

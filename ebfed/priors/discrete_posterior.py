@@ -98,8 +98,9 @@ class DiscretePosterior(Posterior):
         rng = np.random.default_rng(random_state)
 
         def draw(weights: NDArray) -> NDArray:
-            below = np.cumsum(weights, axis=1)[:, None, :]
-            picked = (rng.random((len(weights), size, 1)) > below).sum(axis=2)
+            uniform = rng.random((len(weights), size))
+            rows = zip(np.cumsum(weights, axis=1), uniform, strict=True)
+            picked = np.array([np.searchsorted(*row) for row in rows]).reshape(uniform.shape)
             return self.atoms[np.minimum(picked, len(self.atoms) - 1)]
 
         return self._unless_exact(self._rows(draw).swapaxes(0, 1), lambda known: known)

@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
+from ebfed.priors.exploration import thinned
 from ebfed.priors.posterior import IndependentNormals, Posterior
 
-__all__ = ["IntegratedPosterior", "integrated"]
+__all__ = ["IntegratedPosterior", "integrated", "several"]
 
+# Populations that a posterior by quadrature averages over.
+FEW = 12
 # Error of the probability at a quantile.
 PRECISION = 1e-9
 # Spread of a value that is known, by rounding, relative to the value.
@@ -51,12 +55,27 @@ def integrated(
         whole = prior._mixed(populations, shares, likelihood)
         if whole is not None:
             return [whole], np.ones((1, 1, 1))
-        return [of(each) for each in populations], shares
+        if not isinstance(fitted, DiscretePosterior):
+            return [of(each) for each in populations], shares
+        # by quadrature each takes as long as the fitted one: a few, of all sizes
+        sizes = np.array([one.variance_[0] for one in populations])
+        numbered = np.column_stack([sizes, np.arange(len(sizes))])
+        kept, times = thinned(numbered, weights[:, 0], FEW)
+        some = [populations[int(k)] for k in kept[:, 1]]
+        shares = _shares(prior, some, times[:, None], likelihood)
+        return [several(some, shares, likelihood)], np.ones((1, 1, 1))
 
     towards = None
     if prior.left_open_ is not None and not likelihood.is_noisy:
         towards = likelihood.local, prior.left_open_
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
+
+
+def several(populations: Sequence[Any], shares: NDArray, likelihood: Likelihood) -> Posterior:
+    """Average posteriors on grids of one coordinate; shares have shape (K, 1 or n, 1)."""
+    grids = [one._grid(likelihood) for one in populations]
+    each = shares[:, 0, 0] if shares.shape[1] == 1 else shares[:, :, 0]
+    return SeveralDiscrete(grids, each, likelihood)
 
 
 def _shares(
@@ -155,6 +174,7 @@ class IntegratedPosterior(Posterior):
         towards: tuple[NDArray, NDArray] | None = None,
     ):
         self._fitted, self._make = fitted, parts
+        self.likelihood = getattr(fitted, "likelihood", None)
         self.mean = self.expectation if averages else fitted.mean
         if averages and towards is not None:
             local, share = towards

@@ -434,8 +434,7 @@ class LocationEstimator(
         Parameters
         ----------
         X : as in `fit`, optional
-            Rows that the posterior is to use instead of those of the fit. They may be of groups
-            that were not in the fit.
+            Rows to use instead of those of the fit; they may be of groups that were not in it.
         groups : as in `fit`, optional
             Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
             group has none, and its posterior is the population.
@@ -465,10 +464,8 @@ class LocationEstimator(
             style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
         posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given), integrate)
         columns = {"n": summary.n, "local": learned.likelihood(summary).local}
-        terms = getattr(self, "feature_names_in_", None)
-        return posterior.labelled(
-            summary.ids, columns, _output(self, style), None if terms is None else tuple(terms)
-        )
+        terms = tuple(getattr(self, "feature_names_in_", ())) or None
+        return posterior.labelled(summary.ids, columns, _output(self, style), terms)
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the posterior of each group as a frame, of some library if that is named."""
@@ -621,7 +618,7 @@ class LocationEstimator(
         if given.get("exposure") is not None and not family.takes_exposure:
             raise ValueError(f"exposure= is for counts of events; rows are {family.name} here.")
         if not Intake.is_lazy(X):
-            if y is not None and not isinstance(X, Clients | Summary) and np.ndim(X) == 1:
+            if y is not None and not isinstance(X, Clients | Summary) and _ndim(X) == 1:
                 raise ValueError(
                     "X is one-dimensional and y was given. Observations go in X; if y holds the "
                     "labels of the groups, pass them as groups=."
@@ -652,7 +649,7 @@ class LocationEstimator(
 
     def numbers(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn does; returns them as floats, (n_rows, d)."""
-        if np.ndim(X) == 1 and (learn or self.n_features_in_ == 1):
+        if _ndim(X) == 1 and (learn or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
         try:
             return validate_data(self, X, dtype=np.float64, reset=learn)
@@ -692,6 +689,10 @@ def chosen_prior(prior: Any, names: Mapping[str, Prior]) -> Prior:
     raise ValueError(
         f"prior must be {', '.join(map(repr, names))} or an ebfed.priors.Prior; got {prior!r}."
     )
+
+
+def _ndim(X: Any) -> int:
+    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

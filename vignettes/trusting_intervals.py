@@ -13,6 +13,7 @@
 # fitted, all schools have the same effect. But a spread of ten points is plausible too.
 
 # %%
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -56,7 +57,14 @@ rows = inside.table[["prior", "spread", "m", "coverage", "coverage_se", "relativ
 print(rows.sort_values(["prior", "spread", "m"]).round(3).to_string(index=False))
 
 # %%
-figure = inside.figure()
+figure, axes = plt.subplots(1, 2, sharey=True, figsize=(9, 3.5), layout="constrained")
+for ax, (spread, part) in zip(axes, inside.table.groupby("spread"), strict=True):
+    for prior, line in part.sort_values("m").groupby("prior"):
+        ax.errorbar(line["m"], line["coverage"], 2 * line["coverage_se"], marker="o", label=prior)
+    ax.axhline(0.95, color="grey", linewidth=1)
+    ax.set(xscale="log", xlabel="groups", title=f"{spread} spread")
+axes[0].set_ylabel("coverage")
+axes[1].legend()
 
 # %% [markdown]
 # With eight groups and a small spread, intervals are about twice as wide as the oracle's. This is

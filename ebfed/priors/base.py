@@ -43,7 +43,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.discrete_posterior import DiscretePosterior
-from ebfed.priors.exploration import interval_of
+from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
@@ -226,9 +226,7 @@ class Prior(BaseEstimator, ABC):
             return closed
         populations, weights = self.populations()
         means = np.array([one.mean_ for one in populations])
-        centre = (weights * means).sum(axis=0)
-        spread = np.sqrt((weights * (means - centre) ** 2).sum(axis=0))
-        return np.where((closed > 0) & (not self.averages_), closed, spread)
+        return np.where((closed > 0) & (not self.averages_), closed, spread_of(means, weights))
 
     def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
         """Return the interval of the population's mean over the plausible populations, (d,) each.

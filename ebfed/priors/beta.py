@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Binomial, Likelihood
 from ebfed.priors import beta_binomial, beta_regression, beta_reports, robust
-from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, OwnReports, Prior
+from ebfed.priors.base import ONE_GROUP, OwnReports, Prior
 from ebfed.priors.beta_binomial import POINT_MASS
-from ebfed.priors.exploration import side_by_side
 from ebfed.priors.plausible_regression import BetaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
@@ -206,7 +205,7 @@ class Beta(WithCovariates, Prior):
         separated = np.array([fit.separated for fit in fits])
         self.mean_variance_[separated] = 0.0  # its curvature there says nothing
         self.at_boundary_ = separated | (overdispersion == 0)
-        if self._hardly_known() or separated.any():
+        if np.any(self._is_hardly_known() | separated):
             size, matrix = counts.trials.astype(float), design.matrix[has_data]
             tables = [BetaRegression(z, size, matrix) for z in counts.successes.T]
             self._hold_regressions(design, tables)
@@ -274,12 +273,12 @@ class Beta(WithCovariates, Prior):
             ]
             if any(misfits):
                 self._add_note(beta_reports.CONTRADICTED)
-            if any(misfits) or self._hardly_known():
+            if any(misfits) or self._is_hardly_known().any():
                 found = [
                     (beta_reports.of_any_shape if misfit else beta_reports.plausible)(*table)
                     for table, misfit in zip(tables, misfits, strict=True)
                 ]
-                self._hold([points for points, _ in found])
+                self._hold(("mean", "dispersion"), [points for points, _ in found])
                 self.left_open_ = np.array([share for _, share in found])
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
@@ -314,18 +313,10 @@ class Beta(WithCovariates, Prior):
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows, counts)
             self._explain(j, rows, counts)
-        if self.method != "paper" and self._hardly_known():
-            self._hold([beta_binomial.plausible(*table) for table in tables])
-
-    def _hardly_known(self) -> bool:
-        """Whether the spread of some column is not known well."""
-        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-        return bool(np.any(doubt | (self.variance_ == 0)))
-
-    def _hold(self, found: list[tuple[NDArray, NDArray]]) -> None:
-        """Hold plausible means and overdispersions of each column, and their probabilities."""
-        points, weights = side_by_side(found)
-        self.plausible_ = {"mean": points[:, 0], "dispersion": points[:, 1], "weights": weights}
+        if self.method != "paper" and self._is_hardly_known().any():
+            self._hold(
+                ("mean", "dispersion"), [beta_binomial.plausible(*table) for table in tables]
+            )
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

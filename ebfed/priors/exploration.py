@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "interval_of", "left_open", "side_by_side", "thinned"]
+__all__ = ["explore", "interval_of", "left_open", "side_by_side", "spread_of", "thinned"]
 
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
@@ -170,6 +170,23 @@ def interval_of(values: NDArray, weights: NDArray, level: float) -> tuple[float,
     below = np.cumsum(weights[order]) - weights[order] / 2
     low, high = np.interp([(1 - level) / 2, (1 + level) / 2], below, values[order])
     return float(low), float(high)
+
+
+def spread_of(values: NDArray, weights: NDArray) -> NDArray:
+    """Return the standard deviation over the last axis but one of weighted points.
+
+    Parameters
+    ----------
+    values : ndarray of shape (..., k, d)
+    weights : ndarray of shape (k, d)
+
+    Examples
+    --------
+    >>> spread_of(np.array([[1.0], [3.0]]), np.full((2, 1), 0.5))
+    array([1.])
+    """
+    centre = (weights * values).sum(axis=-2, keepdims=True)
+    return np.sqrt((weights * (values - centre) ** 2).sum(axis=-2))
 
 
 def _shares(points: NDArray, values: NDArray, box: NDArray) -> NDArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, Poisson
-from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
-from ebfed.priors.exploration import explore, side_by_side
+from ebfed.priors.base import ONE_GROUP, Prior
+from ebfed.priors.exploration import explore
 from ebfed.priors.plausible_regression import GammaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
@@ -178,18 +178,13 @@ class Gamma(WithCovariates, Prior):
                     "explains, and every estimate is the pooled rate."
                 )
 
-        if np.any(self._hardly_known()):
-            self._hold([_plausible(_log_likelihood_of(*table), *table) for table in tables])
+        if self._is_hardly_known().any():
+            self._hold_plausible(tables)
 
-    def _hardly_known(self) -> NDArray:
-        """Whether the spread of each column is not known well."""
-        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-        return doubt | (self.variance_ == 0)
-
-    def _hold(self, found: list[tuple[NDArray, NDArray]]) -> None:
-        """Hold plausible means and overdispersions of each column, and their probabilities."""
-        points, weights = side_by_side(found)
-        self.plausible_ = {"mean": points[:, 0], "dispersion": points[:, 1], "weights": weights}
+    def _hold_plausible(self, tables: Sequence[tuple[Likelihood, NDArray]]) -> None:
+        """Hold plausible means and overdispersions of columns without covariates."""
+        found = [_plausible(_log_likelihood_of(*table), *table) for table in tables]
+        self._hold(("mean", "dispersion"), found)
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
@@ -242,7 +237,7 @@ class Gamma(WithCovariates, Prior):
         separated = np.array([fit.separated for fit in fits])
         self.mean_variance_[separated] = 0.0  # its curvature there says nothing
         self.at_boundary_ = separated | np.isinf(self.shape_)
-        if np.any(self._hardly_known() | separated):
+        if np.any(self._is_hardly_known() | separated):
             matrix = design.matrix[has_data]
             tables = [GammaRegression(counts, rows.exposure, matrix) for counts in rows.counts.T]
             self._hold_regressions(design, tables)
@@ -273,8 +268,8 @@ class Gamma(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown, taken as 1.", True)
         else:
             self._note_if_open()
-            if np.any(self._hardly_known()):
-                self._hold([_plausible(_log_likelihood_of(*table), *table) for table in tables])
+            if self._is_hardly_known().any():
+                self._hold_plausible(tables)
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))

@@ -244,8 +244,7 @@ class Normal(WithCovariates, Prior):
         if min(table.size - table.n_means for table in tables) < 2:
             return
         noisy = np.array([table.variances.any() for table in tables])
-        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-        if not np.any(noisy & (doubt | (self.variance_ == 0))):
+        if not np.any(noisy & self._is_hardly_known()):
             return
         if self.covariance == "spherical":
             found = [plausible_components(tables)] * len(tables)
@@ -307,31 +306,22 @@ class Normal(WithCovariates, Prior):
             return
         if self.variance is None:
             self._note_if_open()
-        if self._hardly_known(likelihood):
-            found, shares = zip(
-                *[_plausible(*table, *given) for table, *given in zip(tables, *known, strict=True)],
-                strict=True,
-            )
-            points, weights = side_by_side(found)
-            self.left_open_ = np.array(shares)
-            nothing = np.zeros(weights.shape)
-            self.plausible_ = {
-                "mean_": points[:, 0],
-                "variance_": points[:, 1],
-                "mean_variance_": nothing,
-                "variance_variance_": nothing,
-                "weights": weights,
-            }
+        if self._is_open(likelihood):
+            found, self.left_open_ = [], np.ones(d)
+            for j, table in enumerate(tables):
+                (points, weights), self.left_open_[j] = _plausible(*table, known[0][j], known[1][j])
+                # in each population mean and variance are known: their sampling variances are zero
+                found.append((np.pad(points, ((0, 0), (0, 2))), weights))
+            self._hold(("mean_", "variance_", "mean_variance_", "variance_variance_"), found)
 
-    def _hardly_known(self, likelihood: Likelihood) -> bool:
+    def _is_open(self, likelihood: Likelihood) -> bool:
         """Whether reports leave the spread of some column open or, where it is given, the mean.
 
         With a given spread and noise that was added, the likelihood of the mean is nearly normal,
         and the closed form that of Ozkara et al. (2023), Theorem 2.
         """
         if self.variance is None:
-            doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
-            return bool(np.any(doubt | (self.variance_ == 0)))
+            return bool(self._is_hardly_known().any())
         vague = np.sqrt(self.mean_variance_) > WELL_KNOWN * np.sqrt(self.variance_)
         return bool(np.any(vague)) and not likelihood.adds_noise
 

@@ -145,9 +145,7 @@ class CountRegression(ABC):
         for _ in range(60):
             predictor = np.clip(coefficients @ self.matrix.T, -FURTHEST, FURTHEST)
             slope, weight = self.score(predictor, dispersion)
-            information = np.einsum(
-                "kn,ni,nj->kij", weight, self.matrix, self.matrix, optimize=True
-            )
+            information = self._information(weight)
             step = np.linalg.solve(information, (slope @ self.matrix)[:, :, None])[:, :, 0]
             longest = np.abs(step @ self.matrix.T).max(axis=1, keepdims=True)
             step *= np.minimum(1.0, 2.0 / np.maximum(longest, 1e-300))

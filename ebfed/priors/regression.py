@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.exploration import interval_of, side_by_side
+from ebfed.priors.base import WELL_KNOWN
+from ebfed.priors.exploration import interval_of, side_by_side, spread_of
 from ebfed.priors.plausible_regression import CountRegression
 from ebfed.priors.variance_components import MomentTable, Profile, informative
 
@@ -110,6 +111,9 @@ class WithCovariates:
     takes_covariates: ClassVar[bool] = True
 
     mean_: NDArray
+    variance_: NDArray
+    mean_variance_: NDArray
+    variance_variance_: NDArray
     slopes_: NDArray | None
     predictor_: NDArray
     covariates_mean_: NDArray
@@ -126,6 +130,17 @@ class WithCovariates:
         self.covariates_mean_ = design.centre
         covariances = np.array([profile.covariance for profile in profiles])
         self.coefficients_covariance_ = scale[:, None, None] * covariances / np.outer(unit, unit)
+
+    def _is_hardly_known(self) -> NDArray[np.bool_]:
+        """Whether the spread of each column is not known well, shape (d,)."""
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        return doubt | (self.variance_ == 0)
+
+    def _hold(self, names: tuple[str, ...], found: Sequence[tuple[NDArray, NDArray]]) -> None:
+        """Hold plausible parameters of each column, and their probabilities."""
+        points, weights = side_by_side(found)
+        self.plausible_ = {name: points[:, i] for i, name in enumerate(names)}
+        self.plausible_["weights"] = weights
 
     def _hold_regressions(self, design: Design, tables: Sequence[CountRegression]) -> None:
         """Hold plausible coefficients and overdispersions of each column of counts."""
@@ -183,10 +198,7 @@ class WithCovariates:
         errors = np.sqrt(np.diagonal(moved, axis1=1, axis2=2)).T
         if self.plausible_ is None or self.at_boundary_ is None:
             return errors
-        values, weights = self._plausible_coefficients()
-        centre = (weights * values).sum(axis=1, keepdims=True)
-        spread = np.sqrt((weights * (values - centre) ** 2).sum(axis=1))
-        return np.where(self.at_boundary_, spread, errors)
+        return np.where(self.at_boundary_, spread_of(*self._plausible_coefficients()), errors)
 
     def coefficient_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
         """Return intervals of `coefficients_` over plausible populations, (1 + k, d) each.

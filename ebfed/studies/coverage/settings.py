@@ -299,8 +299,6 @@ SETTINGS = {
         channels=("TwoBit(0.5)", "TwoBit(4)", "Gaussian(0.5)", "Gaussian(4)"),
     ),
 }
-# Variance of a row, so that an average number of rows has a standard error near 1.
-ROW_VARIANCE = 4.0
 CHANNELS: dict[str, Callable[[float], Any]] = {
     "TwoBit": TwoBit,
     "OneBit": OneBit,

@@ -449,7 +449,9 @@ def binomial_half_width(
     if not (variance >= 0 and fourth_moment >= 0):
         raise ValueError("variance and fourth_moment must not be negative")
     _check_level(level)
-    # Strictly inside the possible range, where every estimator has some error.
+    # Strictly inside the possible range, where every estimator has some error, and so far that
+    # the coefficients of the linear program differ by factors that it can solve.
+    mean = min(max(mean, 1e-7), 1 - 1e-7)
     variance = min(max(variance, 1e-12), mean * (1 - mean) * (1 - 1e-9))
     fourth_moment = _feasible_fourth_moment(mean, variance, fourth_moment)
     grid = _proportion_grid(mean, variance)

@@ -368,6 +368,12 @@ def test_moments_at_the_edge_of_the_possible(mean, variance, fourth_moment):
     assert np.all((value >= 0) & (value <= 1))
 
 
+def test_all_groups_at_an_end():
+    """Reports through noise may fit a mean of 1e-9 and the largest variance it can have."""
+    value = binomial_half_width([10], [1 - 1e-7], 1e-9, 1e-9, 1e-9, 0.95)
+    assert 0 <= value[0] < 0.01
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

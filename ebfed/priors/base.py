@@ -120,9 +120,6 @@ class Prior(BaseEstimator, ABC):
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
     n_seen_: int  # clients with data, where messages are Gaussian
-    # Share of all populations that reports leave plausible, shape (d,), where it was computed:
-    # that of clients' local estimates in their estimates.
-    left_open_: NDArray | None = None
     # Whether too few clients have data, or none has two rows, for spread and noise to be known.
     spread_is_unknown_: bool = False
     noise_is_unknown_: bool = False
@@ -180,7 +177,7 @@ class Prior(BaseEstimator, ABC):
             )
         self.notes_ = []
         self.noise_variance_ = self.slopes_ = self.restriction_ = self.plausible_ = None
-        self.moments_ = self.left_open_ = None
+        self.moments_ = None
         self.averages_ = likelihood.is_noisy
         self.noise_is_unknown_ = False
         if covariates is None:

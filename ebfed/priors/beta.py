@@ -278,8 +278,7 @@ class Beta(WithCovariates, Prior):
                     (beta_reports.of_any_shape if misfit else beta_reports.plausible)(*table)
                     for table, misfit in zip(tables, misfits, strict=True)
                 ]
-                self._hold(("mean", "dispersion"), [points for points, _ in found])
-                self.left_open_ = np.array([share for _, share in found])
+                self._hold(("mean", "dispersion"), found)
 
     def fit_raw_reports(self, reports: NDArray) -> Self:
         """Take mean and variance of randomised reports for those of the rates (Theorem 4).

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
 from ebfed.priors import beta_binomial
-from ebfed.priors.exploration import left_open
 from ebfed.priors.search import maximise
 from ebfed.priors.weights import dirichlet_draws, fit_weights
 
@@ -74,25 +73,20 @@ def _nonparametric(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray,
     return nodes, relative, weights
 
 
-def plausible(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArray], float]:
+def plausible(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that reports leave plausible, and their probabilities.
 
-    The prior is that of `beta_binomial.plausible`. Also returns the share of populations that are
-    left plausible.
+    The prior is that of `beta_binomial.plausible`.
     """
 
-    def of_correlations(points: NDArray) -> NDArray:
+    def of_dispersions(mean: NDArray, dispersion: NDArray) -> NDArray:
+        points = np.column_stack([mean, dispersion / (1 + dispersion)])
         return log_likelihood(rows, counts, points)
 
-    def of_dispersions(mean: NDArray, dispersion: NDArray) -> NDArray:
-        return of_correlations(np.column_stack([mean, dispersion / (1 + dispersion)]))
-
-    found = beta_binomial.weigh(of_dispersions, 0.0, np.array([7.0, 10.0]))
-    mean, dispersion = found[0][0]
-    return found, left_open(of_correlations, np.array([mean, dispersion / (1 + dispersion)]))
+    return beta_binomial.weigh(of_dispersions, 0.0, np.array([7.0, 10.0]))
 
 
-def of_any_shape(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDArray], float]:
+def of_any_shape(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions of plausible populations of any shape; see `plausible`.
 
     A beta with the right mean and variance gives the best estimates that are linear in proportions.
@@ -105,4 +99,4 @@ def of_any_shape(rows: Likelihood, counts: NDArray) -> tuple[tuple[NDArray, NDAr
     correlation = (draws @ nodes**2 - mean**2) / (mean * (1 - mean))
     correlation = np.clip(correlation, 1e-6, 1 - 1e-6)
     points = np.column_stack([mean, correlation / (1 - correlation)])
-    return (points, np.full(N_DRAWS, 1 / N_DRAWS)), 0.0
+    return points, np.full(N_DRAWS, 1 / N_DRAWS)

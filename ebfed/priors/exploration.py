@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "interval_of", "left_open", "side_by_side", "spread_of", "thinned"]
+__all__ = ["explore", "interval_of", "side_by_side", "spread_of", "thinned"]
 
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
@@ -80,32 +80,6 @@ def explore(
     n_kept = int(np.searchsorted(np.cumsum(weights[order]), 1 - LEFT_OUT)) + 1
     kept = order[:n_kept]
     return points[kept], weights[kept] / weights[kept].sum()
-
-
-def left_open(log_likelihood: Callable[[NDArray], NDArray], best: NDArray) -> float:
-    """Average likelihood under a proper prior of one or two parameters, relative to the best.
-
-    It is the share of populations that are left plausible: 1 where nothing was learned.
-
-    Parameters
-    ----------
-    log_likelihood : callable
-        Function from quantiles of independent priors, shape (k, p), to shape (k,).
-    best : ndarray of shape (p,)
-        Quantiles of parameters of high likelihood.
-
-    Examples
-    --------
-    >>> left_open(lambda x: np.zeros(len(x)), np.full(2, 0.5))
-    1.0
-    >>> round(left_open(lambda x: -((x[:, 0] / 0.01) ** 2) / 2, np.zeros(1)), 3)
-    0.013
-    """
-    size = {1: 300, 2: 18}[len(best)]
-    even = np.meshgrid(*[(np.arange(size) + 0.5) / size] * len(best))
-    values = log_likelihood(np.stack([each.ravel() for each in even], axis=1))
-    peak = max(values.max(), float(log_likelihood(best[None])[0]))
-    return float(np.exp(values - peak).mean())
 
 
 def side_by_side(found: Sequence[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDArray]:

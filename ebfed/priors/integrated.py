@@ -18,6 +18,9 @@ __all__ = ["IntegratedPosterior", "integrated", "several"]
 
 # Populations that a posterior by quadrature averages over.
 FEW = 12
+# Where reports were noisy: the mean squared error of estimates may exceed that of local estimates
+# by the share TOLERANCE, and by more in populations of probability RARELY.
+TOLERANCE, RARELY = 0.02, 0.1
 # Error of the probability at a quantile.
 PRECISION = 1e-9
 # Spread of a value that is known, by rounding, relative to the value.
@@ -66,8 +69,8 @@ def integrated(
         return [several(some, shares, likelihood)], np.ones((1, 1, 1))
 
     towards = None
-    if prior.left_open_ is not None and not likelihood.is_noisy:
-        towards = likelihood.local, prior.left_open_
+    if prior.averages_ and not likelihood.is_noisy:
+        towards = likelihood.local, _caution(populations, weights, likelihood)
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
 
 
@@ -97,6 +100,44 @@ def _shares(
         parts = np.exp(logs - logs.max(axis=0))
         columns.append(parts / parts.sum(axis=0))
     return np.stack(columns, axis=2)
+
+
+def _caution(populations: Sequence[Any], weights: NDArray, likelihood: Likelihood) -> NDArray:
+    r"""Share of local estimates with which averages over populations do little harm, (n, d).
+
+    An average moves the local estimate x to about ``x - b (x - mu)``, where b and ``b mu`` are
+    averages of ``v_k / (v_k + tau_k**2)`` and of this times mu_k: population k has mean mu_k and
+    variance tau_k**2, and v_k is the variance of x around theta there. A share s leaves
+    ``(1 - s) b`` of the move. Then the mean squared error in population k is
+
+        ``v_k - 2 (1 - s) b v_k + ((1 - s) b)**2 D_k,   D_k = v_k + tau_k**2 + (mu_k - mu)**2.``
+
+    The share is the least with which it exceeds ``(1 + TOLERANCE) v_k`` in no more populations than
+    have the probability `RARELY`.
+    """
+    shares = np.zeros((len(likelihood), likelihood.n_features))
+    for j in range(likelihood.n_features):
+        means, variances = np.array([[one.mean_[j], one.variance_[j]] for one in populations]).T
+        own, weight = likelihood.column(j), weights[:, min(j, weights.shape[1] - 1)]
+        # clients whose estimates have the same variance have the same share
+        of_one = own.sampling_variance(float(weight @ means), float(weight @ variances))
+        _, first, place = np.unique(of_one, return_index=True, return_inverse=True)
+        own = own.take(first)
+        noise = np.array(
+            [own.sampling_variance(*pair) for pair in zip(means, variances, strict=True)]
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pull = noise / (noise + variances[:, None])
+            move = weight @ pull
+            centre = (weight * means) @ pull / move
+            error = noise + variances[:, None] + (means[:, None] - centre) ** 2
+            limits = (noise + np.sqrt(noise**2 + TOLERANCE * noise * error)) / error
+            order = np.argsort(limits, axis=0)
+            below = np.cumsum(weight[order], axis=0)
+            at = np.argmax(below > RARELY, axis=0)
+            limit = np.take_along_axis(np.take_along_axis(limits, order, 0), at[None], 0)[0]
+            shares[:, j] = (1 - np.clip(np.nan_to_num(limit / move, nan=1.0), 0.0, 1.0))[place]
+    return shares
 
 
 def _with_any_spread(prior: Any, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
@@ -143,7 +184,7 @@ class IntegratedPosterior(Posterior):
         (K, n, d). With shape (K, ..., 1) a draw is of one population for all coordinates.
     averages : bool
         Whether estimates are averages over the populations too.
-    towards : tuple of ndarrays of shape (n, d) and (d,), optional
+    towards : tuple of ndarrays of shape (n, d), optional
         Local estimates, NaN where there are none, and their share in such averages. Where reports
         say little of the population, averages depend on the reference prior: over its populations
         they are best, but for some, such as rare events, local estimates are better.

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
-from ebfed.priors.exploration import explore, left_open, side_by_side
+from ebfed.priors.exploration import explore, side_by_side
 from ebfed.priors.integrated import integrated
 from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
@@ -307,11 +307,9 @@ class Normal(WithCovariates, Prior):
         if self.variance is None:
             self._note_if_open()
         if self._is_open(likelihood):
-            found, self.left_open_ = [], np.ones(d)
-            for j, table in enumerate(tables):
-                (points, weights), self.left_open_[j] = _plausible(*table, known[0][j], known[1][j])
-                # in each population mean and variance are known: their sampling variances are zero
-                found.append((np.pad(points, ((0, 0), (0, 2))), weights))
+            found = [_plausible(*table, *of) for table, *of in zip(tables, *known, strict=True)]
+            # in each population mean and variance are known: their sampling variances are zero
+            found = [(np.pad(points, ((0, 0), (0, 2))), weights) for points, weights in found]
             self._hold(("mean_", "variance_", "mean_variance_", "variance_variance_"), found)
 
     def _is_open(self, likelihood: Likelihood) -> bool:
@@ -473,14 +471,13 @@ def _fit_column(
 
 def _plausible(
     rows: Likelihood, counts: NDArray, mean: float, variance: float
-) -> tuple[tuple[NDArray, NDArray], float]:
+) -> tuple[NDArray, NDArray]:
     """Find means and variances that reports leave plausible, (K, 2), and their probabilities.
 
     The prior is Cauchy's for the mean, around the centre of the reports' range, and half of
     Cauchy's for the standard deviation (Gelman, 2006), unless one is known (not NaN). Their scale
     is a quarter of the width of the range. A flat prior would have nearly all its mass beyond the
-    range, where reports are all clipped and exclude nothing. Also returns the share of populations
-    that are left plausible.
+    range, where reports are all clipped and exclude nothing.
     """
     nodes = rows.nodes(100)
     reach, centre = nodes[-1] - nodes[0], (nodes[0] + nodes[-1]) / 2
@@ -492,37 +489,22 @@ def _plausible(
         each = np.column_stack([means, deviations**2])
         return np.where(is_open, each, [mean, variance])
 
-    def log_likelihood(points: NDArray) -> NDArray:
-        return np.array([counts @ rows.marginal(each[:1], each[1:]) for each in points])
-
     def parameters(points: NDArray) -> NDArray:
         return pairs(points[:, 0], unit * np.sinh(points[:, -1]))
 
     def log_density(points: NDArray) -> NDArray:
         at = parameters(points)
-        values = log_likelihood(at)
+        values = np.array([counts @ rows.marginal(each[:1], each[1:]) for each in at])
         if is_open[0]:
             values -= np.log1p(((at[:, 0] - centre) / scale) ** 2)
         if is_open[1]:
             values += np.log(np.cosh(points[:, -1])) - np.log1p(at[:, 1] / scale**2)
         return values
 
-    def from_quantiles(x: NDArray) -> NDArray:
-        means = centre + scale * np.tan(np.pi * (x[:, 0] - 0.5))
-        return pairs(means, scale * np.tan(np.pi / 2 * x[:, -1]))
-
     low, high = np.array([nodes[0] - reach, 0.0]), np.array([nodes[-1] + reach, np.arcsinh(90.0)])
     start = np.array([nodes[len(nodes) // 2], np.arcsinh(3.0)])
     points, weights = explore(log_density, low[is_open], high[is_open], start[is_open])
-    found = parameters(points)
-    best = np.array(
-        [
-            0.5 + np.arctan((found[0, 0] - centre) / scale) / np.pi,
-            np.arctan(np.sqrt(found[0, 1]) / scale) * 2 / np.pi,
-        ]
-    )
-    share = left_open(lambda x: log_likelihood(from_quantiles(x)), best[is_open])
-    return (found, weights), share
+    return parameters(points), weights
 
 
 class NormalPosterior(NormalMarginals):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ebfed.likelihoods import Binomial, Poisson
-from ebfed.priors import Beta, Gamma
-from ebfed.priors.integrated import IntegratedPosterior, _solve
+from ebfed.likelihoods import Binomial, Gaussian, Poisson
+from ebfed.priors import Beta, Gamma, Normal
+from ebfed.priors.integrated import RARELY, TOLERANCE, IntegratedPosterior, _caution, _solve
 from ebfed.priors.two_moments import TwoMoments
 
 RNG = np.random.default_rng(5)
@@ -45,3 +45,36 @@ def test_mixtures_that_are_the_same_have_the_same_quantile():
     both = Binomial(np.vstack([counts.successes] * 2), np.append(SIZES, SIZES))
     once, twice = prior.posterior(counts).quantile(0.9), prior.posterior(both).quantile(0.9)
     np.testing.assert_array_equal(twice, np.vstack([once, once]))
+
+
+def test_share_of_local_estimates_limits_harm():
+    """Mean squared error of moves with known errors, by its formula, in each population."""
+    rng = np.random.default_rng(3)
+    means, spreads = rng.normal(0, 1, 200), rng.gamma(1, 1, (200, 1))
+    weights = rng.dirichlet(np.ones(200))
+    populations = [Normal.known(v, mean) for v, mean in zip(spreads, means, strict=True)]
+    spreads = spreads[:, 0]
+    noise = np.array([0.1, 1.0, 10.0])
+    share = _caution(populations, weights[:, None], Gaussian(np.zeros((3, 1)), noise[:, None]))
+    for v, s in zip(noise, share[:, 0], strict=True):
+        pull = v / (v + spreads)
+        b = weights @ pull
+        centre = weights @ (pull * means) / b
+
+        def harm(s, v=v, b=b, centre=centre):
+            """Probability of populations where local estimates are better by over 2 %."""
+            rest = 1 - (1 - s) * b
+            bias = (1 - s) * b * (means - centre)
+            risk = rest**2 * v + ((1 - s) * b) ** 2 * spreads + bias**2
+            return weights @ (risk > (1 + TOLERANCE) * v)
+
+        assert harm(s + 1e-6) <= RARELY
+        assert s == 0 or harm(s - 1e-3) > RARELY - weights.max()
+    assert share.max() > 0
+
+
+def test_clients_without_data_or_without_noise_have_no_part_in_shares():
+    populations = [Normal.known(np.full(1, v), mean) for v, mean in ((1.0, 0.0), (0.0, 1.0))]
+    clients = Gaussian(np.zeros((2, 1)), np.array([[np.inf], [0.0]]))
+    share = _caution(populations, np.full((2, 1), 0.5), clients)
+    np.testing.assert_array_equal(share, 0.0)

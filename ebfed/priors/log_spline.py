@@ -16,15 +16,19 @@ from ebfed.likelihoods import Joined, Likelihood, Reported
 from ebfed.priors.base import Prior
 from ebfed.priors.beta import Beta
 from ebfed.priors.discrete_posterior import DiscretePosterior
+from ebfed.priors.exploration import thinned
 from ebfed.priors.g_model import GModel, natural_basis
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.normal import Normal
 
 __all__ = ["LogSpline"]
 
-# Coefficients that stand for what is not known of the population, and the variance of the normal
-# that they are drawn from, over that of the estimate.
-N_DRAWS, WIDER = 60, 1.3
+# Coefficients that stand for what is not known of the population.
+N_DRAWS = 60
+# Those that are tried in each round, of few messages and of more, and the rounds; and the degrees
+# of freedom of the t distributions that they are drawn from.
+FEW = 2000
+N_TRIED, N_TRIED_OF_MANY, N_ROUNDS, DEGREES = 1000, 200, 3, 5
 
 FINE = 1000  # cells of the range, for moments, draws and the constant of the density
 
@@ -49,8 +53,11 @@ class LogSpline(Prior):
         Cov(a^) = (I + P)^-1 I (I + P)^-1,
 
     and standard errors of all else follow by the delta method. They are errors of sampling; the
-    bias that the penalty brings is not in them. Intervals average over coefficients drawn from the
-    likelihood with the penalty as prior.
+    bias that the penalty brings is not in them. Intervals average over coefficients drawn from
+    their posterior distribution, under a Cauchy prior of scale ``1 / (2 c0 sqrt(df))``.
+
+    A density that is infinite at an end of its support, such as a beta's with a shape below 1, is
+    not of this family: intervals of 95 % near that end cover less, about 87 %.
 
     Parameters
     ----------
@@ -191,19 +198,33 @@ class LogSpline(Prior):
         self.variance_ = np.array([masses @ (at - self.mean_) ** 2])
 
     def _learn_plausible(self, model: GModel) -> None:
-        """Weigh coefficients around their estimate by penalised likelihood; always the same ones.
+        """Draw coefficients from their posterior distribution; always the same ones.
 
-        They are drawn from a normal that is wider than the estimate's, and weighted by the ratio of
-        densities.
+        They are drawn from t distributions, each with the mean and the covariance of the draws
+        before, and weighted by the ratio of densities.
         """
-        values, vectors = np.linalg.eigh(WIDER * self.covariance_)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        noise = np.random.default_rng(0).standard_normal((N_DRAWS // 2, self.df))
-        noise = np.concatenate([noise, -noise])
-        draws = self.coefficients_ + noise @ root.T
-        logs = np.array([model.penalised(each) for each in draws]) + 0.5 * (noise**2).sum(axis=1)
-        weights = np.exp(logs - logs.max())
-        self.plausible_ = {"coefficients_": draws, "weights": (weights / weights.sum())[:, None]}
+        rng = np.random.default_rng(0)
+        size = N_TRIED if len(model.rows) <= FEW else N_TRIED_OF_MANY
+        noise = rng.standard_normal((size, self.df))
+        noise /= np.sqrt(rng.chisquare(DEGREES, (size, 1)) / DEGREES)
+        far = -(DEGREES + self.df) / 2 * np.log1p((noise**2).sum(axis=1) / DEGREES)
+        centre, spread = self.coefficients_, model.posterior_covariance(self.coefficients_)
+        for _ in range(N_ROUNDS):
+            values, vectors = np.linalg.eigh(spread)
+            # a mirror image of the messages has the mirrored draws
+            vectors = vectors * np.where(centre @ vectors < 0, -1.0, 1.0)
+            draws = centre + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+            logs = model.log_posterior(draws) - far
+            weights = np.exp(logs - logs.max())
+            weights /= weights.sum()
+            centre = weights @ draws
+            spread = ((draws - centre).T * weights) @ (draws - centre)
+        numbered = np.column_stack([np.linalg.norm(draws, axis=1), np.arange(size)])
+        kept, shares = thinned(numbered, weights, N_DRAWS)
+        self.plausible_ = {
+            "coefficients_": draws[kept[:, 1].astype(int)],
+            "weights": shares[:, None],
+        }
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})

@@ -252,7 +252,7 @@ SETTINGS = {
             },
             "large": {
                 "beta": TruePopulation((1.0, _beta(2, 5))),
-                "rare": TruePopulation((1.0, _beta(0.5, 9.5))),
+                "pole": TruePopulation((1.0, _beta(0.5, 9.5))),
                 "bimodal": TruePopulation((0.5, _beta(3, 17)), (0.5, _beta(14, 6))),
                 "spikes": TruePopulation((0.8, 0.1), (0.2, 0.6)),
             },
@@ -261,6 +261,7 @@ SETTINGS = {
         inside={
             "beta": ("beta", *SHAPELESS),
             "rare": ("beta", *SHAPELESS),
+            "pole": ("beta", "npmle"),  # a spline is finite at 0
             "bimodal": SHAPELESS,
             "spikes": ("npmle",),
         },
@@ -277,13 +278,13 @@ SETTINGS = {
         populations={
             "small": {
                 "gamma": TruePopulation((1.0, _gamma(4, 44))),
-                "rare": TruePopulation((1.0, _gamma(0.4, 10))),
+                "rare": TruePopulation((1.0, _gamma(0.4, 4.4))),
                 "bimodal": TruePopulation((0.5, _gamma(3, 30)), (0.5, _gamma(5, 50))),
                 "spikes": TruePopulation((0.8, 3.5), (0.2, 6.0)),
             },
             "large": {
                 "gamma": TruePopulation((1.0, _gamma(4, 1))),
-                "rare": TruePopulation((1.0, _gamma(0.4, 0.5))),
+                "pole": TruePopulation((1.0, _gamma(0.4, 0.5))),
                 "bimodal": TruePopulation((0.5, _gamma(2, 8)), (0.5, _gamma(10, 20))),
                 "spikes": TruePopulation((0.8, 2.0), (0.2, 12.0)),
             },
@@ -292,6 +293,7 @@ SETTINGS = {
         inside={
             "gamma": ("gamma", *SHAPELESS),
             "rare": ("gamma", *SHAPELESS),
+            "pole": ("gamma", "npmle"),
             "bimodal": SHAPELESS,
             "spikes": ("npmle",),
         },

@@ -68,7 +68,8 @@ def check_size(rows: Binomial) -> None:
 def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that counts leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the mean and in the intraclass correlation ``1 / (1 + alpha + beta)``.
+    The prior is flat in the mean and in the square root of the intraclass correlation ``1 / (1 +
+    alpha + beta)``: given the mean, in the standard deviation of the population (Gelman, 2006).
     """
     from scipy.special import gammaln, logit
 
@@ -103,8 +104,8 @@ def weigh(
 
     def log_density(points: NDArray) -> NDArray:
         values = log_likelihood(expit(points[:, 0]), np.exp(points[:, 1]))
-        # flat in mean and correlation: their derivatives by their logits
-        return values + log_expit(points).sum(axis=1) + log_expit(-points).sum(axis=1)
+        # derivatives of the mean, and of the root of the correlation, by their logits
+        return values + log_expit(points) @ [1.0, 0.5] + log_expit(-points).sum(axis=1)
 
     middle = np.array([centre, 0.0])
     start = np.array([centre, -2.0])

@@ -48,8 +48,8 @@ class Gamma(WithCovariates, Prior):
 
     Where the spread is not known well, posteriors average over plausible populations, under a prior
     that is flat in the square root of the mean and in that of ``b = E / (E + a/mu)``, a group's
-    weight of its own rate at the average exposure E. With covariates it is flat in ``phi / (1 +
-    phi)``, and given phi Jeffreys' in beta.
+    weight of its own rate at the average exposure E. With covariates it is flat in the latter, at
+    the average number of events, and given phi Jeffreys' in beta.
 
     Parameters
     ----------

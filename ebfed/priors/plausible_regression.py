@@ -31,9 +31,10 @@ class CountRegression(ABC):
     Student's t, of beta; weights are the quotients of posterior and proposed densities. A first
     round corrects mean and covariance of the second one's proposals. Nothing is random.
 
-    The prior is flat in ``phi / (1 + phi)``. That of beta does not depend on the units of
-    covariates, is what the class without covariates has where there are none, and makes the
-    posterior proper for any counts, such as all zero: see the subclasses.
+    The prior is flat in the square root of ``h phi / (1 + h phi)``, with h of the subclass: where
+    groups differ little, in the standard deviation of the population. That of beta does not depend
+    on the units of covariates, is what the class without covariates has where there are none, and
+    makes the posterior proper for any counts, such as all zero: see the subclasses.
 
     Attributes
     ----------
@@ -73,6 +74,14 @@ class CountRegression(ABC):
     def score(self, predictor: NDArray, dispersion: NDArray) -> tuple[NDArray, NDArray]:
         """Slope of the log-density in each predictor, and about its information, (k, n) each."""
 
+    @property
+    def typical(self) -> float:
+        """Number h: a population with phi = 1/h is as spread as the noise of an average group.
+
+        Half an event is added, as there may be none.
+        """
+        return float(self.events.mean() + 0.5)
+
     @cached_property
     def pooled(self) -> float:
         """Linear predictor of one rate for all."""
@@ -90,8 +99,8 @@ class CountRegression(ABC):
             dispersion = np.exp(log_dispersion[place])
             value = self.log_likelihood(predictor, dispersion)
             values.append(value + self.log_prior(predictor, dispersion))
-        flat = log_expit(log_dispersion) + log_expit(-log_dispersion)
-        return np.concatenate(values) + flat
+        logit = np.log(self.typical) + log_dispersion
+        return np.concatenate(values) + 0.5 * log_expit(logit) + log_expit(-logit)
 
     def plausible(self) -> tuple[NDArray, NDArray]:
         """Find weighted points.
@@ -172,6 +181,11 @@ class BetaRegression(CountRegression):
     clients that are chosen at random are uniform (Bedrick, Christensen and Johnson, 1996), p the
     number of coefficients. With an intercept alone, the mean is.
     """
+
+    @property
+    def typical(self) -> float:
+        """One: ``phi / (1 + phi)`` is the intraclass correlation."""
+        return 1.0
 
     @cached_property
     def pooled(self) -> float:

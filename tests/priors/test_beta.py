@@ -7,6 +7,7 @@ from ebfed.channels import Gaussian, TwoBit, UnaryEncoding
 from ebfed.families import Binomial as Rates
 from ebfed.likelihoods import Binomial
 from ebfed.priors import Beta
+from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.tables.clients import Summary
 
 ZEROS_AND_FEW = np.array([0, 0, 0, 1, 0, 2, 0, 0, 5, 0, 1, 0])
@@ -31,9 +32,10 @@ def test_reports_that_say_nothing_leave_local_estimates():
 
 def test_reports_that_say_much_leave_nothing_to_local_estimates():
     rng = np.random.default_rng(0)
-    z = rng.binomial(40, rng.beta(2, 5, 2000))
-    prior, own = fitted(TwoBit(2.0, range=(0.0, 1.0)), z, 40)
+    z = rng.binomial(3, rng.beta(2, 5, 2000))
+    prior, own = fitted(TwoBit(2.0, range=(0.0, 1.0)), z, 3)
     posterior = prior.posterior(own)
+    assert isinstance(posterior, IntegratedPosterior)
     np.testing.assert_array_equal(posterior.mean, posterior.expectation)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "EQUAL",
     "EXACT",
     "INFORMATIVE",
+    "NONPARAMETRIC",
     "SETTINGS",
     "SHAPELESS",
     "Setting",
@@ -43,6 +44,8 @@ GROUPS = (8, 20, 50, 200, 2000)
 EFFORT = {8: 1.0, 20: 0.6, 50: 0.4, 200: 0.25, 2000: 0.2}
 EQUAL, UNEQUAL, INFORMATIVE = "equal", "unequal", "informative"
 SHAPELESS = ("log_spline", "npmle")
+# Scale mixtures of normals are every symmetric shape with one peak that has heavier tails.
+NONPARAMETRIC = ("scale_mixture", *SHAPELESS)
 # Populations to which all priors are fitted.
 FOR_ALL = ("normal", "bimodal", "t(3)", "skewed", "spikes")
 EXACT = "exact"

@@ -349,11 +349,20 @@ class LogSpline(Prior):
 
     def _log_masses(self, atoms: NDArray) -> NDArray:
         """Log of the mass around each node, with the mean and the variance of the population."""
-        masses = np.exp(self.logpdf(atoms)) * _widths(atoms[:, 0])
-        powers = ((atoms - self.mean_) / np.sqrt(self.variance_)) ** np.arange(3)
-        tilt = np.linalg.solve((powers.T * masses) @ powers, np.array([1.0, 0.0, 1.0]))
+        at = atoms[:, 0]
+        above = int(np.clip(np.searchsorted(at, self.mean_[0]), 1, max(len(at) - 1, 1)))
+        gap = at[above] - at[above - 1] if len(at) > 1 else 0.0
+        if self.variance_[0] < (gap / 2) ** 2:  # a point, for these nodes
+            masses = np.zeros(len(at))
+            share = np.clip((self.mean_[0] - at[above - 1]) / gap, 0.0, 1.0)
+            masses[above - 1 : above + 1] = 1 - share, share
+        else:
+            masses = np.exp(self.logpdf(atoms)) * _widths(at)
+            powers = ((atoms - self.mean_) / np.sqrt(self.variance_)) ** np.arange(3)
+            tilt = np.linalg.solve((powers.T * masses) @ powers, np.array([1.0, 0.0, 1.0]))
+            masses = np.maximum(masses * (powers @ tilt), 0.0)
         with np.errstate(divide="ignore"):
-            return np.log(np.maximum(masses * (powers @ tilt), 0.0))
+            return np.log(masses)
 
     def _start(self, rows: Likelihood, counts: NDArray) -> None:
         raise TypeError("LogSpline is fitted by its own methods.")

@@ -313,3 +313,16 @@ def test_few_reports_of_one_kind_are_no_point():
         messages = channel.likelihood(channel.encode(summary, seed), Rates())
         prior = LogSpline().fit(messages)
         assert prior.variance_[0] > 1e-3
+
+
+@pytest.mark.parametrize("factor", [10.0, 1e3, 1e5])
+def test_a_population_narrower_than_the_grid_is_nearly_a_point(factor):
+    """Plausible populations may be narrow; the likelihood is then that of a point."""
+    prior = LogSpline().fit(MESSAGES)
+    narrow = prior._at(factor * prior.coefficients_)
+    found = narrow.log_marginal(MESSAGES)
+    assert np.isfinite(found).all()
+    if factor > 100:
+        point = MESSAGES.logpdf(narrow.mean_[None])[:, 0]
+        # the spread of two neighbouring nodes changes far messages by some thousandths
+        np.testing.assert_allclose(found, point, rtol=3e-3)

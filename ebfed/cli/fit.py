@@ -114,6 +114,8 @@ def fit(
                         format_of(path)
                     elif path.suffix not in (".html", ".htm"):
                         raise ValueError("a report is an .html file")
+                    if any(path.exists() and file.samefile(path) for file in files):
+                        raise ValueError("this is a file of the data; write to another one")
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         if exposure is not None and (family is not FamilyName.poisson or formula is not None):
@@ -231,8 +233,10 @@ def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
 
 def _write(estimates: pd.DataFrame, out: Path) -> None:
     from ebfed.tables.files import format_of
+    from ebfed.tables.replacing import replaced
 
-    if format_of(out) == "csv":
-        estimates.to_csv(out, index=False)
-    else:
-        estimates.to_parquet(out, index=False, engine="pyarrow")
+    with replaced(out) as new:
+        if format_of(out) == "csv":
+            estimates.to_csv(new, index=False)
+        else:
+            estimates.to_parquet(new, index=False, engine="pyarrow")

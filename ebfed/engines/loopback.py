@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ebfed.tables.replacing import replaced
+
 __all__ = ["Federation", "make_certificates"]
 
 HOST = "127.0.0.1"
@@ -222,9 +224,8 @@ class Federation:
 
     def _note(self, groups: Mapping[str, int]) -> None:
         noted = self._noted() | {name: (group, _began(group)) for name, group in groups.items()}
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps(noted, indent=1))
-        os.replace(temporary, self._file)
+        with replaced(self._file) as new:
+            new.write_text(json.dumps(noted, indent=1))
 
     def _note_helpers(self) -> None:
         """Note process groups that our processes have made, as the SuperLink does."""

@@ -13,8 +13,6 @@ since, so that it costs a twentieth; and at the end.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import wire
+from ebfed.engines import journal
 from ebfed.tables.clients import Clients
+from ebfed.tables.replacing import replaced
 
 __all__ = ["Checkpoint"]
 
 SPARE = 20.0
+DIGEST = 32  # bytes of the checksum, which come first
 
 
 class Checkpoint:
@@ -54,7 +55,7 @@ class Checkpoint:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
         self._identity = _digest([settings, memory], clients)
-        self._entered, self._due = self._read_ledger(), 0.0
+        self._entered, self._due = journal.read(self._ledger), 0.0
 
     def load(self) -> tuple[Any, Any] | None:
         """Return the last state and what clients kept; None if there is nothing.
@@ -67,7 +68,10 @@ class Checkpoint:
         if not self._file.exists():
             return None
         try:
-            kept = wire.unpack(self._file.read_bytes())
+            content = self._file.read_bytes()
+            if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+                raise ValueError("it is damaged")
+            kept = wire.unpack(content[DIGEST:])
         except ValueError as error:
             raise ValueError(
                 f"checkpoint {str(self._file)!r} cannot be read; delete it to begin again: {error}"
@@ -82,22 +86,10 @@ class Checkpoint:
     def enter(self, round_: int, key: NDArray) -> None:
         """Write a round in the ledger, unless it is there: its messages are about to be sent."""
         fit = hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
-        line = json.dumps({"fit": fit, "round": round_}) + "\n"
-        if line not in self._entered:
-            with open(self._ledger, "a", encoding="utf-8", opener=_own) as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            self._entered.add(line)
-
-    def _read_ledger(self) -> set[str]:
-        """Return whole lines; one that was being written is of a round that was not asked for."""
-        if not self._ledger.exists():
-            return set()
-        text = self._ledger.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        os.truncate(self._ledger, len(whole.encode()))
-        return set(whole.splitlines(keepends=True))
+        entry = {"fit": fit, "round": round_}
+        if entry not in self._entered:
+            journal.append(self._ledger, [entry])
+            self._entered.append(entry)
 
     def keep(self, state: Any, memory: Any) -> None:
         """Write what was reached, if it is time to.
@@ -112,19 +104,11 @@ class Checkpoint:
         if began < self._due and not state["done"]:
             return
         content = {"identity": self._identity, "state": state, "memory": memory()}
-        new = self._file.with_suffix(".new")
-        with open(new, "wb", opener=_own) as file:
-            file.write(wire.pack(content))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._file)
+        packed = wire.pack(content)
+        with replaced(self._file, private=True) as new:
+            new.write_bytes(hashlib.sha256(packed).digest() + packed)
         now = time.monotonic()
         self._due = now + SPARE * (now - began)
-
-
-def _own(path: str, flags: int) -> int:
-    """Open a file that only its owner may read."""
-    return os.open(path, flags, 0o600)
 
 
 def _digest(others: list, clients: Clients) -> str:

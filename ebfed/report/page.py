@@ -24,6 +24,7 @@ from ebfed.report.plots import (
 )
 from ebfed.report.summary import summary_table
 from ebfed.report.view import GroupView, LocationView, RegressionView, view_of
+from ebfed.tables.replacing import replaced
 
 __all__ = ["write_report"]
 
@@ -136,7 +137,8 @@ def write_report(
         f"<style>{STYLE}</style></head><body>{''.join(parts)}<script>{SCRIPT}</script></body></html>"
     )
     path = Path(path)
-    path.write_text(page, encoding="utf-8")
+    with replaced(path) as new:
+        new.write_text(page, encoding="utf-8")
     return path
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -160,12 +159,9 @@ class OptOutStudy(SimulatedStudy):
         """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
         return {**super().to_dict(), "gains": records(self.gains)}
 
-    def save(self, directory: str | Path) -> list[Path]:
-        """Write tables (CSV), the printed page and the figure (PNG) to a directory."""
-        paths = super().save(directory)
-        path = Path(directory) / "opt_out_gains.csv"
-        self.gains.to_csv(path, index=False)
-        return [*paths, path]
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by name."""
+        return {**super().frames(), "gains": self.gains}
 
     def figure(self) -> Any:
         """Draw the figures of the paper, and the incentive: formulas, and simulated points."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pandas as pd
 
 from ebfed.report.summary import Text
+from ebfed.tables.replacing import replaced
 
 __all__ = [
     "THICK",
@@ -110,12 +110,15 @@ class Results(ABC):
         paths = []
         for name, frame in self.frames().items():
             paths.append(folder / f"{stem}_{name}.csv")
-            frame.to_csv(paths[-1], index=False)
+            with replaced(paths[-1]) as new:
+                frame.to_csv(new, index=False)
         paths.append(folder / f"{stem}.txt")
-        paths[-1].write_text(self.to_text() + "\n", encoding="utf-8")
+        with replaced(paths[-1]) as new:
+            new.write_text(self.to_text() + "\n", encoding="utf-8")
         for name, figure in self.figures().items():
             paths.append(folder / f"{f'{stem}_{name}' if name else stem}.png")
-            figure.savefig(paths[-1], dpi=200)
+            with replaced(paths[-1]) as new:
+                figure.savefig(new, dpi=200)
         return paths
 
 
@@ -377,9 +380,8 @@ def _once(
         return json.loads(path.read_text(encoding="utf-8"))
     stored = json.dumps(task(seed=seed, **cell), default=float)
     folder.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(stored, encoding="utf-8")
-    os.replace(new, path)
+    with replaced(path) as new:
+        new.write_text(stored, encoding="utf-8")
     return json.loads(stored)
 
 

@@ -356,3 +356,20 @@ def test_formulas_and_reports_that_cannot_be(options, message, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"group": [1, 1, 2, 2], "value": [1.0, 2, 3, 5]}).to_csv("rows.csv", index=False)
     assert message in refusal("fit", "rows.csv", *options)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "./rows.csv", "link.csv"])
+def test_data_are_not_overwritten(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    rows = write(tmp_path / "rows.csv", "g,v\n" + "".join(f"{i % 5},{i}\n" for i in range(20)))
+    (tmp_path / "link.csv").symlink_to(rows)
+    before = rows.read_text()
+    line = refusal("fit", rows, "--group", "g", "--value", "v", "--out", name)
+    assert "this is a file of the data" in line
+    assert rows.read_text() == before
+
+
+def test_results_may_be_compressed(tmp_path):
+    rows = write(tmp_path / "rows.csv", "g,v\n" + "".join(f"{i % 5},{i}\n" for i in range(20)))
+    assert invoke("fit", rows, "--group", "g", "--value", "v", "--out", tmp_path / "o.csv.gz")
+    assert len(pd.read_csv(tmp_path / "o.csv.gz")) == 5

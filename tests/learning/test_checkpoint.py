@@ -10,6 +10,7 @@ import pytest
 
 import ebfed as eb
 from ebfed import wire
+from ebfed.learning.checkpoint import DIGEST
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.models import MLP, Softmax
 
@@ -100,6 +101,22 @@ def test_a_torn_line_of_the_ledger_is_of_a_round_that_was_not_asked_for(tmp_path
     assert entered(tmp_path) == list(range(60))
 
 
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    kept = tmp_path / "fit.ebfed"
+    content = kept.read_bytes()
+    for place in np.random.default_rng(0).integers(len(content), size=30):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        kept.write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot be read; delete it to begin again"):
+            learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    for end in (0, 10, 32, len(content) // 2, len(content) - 1):
+        kept.write_bytes(content[:end])
+        with pytest.raises(ValueError, match="cannot be read; delete it to begin again"):
+            learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
+
+
 def test_labels_of_any_kind_can_be_kept(tmp_path):
     names = np.array([f"client {g}" for g in GROUPS], object)
     for _ in range(2):
@@ -133,7 +150,7 @@ def test_killed_at_twenty_random_moments(tmp_path):
     for _ in range(20):
         run_and_kill(tmp_path, takes * rng.uniform(0.05, 0.4))
         kept = tmp_path / "fit.ebfed"
-        state = wire.unpack(kept.read_bytes())["state"] if kept.exists() else {"round": 0}
+        state = wire.unpack(kept.read_bytes()[DIGEST:])["state"] if kept.exists() else {"round": 0}
         ledger = entered(tmp_path) if (tmp_path / "ledger.jsonl").exists() else []
         assert ledger == list(range(len(ledger))), "every round once"
         assert len(ledger) >= state["round"], "whatever was released is in the ledger"

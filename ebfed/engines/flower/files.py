@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from ebfed.tables.replacing import replaced
 
 __all__ = ["now", "table_of", "write"]
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all."""
+    """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    with open(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    with replaced(path, private=True) as new:
+        new.write_bytes(content)
 
 
 def table_of(rows: list[dict[str, Any]]) -> bytes:

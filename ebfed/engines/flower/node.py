@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import wire
+from ebfed.engines import journal
 from ebfed.engines.flower.files import now, write
 from ebfed.streams import Stream, make_key
 
@@ -61,7 +60,7 @@ class Node:
             return {"name": self._name, **self._answer(run, request)}
         except Exception as error:
             with contextlib.suppress(Exception):
-                self._append("errors.log", f"{now()} run {run}\n{traceback.format_exc()}\n")
+                self._log_error(f"{now()} run {run}\n{traceback.format_exc()}\n")
             kind = type(error).__name__
             return {"name": self._name, "failure": f"{kind}; the node's own errors.log says more"}
 
@@ -128,32 +127,33 @@ class Node:
         """
         assert self._directory is not None
         path = self._directory / "ledger.jsonl"
-        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         # A group that answers once in a run pays at most the largest epsilon of the rounds; a group
         # that answers in every round pays their sum.
         cost: dict[tuple, float] = {}
         new = {"run": str(run), "round": round_, "every_round": every_round}
-        for row in [*map(json.loads, before), *(new | row for row in rows)]:
+        for row in [*journal.read(path), *(new | row for row in rows)]:
             if row["epsilon"] is not None and row["epsilon"] < math.inf:
                 answer = row["run"], row["round"] if row["every_round"] else None
                 cost[answer] = max(cost.get(answer, 0.0), row["epsilon"])
         if sum(cost.values()) > self._budget:
             raise ValueError(f"epsilon {sum(cost.values()):g} would exceed budget {self._budget:g}")
-        for row in rows:
-            plain = {
-                name: None if isinstance(x, float) and not math.isfinite(x) else x
-                for name, x in row.items()
-            }
-            entry = {"time": now()} | new | plain
-            self._append(path.name, json.dumps(entry) + "\n")
+        journal.append(path, [{"time": now()} | new | _plain(row) for row in rows])
 
-    def _append(self, name: str, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         assert self._directory is not None
         self._directory.mkdir(parents=True, exist_ok=True)
-        with open(self._directory / name, "a", encoding="utf-8") as file:
+        path = self._directory / "errors.log"
+        path.touch(mode=0o600)
+        with open(path, "a", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Replace numbers that JSON does not have by None."""
+    return {
+        name: None if isinstance(x, float) and not math.isfinite(x) else x
+        for name, x in row.items()
+    }
 
 
 @contextlib.contextmanager

@@ -1,0 +1,75 @@
+"""Journals: files to which lines are added for good, such as a node's ledger.
+
+A line is a JSON object with a checksum of itself. It is on the disk before `append` returns. Only
+the last line can be torn, by a process that was killed while it wrote; as nothing was done yet that
+the line is about, it is removed. Any other damage is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["append", "read"]
+
+CHECK = "check"
+
+
+def append(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Add a line for each entry; only the owner may read a new file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ledger.jsonl"
+    >>> append(path, [{"round": 1}, {"round": 2}])
+    >>> read(path)
+    [{'round': 1}, {'round': 2}]
+    """
+    lines = [json.dumps(entry | {CHECK: _checksum(entry)}) + "\n" for entry in entries]
+    with open(path, "a", encoding="utf-8", opener=_own) as file:
+        file.write("".join(lines))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the entries; none if there is no file. Remove a torn last line.
+
+    Raises
+    ------
+    ValueError
+        If another line is damaged.
+    """
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        os.truncate(path, len(whole))
+    return [_entry(path, i, line) for i, line in enumerate(whole.splitlines(), 1)]
+
+
+def _entry(path: Path, i: int, line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+        if entry.pop(CHECK) == _checksum(entry):
+            return entry
+    except (ValueError, TypeError, AttributeError, KeyError):
+        pass
+    raise ValueError(
+        f"{path}, line {i}, is damaged. Restore the file from a copy. If you delete the line, what "
+        "was spent there is forgotten."
+    )
+
+
+def _checksum(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that only its owner may read."""
+    return os.open(path, flags, 0o600)

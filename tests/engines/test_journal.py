@@ -1,0 +1,51 @@
+"""Journals: a torn last line is removed, other damage is refused."""
+
+import stat
+
+import pytest
+
+from ebfed.engines import journal
+
+ENTRIES = [{"round": i, "epsilon": 0.1 * i, "group": f"größe {i}"} for i in range(5)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    for entry in ENTRIES:
+        journal.append(path, [entry])
+    return path
+
+
+def test_entries_come_back(path):
+    assert journal.read(path) == ENTRIES
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_line_torn_at_any_place_is_removed(path):
+    content = path.read_bytes()
+    last = content.rstrip(b"\n").rfind(b"\n") + 1
+    for end in range(last, len(content)):
+        path.write_bytes(content[:end])
+        assert journal.read(path) == ENTRIES[:-1]
+        journal.append(path, ENTRIES[-1:])
+        assert journal.read(path) == ENTRIES
+
+
+def test_other_damage_is_refused_with_the_line(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    for damaged in (
+        lines[1].replace(b"0.1", b"0.0"),
+        lines[1][:-5] + b"\n",
+        b"{}\n",
+        b"[1]\n",
+        b"\xff\n",
+        b"\n",
+    ):
+        path.write_bytes(b"".join([lines[0], damaged, *lines[2:]]))
+        with pytest.raises(ValueError, match=r"ledger\.jsonl, line 2, is damaged"):
+            journal.read(path)
+
+
+def test_no_file_has_no_entries(tmp_path):
+    assert journal.read(tmp_path / "ledger.jsonl") == []

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.formula.expressions import check_names, names_of
 from ebfed.tables.columns import levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
@@ -30,6 +31,7 @@ class Context(dict[str, Any]):
         """Keep of a context what these terms use."""
         there, context = set(column_names(data)), context or {}
         used = {name for text in texts for name in _names(text)} - there
+        check_names(used, context)
         return cls({name: context[name] for name in sorted(used) if name in context})
 
     def __reduce__(self) -> tuple:
@@ -173,22 +175,17 @@ class Design:
 
 def _names(text: str) -> set[str]:
     """Names in the expressions of terms, those of functions included."""
-    import ast
-
     from formulaic import Formula
 
     found: set[str] = set()
     with _syntax(text):
         factors = [factor for term in Formula(text) for factor in term.factors]
-    for text in (str(factor.expr) for factor in factors):
-        found |= {text, *re.findall("`([^`]*)`", text)}
-        try:
-            tree = ast.parse(re.sub("`[^`]*`", "0", text), mode="eval")
-        except SyntaxError:  # the name of a column, or what formulaic will refuse
-            continue
-        found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if any(isinstance(node, ast.BitXor) for node in ast.walk(tree)):
-            raise ValueError(f"{text!r}: a power is written **, as in I(x**2).")
+    for factor in factors:
+        method, expression = factor.eval_method.value, str(factor.expr)
+        if method == "lookup":
+            found.add(expression)
+        elif method == "python":
+            found |= {expression, *names_of(expression)}
     return found
 
 
@@ -250,7 +247,7 @@ class _syntax:
             return
         from formulaic.errors import FormulaicError
 
-        if isinstance(error, FormulaicError):
+        if isinstance(error, FormulaicError | SyntaxError):
             raise ValueError(f"{self.text!r} cannot be read: {_reason(error)}") from None
 
 

@@ -57,6 +57,10 @@ def from_formula(
     ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. Given a location model, ``y ~ u + (1 | county)``
     makes u a covariate of the population: it must be constant within counties.
 
+    Expressions may have arithmetic, comparisons and calls of formulaic's transformations, of
+    NumPy's functions of single numbers, and of functions in `context`. All else is refused before
+    anything is evaluated, so that a formula may come from a stranger if `context` is harmless.
+
     Parameters
     ----------
     formula : str

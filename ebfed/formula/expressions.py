@@ -1,0 +1,127 @@
+"""Expressions that a formula may contain: arithmetic, comparisons, and calls of known functions.
+
+Formulaic evaluates expressions as Python, which could do anything. A formula may come from a
+stranger, by a command line or a request, so all else is refused before anything is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["check_names", "names_of"]
+
+# What stands for a quoted name, which may not be one of Python.
+QUOTED = "quoted_column"
+ALLOWED = (
+    *(ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Attribute, ast.Constant, ast.Load),
+    *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop),
+    *(ast.cmpop, ast.Tuple, ast.List),
+)
+# Functions of NumPy that treat each row alike, beside its ufuncs.
+ROWWISE = {"clip", "nan_to_num", "round", "where"}
+BUILTINS = {"abs"}
+
+
+def names_of(text: str) -> set[str]:
+    """Return names in an expression; refuse what formulas may not contain.
+
+    Raises
+    ------
+    ValueError
+        If there is anything but arithmetic, comparisons, lists and calls, such as an attribute, a
+        subscript or a power of constants.
+
+    Examples
+    --------
+    >>> sorted(names_of("np.log(x + 1) * `number of rows`"))
+    ['np', 'number of rows', 'x']
+    >>> names_of("x.__class__")
+    Traceback (most recent call last):
+    ValueError: 'x.__class__': attributes cannot be used in formulas; a function must have a name.
+    """
+    quoted = re.findall("`([^`]*)`", text)
+    try:
+        tree = ast.parse(re.sub("`[^`]*`", QUOTED, text), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"{text!r} cannot be read.") from None
+    for node in ast.walk(tree):
+        if reason := _reason(node):
+            raise ValueError(f"{text!r}: {reason}.")
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return (found - {QUOTED}) | set(quoted)
+
+
+def check_names(names: set[str], context: Mapping[str, Any]) -> None:
+    """Refuse Python's own functions, and another ``np`` than NumPy.
+
+    Parameters
+    ----------
+    names : set of str
+        Names in expressions that are not columns of the data.
+    context : mapping
+        What the caller passes.
+    """
+    for name in sorted(names - set(context) - BUILTINS):
+        if name.startswith("__") or (hasattr(builtins, name) and not _is_transform(name)):
+            raise ValueError(
+                f"{name!r} is not a column of data, and cannot be used in formulas. These may use "
+                "columns, formulaic's transformations, NumPy's functions of single numbers, and "
+                "what is passed by context=."
+            )
+    for name in names & {"np", "numpy", "contr"} & set(context):
+        if context[name] is not (np if name != "contr" else _transforms()["contr"]):
+            raise ValueError(f"{name!r} has another meaning in formulas; rename it in context.")
+
+
+def _reason(node: ast.AST) -> str:
+    """Why an element may not be in a formula; empty if it may."""
+    if not isinstance(node, ALLOWED):
+        return f"{type(node).__name__} cannot be used in formulas"
+    if isinstance(node, ast.Attribute) and not _is_known(node):
+        return "attributes cannot be used in formulas; a function must have a name"
+    if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name | ast.Attribute):
+        return "only a function with a name can be called"
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.BitXor):
+            return "a power is written **, as in I(x**2)"
+        sides = node.left, node.right
+        if any(isinstance(side, ast.List | ast.Tuple) or _is_text(side) for side in sides):
+            return "arithmetic is for numbers"
+        if isinstance(node.op, ast.LShift | ast.RShift | ast.MatMult):
+            return "arithmetic is + - * / // % **"
+        of_column = any(isinstance(part, ast.Name) for part in ast.walk(node.left))
+        if isinstance(node.op, ast.Pow) and not of_column:  # 9**9**9 would never end
+            return "a power must be of a column"
+    return ""
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def _is_known(node: ast.Attribute) -> bool:
+    """Whether an attribute is a row-wise function or a constant of NumPy, or a contrast."""
+    if not isinstance(node.value, ast.Name):
+        return False
+    if node.value.id == "contr":
+        return not node.attr.startswith("_") and hasattr(_transforms()["contr"], node.attr)
+    if node.value.id not in ("np", "numpy"):
+        return False
+    value = getattr(np, node.attr, None)
+    return isinstance(value, np.ufunc | float) or node.attr in ROWWISE
+
+
+def _is_transform(name: str) -> bool:
+    return name in _transforms()
+
+
+def _transforms() -> Mapping[str, Any]:
+    from formulaic.transforms import TRANSFORMS
+
+    return TRANSFORMS

@@ -162,6 +162,7 @@ print(private.table[columns].round(3).to_string(index=False))
 #   `npmle` and `log_spline` rest on assumptions that cannot be seen.
 # - `npmle` and `log_spline`: from about fifty groups on, if the shape is not known. A log-spline is
 #   smooth: where the population has spikes or a pole, at a rate of 0 for example, use the NPMLE.
+#   Through channels the log-spline covers as without them, and the NPMLE less: choose the former.
 # - Priors with a point at zero: if some effects really are zero. Else their intervals are a little
 #   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.

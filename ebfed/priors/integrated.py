@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.likelihoods import Binomial, Gaussian, Likelihood
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.exploration import thinned
 from ebfed.priors.posterior import IndependentNormals, Posterior
@@ -69,7 +69,8 @@ def integrated(
         return [several(some, shares, likelihood)], np.ones((1, 1, 1))
 
     towards = None
-    if prior.averages_ and not likelihood.is_noisy:
+    # rates of events may have populations so wide that no line is near the averages
+    if prior.averages_ and not likelihood.is_noisy and isinstance(likelihood, Binomial | Gaussian):
         towards = likelihood.local, _caution(populations, weights, likelihood)
     return IntegratedPosterior(fitted, parts, prior.averages_, towards)
 

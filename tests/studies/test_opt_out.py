@@ -113,9 +113,9 @@ def test_files(study, tmp_path):
     assert names == [
         "opt_out_table.csv",
         "opt_out_runs.csv",
+        "opt_out_gains.csv",
         "opt_out.txt",
         "opt_out.png",
-        "opt_out_gains.csv",
     ]
     results = json.loads(json.dumps(study.to_dict()))
     assert len(results["gains"]) == len(study.gains)

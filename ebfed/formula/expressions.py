@@ -1,7 +1,7 @@
 """Expressions that a formula may contain: arithmetic, comparisons, and calls of known functions.
 
-Formulaic evaluates expressions as Python, which could do anything. A formula may come from a
-stranger, by a command line or a request, so all else is refused before anything is evaluated.
+Formulaic evaluates expressions as Python, which could do anything. A formula may be
+anybody's, by a command line or a request, so all else is refused before anything is evaluated.
 """
 
 from __future__ import annotations

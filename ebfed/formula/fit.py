@@ -59,7 +59,7 @@ def from_formula(
 
     Expressions may have arithmetic, comparisons and calls of formulaic's transformations, of
     NumPy's functions of single numbers, and of functions in `context`. All else is refused before
-    anything is evaluated, so that a formula may come from a stranger if `context` is harmless.
+    anything is evaluated, so that anybody may write the formula if `context` is harmless.
 
     Parameters
     ----------

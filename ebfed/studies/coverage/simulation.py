@@ -92,7 +92,7 @@ def one_run(
             warnings.simplefilter("ignore", IdentificationWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             figures = _score(est.fit(summary), known, new, float(masses @ nodes))
-        # no prior of ours knows that numbers of rows depend on the parameter
+        # no prior lets numbers of rows depend on the parameter
         inside = tried in setting.inside[population] and n != INFORMATIVE
         rows.append({"prior": tried, "inside": inside, **figures})
     return rows

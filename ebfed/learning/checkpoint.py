@@ -55,7 +55,8 @@ class Checkpoint:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"
         self._identity = _digest([settings, memory], clients)
-        self._entered, self._due = journal.read(self._ledger), 0.0
+        self._entered = {(entry["fit"], entry["round"]) for entry in journal.read(self._ledger)}
+        self._due = 0.0
 
     def load(self) -> tuple[Any, Any] | None:
         """Return the last state and what clients kept; None if there is nothing.
@@ -86,10 +87,9 @@ class Checkpoint:
     def enter(self, round_: int, key: NDArray) -> None:
         """Write a round in the ledger, unless it is there: its messages are about to be sent."""
         fit = hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
-        entry = {"fit": fit, "round": round_}
-        if entry not in self._entered:
-            journal.append(self._ledger, [entry])
-            self._entered.append(entry)
+        if (fit, round_) not in self._entered:
+            journal.append(self._ledger, [{"fit": fit, "round": round_}])
+            self._entered.add((fit, round_))
 
     def keep(self, state: Any, memory: Any) -> None:
         """Write what was reached, if it is time to.

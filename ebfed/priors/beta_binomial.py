@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
 from ebfed.likelihoods import Binomial
-from ebfed.priors.exploration import explore
+from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
 
 __all__ = [
@@ -105,7 +105,7 @@ def weigh(
     def log_density(points: NDArray) -> NDArray:
         values = log_likelihood(expit(points[:, 0]), np.exp(points[:, 1]))
         # derivatives of the mean, and of the root of the correlation, by their logits
-        return values + log_expit(points) @ [1.0, 0.5] + log_expit(-points).sum(axis=1)
+        return values + log_expit(points) @ [1.0, 0.5 + TILT] + log_expit(-points).sum(axis=1)
 
     middle = np.array([centre, 0.0])
     start = np.array([centre, -2.0])

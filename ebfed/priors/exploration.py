@@ -13,8 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["explore", "interval_of", "side_by_side", "spread_of", "thinned"]
+__all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinned"]
 
+# Reference priors are flat in a population's standard deviation, times its share of the variance of
+# messages to this power. Flat ones alone have much of their mass at populations that are nearly
+# points: intervals at a variance that is hardly known covered 91 %, and so do 93 %.
+TILT = 0.2
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
 # Points of a lattice in each direction, by the number of directions: while searching, at last.

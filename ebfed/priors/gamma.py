@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, Poisson
 from ebfed.priors.base import ONE_GROUP, Prior
-from ebfed.priors.exploration import explore
+from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.plausible_regression import GammaRegression
 from ebfed.priors.posterior import Posterior, mean_errors
 from ebfed.priors.regression import Design, WithCovariates
@@ -522,7 +522,7 @@ def _plausible(
         log_mean, logit = points.T  # of b
         values = log_likelihood(np.exp(log_mean), np.exp(logit - typical - log_mean))
         # of the roots of the mean by its logarithm, and of b by its logit
-        return values + 0.5 * log_mean + 0.5 * log_expit(logit) + log_expit(-logit)
+        return values + 0.5 * log_mean + (0.5 + TILT) * log_expit(logit) + log_expit(-logit)
 
     low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
     points, weights = explore(log_density, low, high, np.array([centre, -2.0]))

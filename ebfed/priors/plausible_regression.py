@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.exploration import TILT
+
 __all__ = ["BetaRegression", "CountRegression", "GammaRegression"]
 
 # Linear predictors stop here, and so do logarithms of overdispersions, of which so many are tried.
@@ -100,7 +102,7 @@ class CountRegression(ABC):
             value = self.log_likelihood(predictor, dispersion)
             values.append(value + self.log_prior(predictor, dispersion))
         logit = np.log(self.typical) + log_dispersion
-        return np.concatenate(values) + 0.5 * log_expit(logit) + log_expit(-logit)
+        return np.concatenate(values) + (0.5 + TILT) * log_expit(logit) + log_expit(-logit)
 
     def plausible(self) -> tuple[NDArray, NDArray]:
         """Find weighted points.

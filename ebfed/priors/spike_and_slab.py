@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods import Gaussian, Likelihood
 from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
-from ebfed.priors.exploration import explore, thinned
+from ebfed.priors.exploration import TILT, explore, thinned
 from ebfed.priors.search import maximise
 from ebfed.priors.slabs import Slab
 from ebfed.priors.symmetric import Symmetric, cells
@@ -117,10 +117,11 @@ class SpikeAndSlab(Symmetric):
                     same = weights == weight
                     each[same] = heights[place[same]]
                 values[at_mode] = base + each
-            jacobian = np.log(np.cosh(points[:, int(free[0])]))
+            at = points[:, int(free[0])]
+            prior = np.log(np.cosh(at)) + 2 * TILT * np.log(np.tanh(at))
             if free[0]:
-                jacobian += log_expit(points[:, 0]) + 0.25 * log_expit(-points[:, 0])
-            return values + jacobian
+                prior += log_expit(points[:, 0]) + 0.25 * log_expit(-points[:, 0])
+            return values + prior
 
         start = np.array(
             [

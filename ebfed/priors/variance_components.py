@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import number_integers, summarise_rows
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.exploration import explore
+from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
 
 __all__ = ["MomentTable", "Profile", "fit_components", "plausible_components"]
@@ -252,11 +252,12 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     def log_density(points: NDArray) -> NDArray:
         ratios = (unit * np.sinh(points[:, 0])) ** 2
         values = [_criterion(tables, float(ratio), restricted)[0] for ratio in ratios]
-        return -0.5 * np.array(values) + np.log(np.cosh(points[:, 0]))
+        prior = np.log(np.cosh(points[:, 0])) + 2 * TILT * np.log(np.tanh(points[:, 0]))
+        return prior - 0.5 * np.array(values)
 
     # the density falls like a power of the ratio, with two messages hardly at all
     high = np.arcsinh(largest / unit) + 12.0
-    points, weights = explore(log_density, np.zeros(1), np.full(1, high), np.full(1, high / 20))
+    points, weights = explore(log_density, np.full(1, 1e-6), np.full(1, high), np.full(1, high / 20))
     ratios = (unit * np.sinh(points[:, 0])) ** 2
     scales = np.ones(len(ratios))
     if open_scale:

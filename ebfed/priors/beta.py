@@ -46,9 +46,9 @@ class Beta(WithCovariates, Prior):
     w_i' beta``: beta-binomial regression, which at ``phi = 0`` is logistic.
 
     Where the spread is not known well, posteriors average over plausible populations, under a prior
-    that is flat in the mean and in the square root of the intraclass correlation ``phi / (1 +
-    phi)``; with covariates, the means of as many groups as there are coefficients are uniform,
-    whichever these are.
+    that is flat in the mean and, times ``r**(1/5)``, in the square root of the intraclass
+    correlation ``r = phi / (1 + phi)``; with covariates, the means of as many groups as there are
+    coefficients are uniform, whichever these are.
 
     Parameters
     ----------

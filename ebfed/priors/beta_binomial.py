@@ -68,8 +68,9 @@ def check_size(rows: Binomial) -> None:
 def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that counts leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the mean and in the square root of the intraclass correlation ``1 / (1 +
-    alpha + beta)``: given the mean, in the standard deviation of the population (Gelman, 2006).
+    The prior is flat in the mean and, times ``r**(1/5)``, in the square root of the intraclass
+    correlation ``r = 1 / (1 + alpha + beta)``: given the mean, in the standard deviation of the
+    population (Gelman, 2006).
     """
     from scipy.special import gammaln, logit
 

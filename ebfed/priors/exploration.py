@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 __all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinned"]
 
-# Reference priors are flat in a population's standard deviation, times its share of the variance of
-# messages to this power. Flat ones alone have much of their mass at populations that are nearly
-# points: intervals at a variance that is hardly known covered 91 %, and so do 93 %.
+# Reference priors are flat in a population's standard deviation, times the fifth root of its share
+# of the variance of messages. Flat ones alone have too much of their mass at populations that are
+# nearly points: intervals are too narrow where the variance is hardly known (`ebfed study
+# coverage`, 2000 groups of small spread). With a larger power they are too wide for 8 to 50 groups.
 TILT = 0.2
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0

@@ -47,9 +47,9 @@ class Gamma(WithCovariates, Prior):
     same shape: negative binomial regression, which at ``phi = 0`` is Poisson regression.
 
     Where the spread is not known well, posteriors average over plausible populations, under a prior
-    that is flat in the square root of the mean and in that of ``b = E / (E + a/mu)``, a group's
-    weight of its own rate at the average exposure E. With covariates it is flat in the latter, at
-    the average number of events, and given phi Jeffreys' in beta.
+    that is flat in the square root of the mean and, times ``b**(1/5)``, in that of ``b = E / (E +
+    a/mu)``, a group's weight of its own rate at the average exposure E. With covariates it is flat
+    in the latter, at the average number of events, and given phi Jeffreys' in beta.
 
     Parameters
     ----------
@@ -502,10 +502,11 @@ def _plausible(
 ) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that the messages leave plausible, and their probabilities.
 
-    The prior is flat in the square root of the mean, and in that of ``b = E / (E + shape / mean)``,
-    which is the weight of a group's own rate at the average exposure E (Christiansen and Morris,
-    1997, have one flat in b): where groups differ little, it is flat in their standard deviation.
-    It is proper without any event. For reports, E is the exposure in which one event is expected.
+    The prior is flat in the square root of the mean and, times ``b**(1/5)``, in that of ``b = E /
+    (E + shape / mean)``, which is the weight of a group's own rate at the average exposure E
+    (Christiansen and Morris, 1997, have one flat in b): where groups differ little, it is flat in
+    their standard deviation. It is proper without any event. For reports, E is the exposure in
+    which one event is expected.
     """
     from scipy.special import log_expit
 

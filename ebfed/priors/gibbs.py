@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.exploration import TILT
+
 __all__ = ["mixture_draws"]
 
 BURN_IN, THINNING = 50, 2  # steps of the sampler
@@ -31,8 +33,8 @@ def mixture_draws(
     so that standard deviations near zero are no trap. A standard deviation is drawn with its centre
     integrated out, on a lattice. The prior is, with m and s**2 mean and variance of the values (one
     s for all columns where these are `shared`), weights uniform on the simplex, centres ``N(m,
-    s**2)`` and standard deviations half-Cauchy of scale s (Gelman 2006); for a single component
-    both are flat. Draws are always the same for the same values, and independent for a single
+    s**2)`` and standard deviations half-Cauchy of scale s (Gelman 2006). A single component has the
+    prior of `Normal`. Draws are always the same for the same values, and independent for a single
     component.
 
     Parameters
@@ -96,6 +98,7 @@ class _Sampler:
         self._has_data, self._least = np.isfinite(noise), least
         known = noise[self._has_data]
         typical = min(np.median(column[np.isfinite(column)]) for column in noise.T)
+        self._typical = typical
         unit = max(0.3 * float(np.sqrt(typical)), 1e-4)
         low, high = np.arcsinh(np.sqrt(least.min()) / unit), np.arcsinh(FURTHEST / unit)
         self._unit, self._nodes = unit, np.linspace(low, high, N_NODES)
@@ -119,14 +122,15 @@ class _Sampler:
         k, (n, d) = len(mixture[0]), self._values.shape
         members = np.zeros(n, np.int64) if k == 1 else self._members(mixture, rng)
         weights = rng.dirichlet(1 + np.bincount(members, minlength=k))
-        # a single component has a flat prior
-        firm = 1.0 if k > 1 else 0.0
+        firm = 1.0 if k > 1 else 0.0  # a single component has the prior of `Normal`
         sums = self._sums(members, k)
         log = self._log_density(sums, firm)
         if self._shared:
             log = log.sum(axis=1, keepdims=True)
         sd = self._unit * np.sinh(self._nodes)
         log += np.log(np.cosh(self._nodes)) - firm * np.log1p(sd**2)
+        if k == 1:
+            log += TILT * np.log(np.maximum(sd**2, 1e-12) / (sd**2 + self._typical))
         below = np.cumsum(np.exp(log - log.max(axis=2, keepdims=True)), axis=2)
         uniform = rng.random((*below.shape[:2], 1)) * below[:, :, -1:]
         picked = np.minimum((below < uniform).sum(axis=2), N_NODES - 1)

@@ -22,7 +22,9 @@ class Laplace(SpikeAndSlab):
     is a mixture of two half-line normals, ``N(x - s**2 / scale, s**2)`` above the mean and ``N(x +
     s**2 / scale, s**2)`` below (Pericchi and Smith 1992); its mode is the soft threshold. Mean and
     scale maximise the marginal likelihood, and never the joint one with the parameters, which is
-    unbounded. Intervals average over plausible means and scales, under a prior flat in both.
+    unbounded. Intervals average over plausible means and scales, under a prior that is flat in the
+    mean and, times the fifth root of ``scale**2 / (scale**2 + s**2)`` with s a typical error, in
+    the scale.
 
     Parameters
     ----------

@@ -49,8 +49,9 @@ class Normal(WithCovariates, Prior):
     where it is not.
 
     Where the variance is not known well, posteriors average over plausible ones, under a prior that
-    is flat in the mean (or beta) and in the standard deviation (Gelman, 2006). For reports of a
-    channel the priors of both are Cauchy's, with a quarter of the range's width as scale.
+    is flat in the mean (or beta) and, times ``(variance / (variance + s**2))**(1/5)`` with s a
+    typical error, in the standard deviation (Gelman, 2006). For reports of a channel the priors of
+    both are Cauchy's, with a quarter of the range's width as scale.
 
     Parameters
     ----------

@@ -33,10 +33,11 @@ class CountRegression(ABC):
     Student's t, of beta; weights are the quotients of posterior and proposed densities. A first
     round corrects mean and covariance of the second one's proposals. Nothing is random.
 
-    The prior is flat in the square root of ``h phi / (1 + h phi)``, with h of the subclass: where
-    groups differ little, in the standard deviation of the population. That of beta does not depend
-    on the units of covariates, is what the class without covariates has where there are none, and
-    makes the posterior proper for any counts, such as all zero: see the subclasses.
+    The prior is flat in the square root of ``r = h phi / (1 + h phi)``, with h of the subclass,
+    times ``r**(1/5)``: where groups differ little, in the standard deviation of the population.
+    That of beta does not depend on the units of covariates, is what the class without covariates
+    has where there are none, and makes the posterior proper for any counts, such as all zero: see
+    the subclasses.
 
     Attributes
     ----------

@@ -20,8 +20,9 @@ class PointNormal(SpikeAndSlab):
 
     (Johnstone and Silverman 2004, with a normal slab); posteriors are a point and a normal. Reports
     of a channel are fitted by their exact marginal likelihood, integrated on a grid. Intervals
-    average over plausible modes, weights and scales, under a prior that is flat in mode and scale,
-    and in the fourth root of ``pi0``; from 2000 clients on, the population is taken as known where
+    average over plausible modes, weights and scales, under a prior that is flat in the mode, in the
+    fourth root of ``pi0`` and, times the fifth root of ``scale**2 / (scale**2 + s**2)`` with s a
+    typical error, in the scale; from 2000 clients on, the population is taken as known where
     it is known well.
 
     Parameters

@@ -80,7 +80,8 @@ class SpikeAndSlab(Symmetric):
         """Find weights, scales and modes that the messages leave plausible.
 
         The prior is flat in the mode, in the fourth root of the weight of the point (so that it
-        covers populations without one too), and in the scale: up to twice the largest distance from
+        covers populations without one too), and in the scale, times the fifth root of ``scale**2 /
+        (scale**2 + unit**2)``: up to twice the largest distance from
         the mode where there is a point, as a slab of rare members has no scale to be seen.
         Parameters of the surface are in units of `unit`.
         """

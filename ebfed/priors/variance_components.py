@@ -228,10 +228,11 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
 def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     """Find ratios and scales that the messages leave plausible, (K, 2), and their probabilities.
 
-    The prior is flat in the means and in the standard deviation between groups (Gelman, 2006), and
-    in the log of the scale where that is open; means are integrated out, as in REML. With fewer
-    than three messages more than there are means, nothing bounds the standard deviation: the ratio
-    is infinite.
+    The prior is flat in the means and in the standard deviation between groups (Gelman, 2006),
+    times the fifth root of its share of the variance of a typical message, and flat in the log of
+    the scale where that is open; means are integrated out, as in REML. With fewer than three
+    messages more than there are means, nothing bounds the standard deviation: the ratio is
+    infinite.
 
     References
     ----------
@@ -257,7 +258,9 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
 
     # the density falls like a power of the ratio, with two messages hardly at all
     high = np.arcsinh(largest / unit) + 12.0
-    points, weights = explore(log_density, np.full(1, 1e-6), np.full(1, high), np.full(1, high / 20))
+    points, weights = explore(
+        log_density, np.full(1, 1e-6), np.full(1, high), np.full(1, high / 20)
+    )
     ratios = (unit * np.sinh(points[:, 0])) ** 2
     scales = np.ones(len(ratios))
     if open_scale:

@@ -1,4 +1,4 @@
-"""The command line: `ebfed county`, `study NAME`, `fit FILES`, `audit`, `warm` and `federate`.
+"""The command line: `ebfed county`, `study`, `fit`, `audit`, `warm`, `federate` and `budget`.
 
 Commands import what they need when they run, so that help and version are instant. Results are
 printed to stdout; progress and errors to stderr. An error of the user ends with one line and exit
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import ebfed
-from ebfed.cli import audit, federate, fit, study, warm
+from ebfed.cli import audit, budget, federate, fit, study, warm
 
 __all__ = ["app"]
 
@@ -36,6 +36,7 @@ app.command(epilog=fit.EXAMPLES)(fit.fit)
 app.command(epilog=audit.EXAMPLES)(audit.audit)
 app.command()(warm.warm)
 app.add_typer(federate.app, name="federate")
+app.add_typer(budget.app, name="budget")
 
 
 def _show_version(wanted: bool) -> None:

@@ -98,9 +98,11 @@ README = """\
 - `result/run-…/` belongs to the server: the fitted population (`fit.ebfed`, for
   `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and which
   node answered which request.
-- Every run costs a private group its epsilon again. `client_app(…, budget=3.0)` limits the cost: a
-  node refuses a request that would bring the sum over all runs above its budget. If a node fails,
-  the reason is in its own `errors.log`, and nowhere else.
+- `nodes/NAME/node.toml` holds the rules of a node, which its owner writes and no run can change.
+  Every run costs a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a
+  run that would bring what all runs cost together above 3. `ebfed budget show nodes/NAME` says what
+  was spent and what is left. If a node fails, the reason is in its own `errors.log`, and nowhere
+  else.
 - `logs/` holds the output of the processes; `certificates/` are those of `--tls`, for this machine
   only.
 
@@ -117,7 +119,8 @@ The same `app/` runs unchanged.
    `flwr supernode register node-key.pub CONNECTION --name NAME`.
    Then `flower-supernode --root-certificates ca.crt --superlink SERVER:8000
    --auth-supernode-private-key node-key
-   --node-config 'name="NAME" data="/path/rows.csv" directory="/path/own"'`.
+   --node-config 'name="NAME" data="/path/rows.csv" directory="/path/own"'`, with the owner's rules
+   in `/path/own/node.toml`.
 3. Everywhere `FLWR_TELEMETRY_ENABLED=0`, ebfed and the same version of Flower.
 
 Whoever may start a run chooses the code that the nodes run. Nodes that do not trust the server
@@ -132,6 +135,14 @@ exact channel reports the mean and the scatter of each group; a private channel 
 report in every run, within the epsilon and delta of the ledger. Labels of groups, rows and
 estimates stay with the nodes. Encryption (`--tls`) protects from third parties, not from the
 server.
+"""
+
+
+RULES = """\
+# What runs may take from the groups of this node. Nothing that a run ships can change this file.
+# ebfed.engines.flower.Rules lists all rules.
+epsilon = inf  # budget of each group over all runs, such as 3.0; inf: no limit
+delta = 1e-5
 """
 
 
@@ -232,6 +243,7 @@ def write_project(
         "app/client_app.py": CLIENT.format(group=group, value=value, consent=classes),
         "README.md": README,
     }
-    (directory / "app").mkdir(parents=True, exist_ok=True)
+    files |= {f"nodes/{node}/node.toml": RULES for node in nodes}
     for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")

@@ -18,6 +18,8 @@ from typing import Any, ClassVar, NotRequired, Protocol, Self, TypedDict, runtim
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.privacy.odometer import Plan
+
 __all__ = [
     "Estimator",
     "Facts",
@@ -279,6 +281,9 @@ class Estimator(Protocol):
         clients : block of clients
         rng : Stream, or "secure" for clients whose privacy is real
         """
+
+    def plan(self, sent: Any, memory: Any, clients: Any) -> list[Plan]:
+        """State all that a run may take from a block of clients, before its first round."""
 
     def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
         """List what a round takes from a block of clients: rows of a ledger."""

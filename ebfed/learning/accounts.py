@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ebfed.privacy.ledger import LOCAL
 __all__ = ["Round", "Trust"]
 
 Trust = Literal["server", "none"]
+Account: TypeAlias = "tuple[accountant.Method, Callable[[float], events.Event]]"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Round:
         return 2.0 if self.relation == "replace_one" else 1.0
 
     @property
-    def accounts(self) -> list[tuple[accountant.Method, Callable[[float], events.Event]]]:
+    def accounts(self) -> list[Account]:
         """Return bounds of what it costs, of which the least holds.
 
         The one account of samples of a fixed size is loose, and may be above that of no sampling.
@@ -88,6 +89,12 @@ class Round:
         """How many clients a round of a fixed size has."""
         return max(1, round(self.rate * self.clients))
 
+    def whole(self, multiplier: float, rounds: int, delta: float) -> events.Event:
+        """Describe so many rounds by the account that gives the least epsilon."""
+        if multiplier == 0:
+            return events.open_release()
+        return events.repeated(_cheapest(self, multiplier, rounds, delta)[1](multiplier), rounds)
+
     def spent(self, multiplier: float, rounds: int, delta: float) -> NDArray[np.float64]:
         """Epsilon after one round, two, ..., that many: upper bounds."""
         return np.array(_spent(self, multiplier, rounds, delta))
@@ -108,23 +115,29 @@ def _epsilon(round_: Round, multiplier: float, rounds: int, delta: float) -> flo
     if round_.unsampled:  # T releases of multiplier z are one of z / root T
         sigma = multiplier / math.sqrt(rounds)
         return gaussian_epsilon(sigma, delta, round_.sensitivity)
-    whole = events.repeated(round_.event(multiplier), rounds)
-    rough = accountant.epsilon(whole, delta, relation=round_.relation, method="rdp")
-    return min(
-        accountant.epsilon(
-            events.repeated(event(multiplier), rounds),
-            delta,
-            relation=round_.relation,
-            method=method,
-            interval=_interval(rounds, rough),
-        )
-        for method, event in round_.accounts
+    return _cost(round_, _cheapest(round_, multiplier, rounds, delta), multiplier, rounds, delta)
+
+
+@lru_cache(maxsize=256)
+def _cheapest(round_: Round, multiplier: float, rounds: int, delta: float) -> Account:
+    """Return the account that gives the least epsilon."""
+    if len(round_.accounts) == 1:
+        return round_.accounts[0]
+    return min(round_.accounts, key=lambda each: _cost(round_, each, multiplier, rounds, delta))
+
+
+def _cost(round_: Round, account: Account, multiplier: float, rounds: int, delta: float) -> float:
+    """Epsilon of so many rounds by one account."""
+    method, event = account
+    sampled = events.repeated(round_.event(multiplier), rounds)
+    rough = accountant.epsilon(sampled, delta, relation=round_.relation, method="rdp")
+    return accountant.epsilon(
+        events.repeated(event(multiplier), rounds),
+        delta,
+        relation=round_.relation,
+        method=method,
+        interval=accountant.step(rounds, rough),
     )
-
-
-def _interval(rounds: int, epsilon: float) -> float:
-    """How finely losses are discretised: any is valid, a large epsilon needs no small ones."""
-    return (1e-3 if rounds < 1000 else 1e-4) * max(1.0, epsilon / 10)
 
 
 @lru_cache(maxsize=64)
@@ -146,7 +159,7 @@ def _multiplier(round_: Round, epsilon: float, rounds: int, delta: float) -> flo
             delta,
             relation=round_.relation,
             method=method,
-            interval=_interval(rounds, epsilon),
+            interval=accountant.step(rounds, epsilon),
         )
 
     return min(enough(*account) for account in round_.accounts)

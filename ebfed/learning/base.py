@@ -42,6 +42,7 @@ from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
 from ebfed.learning.training import LocalTraining, Task
 from ebfed.models import Model, Predictor, Softmax
+from ebfed.privacy.odometer import Plan
 from ebfed.report.view import LearnerView
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
@@ -323,6 +324,10 @@ class Learner(SupervisedEstimator):
         members = np.flatnonzero(memory["turn"] == 0)
         changes = self.local_training().work(sent, memory, clients, members, rng)
         return exchange.send(changes, sent, memory, members, rng), memory
+
+    def plan(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> list[Plan]:
+        """State all that a run may take from a block of clients; see `Exchange.plan`."""
+        return self.exchange(sent["n_clients"]).plan(memory, len(clients))
 
     def releases(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients

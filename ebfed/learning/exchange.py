@@ -23,6 +23,7 @@ from ebfed.engines.protocol import (
 )
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
+from ebfed.privacy.odometer import Plan
 
 __all__ = ["Exchange", "Silence", "size_of"]
 
@@ -65,6 +66,10 @@ class Exchange:
         members : ndarray of positions in the block
         """
         return {"changes": changes}
+
+    def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
+        """State all that a run may take from m clients."""
+        return [Plan.exact("all clients", np.ones(m, bool), self.schedule.n_rounds)]
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int
@@ -188,6 +193,10 @@ class Silence(Exchange):
     ) -> LearningMessage:
         """Return an empty message."""
         return {"changes": {}}
+
+    def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
+        """State that nothing is taken."""
+        return []
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int

@@ -20,6 +20,7 @@ from ebfed.engines.protocol import (
 from ebfed.learning.exchange import size_of
 from ebfed.learning.privacy import PrivateExchange, noisy_sum
 from ebfed.privacy import ledger
+from ebfed.privacy.odometer import Plan
 
 __all__ = ["CLASSES", "OptOutExchange"]
 
@@ -70,6 +71,14 @@ class OptOutExchange(PrivateExchange):
         """Add the noise that each private client draws for itself."""
         noisy = super().disturb(values, scale, memory, members, rng)
         return np.where((memory["consent"][members] == 0)[:, None], noisy, values)
+
+    def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
+        """State all that a run may take from m clients, by their choice."""
+        private, opened = (memory["consent"] == index for index in range(2))
+        plans = [Plan.exact("open", opened, self.schedule.n_rounds)] if opened.any() else []
+        if private.any() and self.ratio > 0:
+            plans.append(self.plan_of("private", private))
+        return plans
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int

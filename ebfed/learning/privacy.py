@@ -51,6 +51,7 @@ from ebfed.learning.exchange import Exchange, size_of
 from ebfed.learning.memory import writable
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
+from ebfed.privacy.odometer import Plan
 from ebfed.streams import Stream
 
 __all__ = ["ClientPrivacy", "PrivateExchange"]
@@ -401,6 +402,25 @@ class PrivateExchange(Exchange):
         return repr((*own, *more, schedule.sample_rate, schedule.sampling, *self.terms))
 
     # Accounts ---------------------------------------------------------------------------------
+
+    def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
+        """State all that a run may take from m clients: an answer in every round."""
+        return [self.plan_of("all clients", np.ones(m, bool))]
+
+    def plan_of(self, who: str, members: NDArray[np.bool_]) -> Plan:
+        """State all that a run may take from these clients."""
+        round_, times, delta = self.round, self.schedule.n_rounds, self.privacy.delta
+        if self.multiplier == 0:
+            return Plan.exact(who, members, times)
+        event, epsilon = round_.whole(self.multiplier, times, delta), self.total
+        return Plan(who, members, event, round_.relation, epsilon, delta, times)
+
+    @property
+    def total(self) -> float:
+        """Epsilon of all rounds."""
+        promised = math.inf if self.privacy.epsilon is None else self.privacy.epsilon
+        total = self.round.epsilon(self.multiplier, self.schedule.n_rounds, self.privacy.delta)
+        return min(total, promised)
 
     def released(
         self, sent: LearningSent, memory: LearningMemory | None, m: int, rounds: int

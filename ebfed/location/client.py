@@ -13,6 +13,7 @@ from sklearn.base import clone
 from ebfed.channels import Channel, Exact
 from ebfed.engines.protocol import LocationFacts, LocationMemory, LocationSent, Message
 from ebfed.privacy import PrivacyWarning, ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.report.view import ChannelView
 from ebfed.tables.clients import Summary
 
@@ -72,6 +73,17 @@ class Client:
                 message[name]["covariates"] = memory["covariates"][asked]
         kept = cast(LocationMemory, memory | {"clipped": clipped, "report": report})
         return message, kept
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients, class by class: one answer of each."""
+        settings, d = [sent["settings"]], clients.n_features
+        plans = []
+        for index, (name, channel) in enumerate(settled(self.channels, settings[0]).items()):
+            members = memory["consent"] == index
+            if members.any():
+                event, guarantee = channel.event(d), self.guarantee(name, settings, d)
+                plans.append(Plan(name, members, event, "replace_one", *guarantee))
+        return plans
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary

@@ -22,7 +22,8 @@ from ebfed.location.noisy_em import noisy_em, spread_out
 from ebfed.location.server import RESULTS, Server
 from ebfed.priors import Discrete, Prior
 from ebfed.priors.kmeans import kmeans
-from ebfed.privacy import ledger
+from ebfed.privacy import events, gaussian_sigma, ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 
 __all__ = [
@@ -175,6 +176,11 @@ class ClusteringClient(Client):
             clients = replace(clients, mean=theta, scatter=np.zeros_like(theta))
         return super().local(once(sent), memory, clients, rng)
 
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients: an answer in every round."""
+        plans = super().plan(once(sent), memory, clients)
+        return [replace(each, rounds=self.n_rounds) for each in plans]
+
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary
     ) -> list[dict[str, Any]]:
@@ -266,6 +272,11 @@ class CentralClient(Client):
     delta: float = 0.0
     k: int = 1
     n_rounds: int = 1
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients: the noise is the server's."""
+        event = events.gaussian(gaussian_sigma(self.epsilon, self.delta, 2.0))
+        return [replace(each, event=event) for each in super().plan(sent, memory, clients)]
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,8 +24,8 @@ from ebfed.location.learned import Learned
 from ebfed.location.server import RESULTS, Server
 from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.normal import NormalPosterior
-from ebfed.privacy import ledger
-from ebfed.privacy.calibration import gaussian_sigma
+from ebfed.privacy import events, gaussian_sigma, ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 from ebfed.theory import opt_out as theory
 
@@ -229,14 +229,33 @@ class OptOutClient(Client):
         ValueError
             If it is too little for that many private clients.
         """
-        if self.terms.is_central:
-            least = self.terms.least_noise(sent["n_private"], clients.n_features)
-            if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
-                raise ValueError(
-                    f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
-                    f"needs {least:.6g} from each of {sent['n_private']} private clients."
-                )
+        self._check_noise(sent, clients)
         return super().local(sent, memory, clients, rng)
+
+    def _check_noise(self, sent: LocationSent, clients: Summary) -> None:
+        if not self.terms.is_central:
+            return
+        least = self.terms.least_noise(sent["n_private"], clients.n_features)
+        if not sent["settings"]["private"]["sd"] >= least * (1 - 1e-12):
+            raise ValueError(
+                f"the server asks for noise of {sent['settings']['private']['sd']!r}; epsilon "
+                f"needs {least:.6g} from each of {sent['n_private']} private clients."
+            )
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State what clients send; that noise is enough may rest on their number."""
+        self._check_noise(sent, clients)
+        plans = super().plan(sent, memory, clients)
+        if not self.terms.is_central:
+            return plans
+        half = float(np.linalg.norm(box(self.terms.range, clients.n_features).half))
+        noise = sent["settings"]["private"]["sd"] / half
+        guarantee = self.guarantee("private", [], clients.n_features)
+        event = events.gaussian(gaussian_sigma(*guarantee, 2.0))
+        return [
+            replace(each, event=event, noise=noise) if each.who == "private" else each
+            for each in plans
+        ]
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary

@@ -17,6 +17,7 @@ from ebfed.engines.protocol import (
 from ebfed.engines.rounds import without_messages
 from ebfed.location.client import Client
 from ebfed.location.server import Server
+from ebfed.privacy.odometer import Plan
 from ebfed.tables.clients import Summary
 
 __all__ = ["TwoSided"]
@@ -48,6 +49,10 @@ class TwoSided(ABC):
     ) -> tuple[dict[str, Message], LocationMemory]:
         """Send the summaries of the clients whose turn it is; see `Client.local`."""
         return self.client_side().local(sent, memory, clients, rng)
+
+    def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
+        """State all that a run may take from clients; see `Client.plan`."""
+        return self.client_side().plan(sent, memory, clients)
 
     def releases(
         self, sent: LocationSent, memory: LocationMemory, clients: Summary

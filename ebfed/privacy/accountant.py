@@ -20,7 +20,7 @@ epsilon below 0.1, and the only method for samples of fixed size.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -32,7 +32,16 @@ from ebfed.privacy.calibration import check_count, check_delta, check_epsilon, c
 if TYPE_CHECKING:
     from ebfed.privacy.events import Event
 
-__all__ = ["Method", "Relation", "delta", "epsilon", "epsilons", "noise_multiplier"]
+__all__ = [
+    "Method",
+    "Relation",
+    "delta",
+    "epsilon",
+    "epsilons",
+    "joint_epsilon",
+    "noise_multiplier",
+    "step",
+]
 
 Relation: TypeAlias = Literal["add_or_remove", "replace_one"]
 Method: TypeAlias = Literal["pld", "rdp"]
@@ -87,6 +96,70 @@ def epsilon(
     """
     check_delta(delta)
     return float(_account(event, relation, method, interval).get_epsilon(delta))
+
+
+def joint_epsilon(
+    releases: Sequence[tuple[Event, Relation]],
+    delta: float,
+    *,
+    method: Method = "pld",
+    interval: float = 1e-4,
+) -> float:
+    """Compute the epsilon of several events, each with neighbours of its own.
+
+    The data of one client are compared with no data of it. A release that hides which of two data
+    sets a client has also hides whether it has one, so its cost under "replace_one" holds here. If
+    every relation is "replace_one", any two data sets are compared.
+
+    Parameters
+    ----------
+    releases : sequence of (dp_accounting.DpEvent, {"add_or_remove", "replace_one"})
+        At least one.
+    delta, method, interval
+        As for `epsilon`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        As for `epsilon`.
+
+    Examples
+    --------
+    A report of each of ten days, and a training:
+
+    >>> from ebfed.privacy import events
+    >>> reports = events.repeated(events.pure(0.1), 10)
+    >>> training = events.repeated(events.poisson(0.05, events.gaussian(2.0)), 100)
+    >>> releases = [(reports, "replace_one"), (training, "add_or_remove")]
+    >>> joint_epsilon(releases, 1e-5, interval=1e-3)
+    1.61
+    """
+    check_delta(delta)
+    if not releases:
+        raise ValueError("releases must hold at least one event; got none.")
+    accountants = [_account(event, relation, method, interval) for event, relation in releases]
+    if method == "pld":
+        whole = accountants[0]._pld
+        for each in accountants[1:]:
+            whole = whole.compose(each._pld)
+        return float(whole.get_epsilon_for_delta(delta))
+    from dp_accounting.rdp import compute_epsilon
+
+    with _quietly():
+        divergences = np.sum([each._rdp for each in accountants], axis=0)
+        return float(compute_epsilon(accountants[0]._orders, divergences, delta)[0])
+
+
+def step(times: int, rough: float) -> float:
+    """Return a step of the privacy loss for so many events worth about epsilon `rough`.
+
+    Every step gives a valid epsilon. A large one needs no small step.
+    """
+    return (1e-3 if times < 1000 else 1e-4) * max(1.0, rough / 10)
 
 
 def epsilons(event: Event, times: int, delta: float, *, relation: Relation) -> NDArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ebfed.privacy.calibration import check_count, check_epsilon, check_positive
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "concentrated",
     "fixed_size",
+    "from_dict",
     "gaussian",
     "joint_multiplier",
     "open_release",
@@ -29,6 +30,7 @@ __all__ = [
     "pure",
     "repeated",
     "split_multiplier",
+    "to_dict",
 ]
 
 
@@ -319,3 +321,56 @@ def open_release() -> Event:
     import dp_accounting as dpa
 
     return dpa.NonPrivateDpEvent()
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """Describe an event by names, numbers and lists, for a file.
+
+    Examples
+    --------
+    >>> to_dict(poisson(0.05, gaussian(1.0)))["event"]
+    {'kind': 'GaussianDpEvent', 'noise_multiplier': 1.0}
+    """
+    import attr
+
+    fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
+    return {"kind": type(event).__name__} | {name: _plain(x) for name, x in fields.items()}
+
+
+def from_dict(description: dict[str, Any]) -> Event:
+    """Return the event that `to_dict` described.
+
+    Raises
+    ------
+    ValueError
+        If the description is of no event.
+
+    Examples
+    --------
+    >>> from_dict(to_dict(repeated(gaussian(1.0), 10)))
+    SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.0), count=10)
+    """
+    import dp_accounting as dpa
+
+    given = dict(description)
+    kind = getattr(dpa, str(given.pop("kind", "")), None)
+    if not (isinstance(kind, type) and issubclass(kind, dpa.DpEvent)):
+        raise ValueError(f"kind must name an event of dp-accounting; got {description!r}.")
+    try:
+        return kind(**{name: _event(x) for name, x in given.items()})
+    except TypeError as error:
+        raise ValueError(f"{description!r} does not describe an event: {error}") from error
+
+
+def _plain(x: Any) -> Any:
+    import dp_accounting as dpa
+
+    if isinstance(x, dpa.DpEvent):
+        return to_dict(x)
+    return [_plain(each) for each in x] if isinstance(x, list | tuple) else x
+
+
+def _event(x: Any) -> Any:
+    if isinstance(x, dict):
+        return from_dict(x)
+    return [_event(each) for each in x] if isinstance(x, list) else x

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows
 from ebfed.priors import Posterior
+from ebfed.privacy.odometer import Plan
 from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
@@ -111,6 +112,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def local(self, sent: Any, memory: Any, clients: Any, rng: Any) -> tuple[Any, Any]:
         """Compute the messages of a block of clients, and what they keep."""
         return self._rounds().local(sent, memory, clients, rng)
+
+    def plan(self, sent: Any, memory: Any, clients: Any) -> list[Plan]:
+        """State all that a run may take from a block of clients; see `Rounds.plan`."""
+        return self._rounds().plan(sent, memory, clients)
 
     def releases(self, sent: Any, memory: Any, clients: Any) -> list[dict[str, Any]]:
         """List what clients send in a round: rows of a ledger."""

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.channels import Channel, Clip, Exact
 from ebfed.channels.report import Report
 from ebfed.privacy import PrivacyWarning, accountant, events, ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.regression.evidence_rounds import start_mixture
 from ebfed.regression.evidence_sources import rotated, rows_of
 from ebfed.regression.mixture import MixtureSettings
@@ -116,6 +117,17 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
         nothing = np.zeros((len(clients), clients.n_features))
         shown = Summary(clients.ids, clients.n, nothing, nothing)
         return float(check_channel(self.channel).message_bits(shown).sum())
+
+    def plan(self, sent: MixtureSent, memory: MixtureMemory, clients: Factors) -> list[Plan]:
+        """State all that a run may take from clients: an answer in every round."""
+        channel, times, p = check_channel(self.channel), self.expected_rounds(), clients.n_features
+        with warnings.catch_warnings():  # the ledger says what the warning does
+            warnings.simplefilter("ignore", PrivacyWarning)
+            delta = channel.guarantee(p)[1]
+        event = events.repeated(channel.event(p), times)
+        epsilon = _composed(channel, p, times)
+        everyone = np.ones(len(clients), bool)
+        return [Plan("all clients", everyone, event, "replace_one", epsilon, delta, times)]
 
     def releases(
         self, sent: MixtureSent, memory: MixtureMemory, clients: Factors

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy import ledger
+from ebfed.privacy.odometer import Plan
 from ebfed.regression.protocol import (
     RegressionFacts,
     RegressionMemory,
@@ -57,6 +58,10 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
     @abstractmethod
     def bits(self, sent: SentT, clients: Any) -> float:
         """Bits of the messages of a block of clients in one round."""
+
+    def plan(self, sent: SentT, memory: MemoryT, clients: Any) -> list[Plan]:
+        """State all that a run may take from a block of clients."""
+        return [Plan.exact("all clients", np.ones(len(clients), bool), self.expected_rounds())]
 
     def releases(self, sent: SentT, memory: MemoryT, clients: Any) -> list[dict[str, Any]]:
         """List what a block of clients sends in a round: rows of a ledger."""

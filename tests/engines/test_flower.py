@@ -73,7 +73,7 @@ def nodes(tmp_path):
     def make(estimator, seed=0, names=NAMES):
         def node(name, rows):
             load = lambda: {"X": X[rows], "groups": GROUPS[rows]}  # noqa: E731
-            return Node(name, estimator, load, tmp_path / name, seed=seed)
+            return Node(name, estimator, load, tmp_path / name, seed=seed, budget=np.inf)
 
         blocks = np.array_split(np.arange(160), len(names))
         return [node(name, rows) for name, rows in zip(names, blocks, strict=True)]

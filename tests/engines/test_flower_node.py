@@ -1,6 +1,5 @@
 """A node: what it answers, keeps and writes down, without any network."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.channels import Gaussian
+from ebfed.engines import journal
 from ebfed.engines.flower import Node
 from ebfed.engines.flower import node as node_module
 from ebfed.engines.flower.cohort import check_invitation
@@ -18,9 +18,9 @@ ROWS = {"X": np.array([1.0, 2.0, 4.0, 5.0]), "groups": np.array(["a", "a", "b", 
 PRIVATE = Gaussian(epsilon=1.0, delta=1e-5, range=(0.0, 10.0))
 
 
-def node(path, estimator=None, load=lambda: ROWS, seed=0, **more):
+def node(path, estimator=None, load=lambda: ROWS, seed=0, budget=np.inf):
     estimator = eb.GaussianEB(channel=PRIVATE) if estimator is None else estimator
-    return Node("north", estimator, load, path, seed=seed, **more)
+    return Node("north", estimator, load, path, seed=seed, budget=budget)
 
 
 def question(round_=0, **others):
@@ -29,8 +29,8 @@ def question(round_=0, **others):
     return {"exchange": "round", "sent": sent, "turn": turn, "first": 0} | others
 
 
-def ledger(path):
-    return [json.loads(line) for line in (path / "ledger.jsonl").read_text().splitlines()]
+def ledger(path, kind="release"):
+    return [row for row in journal.read(path / "ledger.jsonl") if row["kind"] == kind]
 
 
 def test_states_facts(tmp_path):
@@ -68,7 +68,7 @@ def test_ledger_says_what_was_promised(tmp_path):
     assert "Gaussian" in row["what"]
 
 
-def test_ledger_comes_before_the_answer(tmp_path, monkeypatch):
+def test_nothing_is_sent_that_is_not_kept(tmp_path, monkeypatch):
     write = node_module.write
 
     def full(path, content):
@@ -79,7 +79,8 @@ def test_ledger_comes_before_the_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(node_module, "write", full)
     answer = node(tmp_path).answer(7, question())
     assert answer.keys() == {"name", "failure"}
-    assert len(ledger(tmp_path)) == 1
+    assert len(ledger(tmp_path, "plan")) == 1
+    assert not ledger(tmp_path)
 
 
 def test_a_failure_says_nothing_of_data(tmp_path):
@@ -175,13 +176,13 @@ def test_nobody_answers_twice_in_a_run(tmp_path):
 
 def test_a_budget_ends_what_runs_may_ask(tmp_path):
     for run in (1, 2):
-        assert "message" in node(tmp_path, budget=2.5).answer(run, question())
-    refused = node(tmp_path, budget=2.5).answer(3, question())
+        assert "message" in node(tmp_path, budget=1.6).answer(run, question())
+    refused = node(tmp_path, budget=1.6).answer(3, question())
     assert refused.keys() == {"name", "failure"}
-    assert "epsilon 3 would exceed budget 2.5" in (tmp_path / "errors.log").read_text()
+    assert "of 3 runs would exceed budget 1.6" in (tmp_path / "errors.log").read_text()
     assert [row["run"] for row in ledger(tmp_path)] == ["1", "2"]
     # what was sent before is sent again: it costs nothing
-    assert "message" in node(tmp_path, budget=2.5).answer(2, question())
+    assert "message" in node(tmp_path, budget=1.6).answer(2, question())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_questions_at_once_are_answered_one_by_one(tmp_path):
     assert len(ledger(tmp_path)) == 1
     others = tmp_path / "others"
     with ThreadPoolExecutor(4) as pool:
-        runs = pool.map(lambda run: node(others, budget=2.0).answer(run, question()), range(4))
+        runs = pool.map(lambda run: node(others, budget=1.6).answer(run, question()), range(4))
         assert sum("message" in answer for answer in runs) == 2
 
 

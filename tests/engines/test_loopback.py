@@ -76,6 +76,8 @@ def write_nodes(folder, rows, names):
     nodes = {}
     for name, part in zip(names, np.array_split(np.arange(len(rows)), len(names)), strict=True):
         rows.iloc[part].to_csv(folder / f"{name}.csv", index=False)
+        (folder / name).mkdir()
+        (folder / name / "node.toml").write_text("epsilon = inf")
         nodes[name] = {"data": str(folder / f"{name}.csv"), "directory": str(folder / name)}
     return nodes
 

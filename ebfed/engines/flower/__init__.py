@@ -12,13 +12,24 @@ for one request.
 
 The server receives the facts of `Estimator.describe`, the messages of channels and the names of
 nodes; of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
-stay on their disks. Without a seed, clients draw their noise from the operating system (extra
-``secure``).
+stay on their disks. A node refuses what the rules of its owner forbid (`Rules`). Before the first
+round it charges all that the run may take to the budget of its groups. Without a seed, clients draw
+their noise from the operating system (extra ``secure``).
 """
 
 from ebfed.engines.flower.apps import client_app, load_fit, serve, server_app
 from ebfed.engines.flower.cohort import FlowerCohort
 from ebfed.engines.flower.messages import need_flower
 from ebfed.engines.flower.node import Node
+from ebfed.engines.flower.rules import Rules
 
-__all__ = ["FlowerCohort", "Node", "client_app", "load_fit", "need_flower", "serve", "server_app"]
+__all__ = [
+    "FlowerCohort",
+    "Node",
+    "Rules",
+    "client_app",
+    "load_fit",
+    "need_flower",
+    "serve",
+    "server_app",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,11 +63,14 @@ def client_app(
     estimator: Any,
     load: Callable[[Any], Mapping[str, Any]],
     *,
-    directory: str | Path | None = None,
-    budget: float = math.inf,
     seed: int | None = None,
 ) -> Any:
     """Make the program of a node.
+
+    The owner of a node names its directory when it is started, by ``directory`` of the node-config,
+    and writes the rules there (`Rules`): budget, methods, smallest group. Who starts a run ships
+    this program and can change neither. Yet a program that is shipped can do anything that Python
+    can: a node should accept only programs that a person whom its owner trusts has reviewed.
 
     Parameters
     ----------
@@ -79,12 +81,6 @@ def client_app(
         Function of Flower's context that returns the arguments of `fit` as a dict. It is called in
         every exchange. The text of its errors is not sent; that of errors while this program is
         imported is, so data should be read in this function only.
-    directory : path, optional
-        Folder of the node's own results, ledger and log; ``directory`` of the node-config if None.
-        Two nodes on one machine need two.
-    budget : float, optional
-        Largest sum of the epsilons of all runs of this node; a round that would exceed it is
-        refused. Groups that opted out do not count.
     seed : int, optional
         Seed of the noise, for tests only: the noise is then that of a fit in one process with this
         ``random_state``, and protects nobody.
@@ -102,8 +98,8 @@ def client_app(
     def answer(message: Any, context: Any) -> Any:
         config = context.node_config
         name = str(config.get("name", config.get("partition-id", context.node_id)))
-        own = config.get("directory") if directory is None else directory
-        node = Node(name, estimator, lambda: load(context), own, budget=budget, seed=seed)
+        own = config.get("directory")
+        node = Node(name, estimator, lambda: load(context), own, seed=seed)
         return make_reply(message, node.answer(message.metadata.run_id, unpack(message)))
 
     return app

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.flower.files import now, write
+from ebfed.engines.flower.rules import FILE as RULES
+from ebfed.engines.flower.rules import Rules
+from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.streams import Stream, make_key
 
-__all__ = ["Node"]
+__all__ = ["LEDGER", "Node", "epsilons"]
+
+LEDGER = "ledger.jsonl"
 
 
 class Node:
@@ -34,8 +39,9 @@ class Node:
         Returns the arguments of `fit`.
     directory : path
         Folder of the node's results, ledger and log.
-    budget : float
-        Largest sum of the epsilons of all runs.
+    budget : Rules or float, optional
+        What runs may take from the groups; a number is the epsilon of a budget. None: the rules
+        are read from `node.toml` in the directory.
     seed : int or None
         Seed of the noise; None: noise of the operating system.
     """
@@ -47,12 +53,18 @@ class Node:
         load: Callable[[], Mapping[str, Any]],
         directory: str | Path | None,
         *,
-        budget: float = math.inf,
+        budget: Rules | float | None = None,
         seed: int | None = None,
     ):
         self._name, self._estimator, self._load = name, estimator, load
-        self._budget, self._seed = budget, seed
+        self._given = Rules(epsilon=budget) if isinstance(budget, int | float) else budget
+        self._seed = seed
         self._directory = None if directory is None else Path(directory)
+
+    @property
+    def _rules(self) -> Rules:
+        assert self._directory is not None
+        return self._given or Rules.read(self._directory / RULES)
 
     def answer(self, run: int, request: dict) -> dict:
         """Answer a request of a run; of a failure, only the kind is sent, and the text logged."""
@@ -69,11 +81,14 @@ class Node:
 
         if self._directory is None:
             raise ValueError(
-                "directory must be given to client_app, or in the node-config; got None."
+                "directory must be given by the owner of the node, in the node-config; got None."
             )
         folder = self._directory / f"run-{int(run)}"
         estimator = clone(self._estimator)
+        rules = self._rules
+        rules.check_plans(type(estimator).__name__, [])
         clients, memory = estimator.prepare(**self._load())
+        rules.check_groups(clients.n)
         facts = estimator.describe(clients, memory)
         with _alone(self._directory):
             _compare(folder / "clients", clients, facts)
@@ -91,27 +106,39 @@ class Node:
     def _report(
         self, run: int, request: dict, estimator: Any, clients: Any, memory: dict, folder: Path
     ) -> dict:
-        """Return the message of a round: the stored one, or a new one that is in the ledger."""
+        """Return the message of a round: the stored one, or a new one.
+
+        The plan is in the ledger before anything is drawn. The message is on the disk, and then in
+        the ledger, before it is sent: so nothing is sent that is not listed, and what was sent is
+        sent again as it was.
+        """
         sent, turn = request["sent"], request["turn"]
         round_ = sent["round"]
         if type(round_) is not int or not 0 <= round_ < 2**31:
             raise ValueError(f"round must be an integer from 0 on; got a {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
-        kept = folder / f"round-{round_}.ebfed"
-        if kept.exists():
-            return wire.unpack(kept.read_bytes())["message"]
-        once = not estimator.answers_every_round
-        if once and list(folder.glob("round-*.ebfed")):  # its turn is that of its first round
-            turn = memory["turn"]
-        rng: Any = "secure"
-        if self._seed is not None:
-            rng = Stream(make_key(self._seed), round_, request["first"])
-        message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
-        rows = estimator.releases(sent, memory, clients)
-        self._enter(run, round_, rows, estimator.answers_every_round)
-        write(kept, wire.pack({"message": message, "memory": memory}))
-        return message
+        entries = [row for row in self._entries() if row["run"] == str(run)]
+        listed = {row["round"] for row in entries if row["kind"] == "release"}
+        if gone := [each for each in listed if not _kept(folder, each).exists()]:
+            raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
+        kept = _kept(folder, round_)
+        if not kept.exists():
+            once = not estimator.answers_every_round
+            if once and list(folder.glob("round-*.ebfed")):  # its turn is that of its first round
+                turn = memory["turn"]
+            plans = estimator.plan(sent, memory | {"turn": turn}, clients)
+            self._charge(run, round_, type(estimator).__name__, plans, clients)
+            rng: Any = "secure"
+            if self._seed is not None:
+                rng = Stream(make_key(self._seed), round_, request["first"])
+            message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
+            rows = [_plain(row) for row in estimator.releases(sent, memory, clients)]
+            write(kept, wire.pack({"message": message, "memory": memory, "rows": rows}))
+        stored = wire.unpack(kept.read_bytes())
+        if round_ not in listed:
+            self._enter(run, [{"kind": "release", "round": round_} | row for row in stored["rows"]])
+        return stored["message"]
 
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
         """Write the estimates of this node's groups for its owner."""
@@ -120,24 +147,49 @@ class Node:
         write(folder / "estimate.csv", table.encode())
         write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
-    def _enter(self, run: int, round_: int, rows: list[dict[str, Any]], every_round: bool) -> None:
-        """Enter a message in the ledger before it is sent, if the budget allows it.
+    def _charge(
+        self, run: int, round_: int, method: str, plans: Sequence[Plan], clients: Any
+    ) -> None:
+        """Charge the plan of a run once, if the rules and the budget allow all of it."""
+        rules = self._rules
+        rules.check_plans(method, plans)
+        for plan in plans:
+            if plan.rounds is not None and round_ >= plan.rounds:
+                raise ValueError(f"round {round_ + 1} is not in the plan of {plan.rounds} rounds.")
+        ids = [str(each) for each in clients.ids.tolist()]
+        new: list[dict[str, Any]] = [
+            {
+                "kind": "plan",
+                "method": method,
+                "who": plan.who,
+                "groups": [each for each, own in zip(ids, plan.members, strict=True) if own],
+                "rounds": plan.rounds,
+            }
+            | plan.charge.to_dict()
+            for plan in plans
+        ]
+        entries = [row for row in self._entries() if row["kind"] == "plan"]
+        if known := [row for row in entries if row["run"] == str(run)]:
+            if [{name: row[name] for name in new[0]} for row in known] != new:
+                raise ValueError("the plan differs from the one that was charged for this run.")
+            return
+        if math.isfinite(rules.epsilon):
+            spent = max(epsilons([*entries, *new], rules.delta, ids).values(), default=0.0)
+            if spent > rules.epsilon * (1 + 1e-9):
+                runs = len({row["run"] for row in entries} | {str(run)})
+                raise ValueError(
+                    f"epsilon {spent:.4g} of {runs} runs would exceed budget {rules.epsilon:g}."
+                )
+        self._enter(run, new)
 
-        The order is ledger, disk, network, so that the ledger lists every message that was sent.
-        """
+    def _entries(self) -> list[dict[str, Any]]:
         assert self._directory is not None
-        path = self._directory / "ledger.jsonl"
-        # A group that answers once in a run pays at most the largest epsilon of the rounds; a group
-        # that answers in every round pays their sum.
-        cost: dict[tuple, float] = {}
-        new = {"run": str(run), "round": round_, "every_round": every_round}
-        for row in [*journal.read(path), *(new | row for row in rows)]:
-            if row["epsilon"] is not None and row["epsilon"] < math.inf:
-                answer = row["run"], row["round"] if row["every_round"] else None
-                cost[answer] = max(cost.get(answer, 0.0), row["epsilon"])
-        if sum(cost.values()) > self._budget:
-            raise ValueError(f"epsilon {sum(cost.values()):g} would exceed budget {self._budget:g}")
-        journal.append(path, [{"time": now()} | new | _plain(row) for row in rows])
+        return journal.read(self._directory / LEDGER)
+
+    def _enter(self, run: int, rows: list[dict[str, Any]]) -> None:
+        assert self._directory is not None
+        head = {"time": now(), "run": str(run)}
+        journal.append(self._directory / LEDGER, [head | row for row in rows])
 
     def _log_error(self, text: str) -> None:
         assert self._directory is not None
@@ -146,6 +198,21 @@ class Node:
         path.touch(mode=0o600)
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
+
+
+def epsilons(
+    entries: Iterable[Mapping[str, Any]], delta: float, groups: Iterable[str] | None = None
+) -> dict[str, float]:
+    """Return what the plans in a ledger have cost each group; open releases are not counted."""
+    odometer = Odometer()
+    for row in entries:
+        if row["kind"] == "plan" and row["epsilon"] is not None:
+            odometer.add(Charge.from_dict(dict(row)), row["groups"])
+    return odometer.spent(delta, groups)
+
+
+def _kept(folder: Path, round_: int) -> Path:
+    return folder / f"round-{round_}.ebfed"
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

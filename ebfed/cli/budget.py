@@ -1,0 +1,133 @@
+"""The commands `ebfed budget …`: what a node has spent, what a run would cost, what is left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ebfed.cli.errors import errors_of_the_user
+
+if TYPE_CHECKING:
+    from ebfed.engines.flower.rules import Rules
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""See the privacy budget of a node.
+
+    The owner of a node writes node.toml into its directory: the budget and other rules. The node
+    writes ledger.jsonl beside it.""",
+    epilog="""\b
+Examples:
+  ebfed budget show nodes/north
+  ebfed budget plan nodes/north app --config data=/data/rows.csv
+  ebfed budget export nodes/north > ledger.csv
+""",
+)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The node's own directory.")]
+
+
+@app.command()
+def show(directory: Directory) -> None:
+    """Show the rules, what was spent in each run, and what is left."""
+    with errors_of_the_user():
+        from ebfed.engines.flower.account import Account
+
+        account = Account(directory)
+        typer.echo(_rules(account.rules))
+        for row in account.runs:
+            cost = _figure(row["epsilon"])
+            typer.echo(
+                f"Run {row['run']} ({row['time']}): {row['method']}, {row['groups']} groups "
+                f"({row['who']}), {row['rounds']} rounds, epsilon {cost} at delta {row['delta']:g}."
+            )
+        if not account.spent:
+            typer.echo("No group has spent anything.")
+        else:
+            typer.echo(
+                f"Spent: {len(account.spent)} groups were asked. The one that has spent most has "
+                f"spent epsilon {account.most:.4g}, all runs together."
+            )
+        if math.isfinite(account.rules.epsilon):
+            typer.echo(f"Left: one more run of epsilon up to {account.left():.3g}, of every group.")
+
+
+@app.command()
+def plan(
+    directory: Directory,
+    project: Annotated[
+        Path, typer.Argument(metavar="APP", help="Folder of client_app.py and model.py.")
+    ],
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An entry of the node-config; may be repeated."),
+    ] = None,
+) -> None:
+    """Show what a run of a project would cost, and whether the node would take part.
+
+    The project's own program is run, to read the rows as the node would. The exit code is 1 if the
+    node would refuse.
+    """
+    with errors_of_the_user():
+        from ebfed.engines.flower.account import Account, plan_of
+
+        account = Account(directory)
+        typer.echo(_rules(account.rules))
+        pairs = [entry.partition("=") for entry in config or ()]
+        if bad := [name for name, sign, _ in pairs if not (name and sign)]:
+            raise ValueError(f"--config {bad[0]} must be NAME=VALUE")
+        given = {name: value for name, _, value in pairs}
+        method, plans, groups = plan_of(project, {"directory": str(directory)} | given)
+        for each in plans:
+            typer.echo(
+                f"{method} would take from {int(each.members.sum())} groups ({each.who}), in "
+                f"{each.rounds or 'any number of'} rounds: epsilon {_figure(each.epsilon)} at "
+                f"delta {each.delta:g}."
+            )
+        total = account.after(plans, groups)
+        typer.echo(f"Together with earlier runs: epsilon {total:.4g} of {account.rules.epsilon:g}.")
+        try:
+            account.rules.check_plans(method, plans)
+        except ValueError as error:
+            typer.echo(f"The node would refuse: {error}")
+            raise typer.Exit(1) from None
+        if total > account.rules.epsilon * (1 + 1e-9):
+            typer.echo("The node would refuse: this is above the budget.")
+            raise typer.Exit(1)
+        typer.echo("The node would take part.")
+
+
+@app.command()
+def export(directory: Directory) -> None:
+    """Print the ledger as a CSV file, a line for each plan and each release."""
+    with errors_of_the_user():
+        from ebfed.engines.flower.account import Account
+
+        names = ["time", "run", "kind", "round", "method", "who", "what", "groups", "rounds"]
+        names += ["epsilon", "delta", "relation", "assumptions", "bits"]
+        text = io.StringIO()
+        table = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        for row in Account(directory).entries:
+            count = len(row["groups"]) if row["kind"] == "plan" else row["clients"]
+            cost = "inf" if row["epsilon"] is None else row["epsilon"]
+            table.writerow(row | {"groups": count, "epsilon": cost})
+        typer.echo(text.getvalue(), nl=False)
+
+
+def _rules(rules: Rules) -> str:
+    if not math.isfinite(rules.epsilon):
+        return "Budget: no limit."
+    return f"Budget: epsilon {rules.epsilon:g} at delta {rules.delta:g} for each group, all runs."
+
+
+def _figure(epsilon: float) -> str:
+    return f"{epsilon:.4g}" if math.isfinite(epsilon) else "unlimited (no guarantee)"

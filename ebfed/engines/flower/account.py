@@ -1,0 +1,146 @@
+"""The account of a node: what its ledger says was spent, and what a run would cost."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ebfed.engines import journal
+from ebfed.engines.flower.node import LEDGER, epsilons
+from ebfed.engines.flower.rules import FILE, Rules
+from ebfed.privacy import events, gaussian_sigma
+from ebfed.privacy.odometer import Charge, Plan, compose
+from ebfed.streams import make_key
+
+__all__ = ["Account", "plan_of"]
+
+
+class Account:
+    """Rules and ledger of a node.
+
+    Parameters
+    ----------
+    directory : path
+        The node's own directory.
+
+    Attributes
+    ----------
+    rules : Rules
+    entries : list of dict
+        The ledger.
+    spent : dict of floats
+        Epsilon of each group that was charged, at the delta of the rules.
+    """
+
+    def __init__(self, directory: Path):
+        self.rules = Rules.read(directory / FILE)
+        self.entries = journal.read(directory / LEDGER)
+        self.spent = epsilons(self.entries, self.rules.delta)
+
+    @property
+    def most(self) -> float:
+        """Epsilon of the group that has spent most."""
+        return max(self.spent.values(), default=0.0)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """What each run was allowed to take of each class of groups, and how far it went."""
+        rows = []
+        for plan in self.entries:
+            if plan["kind"] != "plan":
+                continue
+            answered = {
+                row["round"]
+                for row in self.entries
+                if row["kind"] == "release" and row["run"] == plan["run"]
+            }
+            rows.append(
+                {
+                    "run": plan["run"],
+                    "time": plan["time"],
+                    "method": plan["method"],
+                    "who": plan["who"],
+                    "groups": len(plan["groups"]),
+                    "rounds": f"{len(answered)} of {plan['rounds'] or 'any'}",
+                    "epsilon": math.inf if plan["epsilon"] is None else plan["epsilon"],
+                    "delta": plan["delta"],
+                }
+            )
+        return rows
+
+    def after(self, plans: Sequence[Plan], groups: Sequence[str]) -> float:
+        """Return the epsilon that the most charged of these groups would have spent in the end."""
+        new = [
+            {"kind": "plan", "groups": np.asarray(groups)[plan.members].tolist()}
+            | plan.charge.to_dict()
+            for plan in plans
+        ]
+        return max(epsilons([*self.entries, *new], self.rules.delta, groups).values(), default=0.0)
+
+    def left(self) -> float:
+        """Return the largest epsilon of one more run by every group, with Gaussian noise.
+
+        To a tenth of a per cent of the budget, rounded down.
+        """
+        budget, delta = self.rules.epsilon, self.rules.delta
+        if not math.isfinite(budget) or self.most >= budget:
+            return max(budget - self.most, 0.0)
+        before: dict[str, list] = {group: [] for group in self.spent} or {"": []}
+        for row in self.entries:
+            if row["kind"] == "plan" and row["epsilon"] is not None:
+                for group in row["groups"]:
+                    before[group].append(row)
+        worst = max(before, key=lambda group: self.spent.get(group, 0.0))
+        charges = [Charge.from_dict(row) for row in before[worst]]
+        low, high = 0.0, budget
+        while high - low > 1e-3 * budget:
+            middle = (low + high) / 2
+            run = events.gaussian(gaussian_sigma(middle, delta, 2.0))
+            total = compose([*charges, Charge(run, "replace_one", middle, delta)], delta)
+            low, high = (middle, high) if total <= budget else (low, middle)
+        return low
+
+
+def plan_of(app: Path, config: Mapping[str, Any]) -> tuple[str, list[Plan], list[str]]:
+    """Return the method of a project, the plan of a run of it, and the groups of this node.
+
+    The number of all clients, on which samples of a fixed size depend, is taken to be that of this
+    node.
+
+    Parameters
+    ----------
+    app : path
+        Folder of a project, whose ``client_app.py`` defines `load` and imports `estimator`.
+    config : mapping
+        The node-config.
+    """
+    program = _module(app, "client_app")
+    estimator = clone(program.estimator)
+    clients, memory = estimator.prepare(**program.load(SimpleNamespace(node_config=dict(config))))
+    state = clone(estimator).start(estimator.describe(clients, memory), make_key(0))
+    memory = memory | {"turn": np.zeros(len(clients), np.int8)}
+    plans = estimator.plan(estimator.broadcast(state), memory, clients)
+    return type(estimator).__name__, plans, [str(each) for each in clients.ids.tolist()]
+
+
+def _module(app: Path, name: str) -> Any:
+    """Import a program of a project."""
+    spec = importlib.util.spec_from_file_location(name, app / f"{name}.py")
+    if spec is None or spec.loader is None or not (app / f"{name}.py").exists():
+        raise ValueError(f"{app} holds no {name}.py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(app))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(app))
+        sys.modules.pop("model", None)
+    return module

@@ -1,0 +1,148 @@
+"""The rules of a node: a file that its owner writes, and no run can change."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ebfed.privacy.calibration import check_delta
+from ebfed.privacy.odometer import Plan
+
+__all__ = ["FILE", "Rules"]
+
+FILE = "node.toml"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What runs may take from the groups of a node.
+
+    A node reads them from `node.toml` in its own directory::
+
+        epsilon = 8.0            # budget of each group, over all runs; inf: no limit
+        delta = 1e-5
+        run_epsilon = 2.0        # most that one run may cost a group
+        least_noise = 0.1        # of each message, where the server says how much is needed
+        smallest_group = 5       # rows
+        methods = ["GaussianEB", "DPFedAvg"]
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of each group, over all runs. Where epsilon is finite, a release without a guarantee
+        is taken only from groups that opted out of privacy (consent "open").
+    run_epsilon : float
+        Largest epsilon of one run.
+    least_noise : float, optional
+        Least standard deviation of the noise of a message, in units of half the range, of methods
+        whose guarantee depends on a number that the server states, such as
+        ``OptOutMean(trust="server")``. None: these methods are refused where epsilon is finite.
+    smallest_group : int
+        Smallest number of rows of a group; a node with a smaller one takes part in no run.
+    methods : sequence of str, optional
+        Names of estimators that may run; any if None.
+
+    Examples
+    --------
+    >>> Rules(epsilon=8.0, methods=["GaussianEB"])
+    Rules(epsilon=8.0, delta=1e-05, ..., methods=('GaussianEB',))
+    """
+
+    epsilon: float = math.inf
+    delta: float = 1e-5
+    run_epsilon: float = math.inf
+    least_noise: float | None = None
+    smallest_group: int = 1
+    methods: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        for name in ("epsilon", "run_epsilon", "least_noise"):
+            x = getattr(self, name)
+            if name == "least_noise" and x is None:
+                continue
+            number = isinstance(x, int | float) and not isinstance(x, bool)
+            if not number or not x >= 0:
+                raise ValueError(f"{name} must be a number, 0 or above; got {x!r}.")
+        if type(self.smallest_group) is not int or self.smallest_group < 1:
+            raise ValueError(f"smallest_group must be 1 or above; got {self.smallest_group!r}.")
+        if self.methods is not None:
+            if isinstance(self.methods, str) or not all(isinstance(x, str) for x in self.methods):
+                raise ValueError(f"methods must be a list of names; got {self.methods!r}.")
+            object.__setattr__(self, "methods", tuple(self.methods))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the rules from a file.
+
+        Raises
+        ------
+        ValueError
+            If there is no file, or it does not hold rules.
+        """
+        if not path.exists():
+            raise ValueError(
+                f"the owner of this node has to write {path}, such as: epsilon = 1.0 (a budget "
+                "for each group, over all runs; inf for no limit) and delta = 1e-5."
+            )
+        try:
+            given = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no TOML file: {error}") from error
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(given.keys() - set(known)):
+            raise ValueError(f"{path}: {unknown[0]!r} is not among {', '.join(known)}.")
+        if "epsilon" not in given:
+            raise ValueError(f"{path} must say epsilon; inf for no limit.")
+        try:
+            return cls(**given)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def check_groups(self, n: Any) -> None:
+        """Refuse if a group that has rows has too few of them."""
+        small = (np.asarray(n) > 0) & (np.asarray(n) < self.smallest_group)
+        if small.any():
+            raise ValueError(
+                f"{int(small.sum())} groups have fewer than smallest_group={self.smallest_group} "
+                "rows; leave them out of the data."
+            )
+
+    def check_plans(self, method: str, plans: Sequence[Plan]) -> None:
+        """Refuse a run whose plans are against the rules, whatever was spent before."""
+        if self.methods is not None and method not in self.methods:
+            raise ValueError(f"methods of this node are {', '.join(self.methods)}; not {method}.")
+        for plan in plans:
+            if not math.isfinite(plan.epsilon):
+                if math.isfinite(min(self.epsilon, self.run_epsilon)) and plan.who != "open":
+                    raise ValueError(
+                        f"{plan.who}: {method} would send figures without a guarantee, which only "
+                        'groups with consent "open" may send within a budget.'
+                    )
+                continue
+            if plan.epsilon > self.run_epsilon * (1 + 1e-9):
+                raise ValueError(
+                    f"{plan.who}: epsilon {plan.epsilon:.4g} of {method} is above "
+                    f"run_epsilon={self.run_epsilon:g}."
+                )
+            self._check_noise(plan, method)
+
+    def _check_noise(self, plan: Plan, method: str) -> None:
+        if plan.noise is None or (self.least_noise is None and math.isinf(self.epsilon)):
+            return
+        if self.least_noise is None:
+            raise ValueError(
+                f"{plan.who}: the guarantee of {method} rests on the number of private groups that "
+                "the server states; least_noise must say how much noise is enough."
+            )
+        if plan.noise < self.least_noise:
+            raise ValueError(
+                f"{plan.who}: noise of {plan.noise:.4g} is less than "
+                f"least_noise={self.least_noise:g}."
+            )

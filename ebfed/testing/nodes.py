@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from ebfed import wire
 from ebfed.engines import Cohort
 from ebfed.engines.protocol import Estimator
 from ebfed.engines.rounds import converse
+from ebfed.privacy import events
+from ebfed.privacy.odometer import Charge, Plan, compose
 from ebfed.streams import Stream, make_key
 
 __all__ = ["first_half", "fit_on_nodes", "fit_on_two_nodes"]
@@ -27,6 +31,7 @@ class _Relay(Cohort):
             self.nodes.append([node, *node.prepare(**own)])
         self.facts = [_over_the_wire(node.describe(*own)) for node, *own in self.nodes]
         self._key = key
+        self._plans: list[list[Plan]] = []
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         first, messages = 0, []
@@ -35,10 +40,42 @@ class _Relay(Cohort):
             last = first + len(clients)
             stream = Stream(self._key, round_, first)
             memory = memory | {"turn": turn[first:last]}
+            plans = node.plan(_over_the_wire(sent), memory, clients)
+            if round_ == 0:
+                self._plans.append(plans)
+                _check_plans(plans, len(clients))
+            for plan in plans:
+                assert plan.rounds is None or round_ < plan.rounds, "a round that is not planned"
             message, each[2] = node.local(_over_the_wire(sent), memory, clients, stream)
             messages.append(_over_the_wire(message))
             first = last
         return messages
+
+    def check_ledgers(self) -> None:
+        """Compare what was planned before the first round with the ledgers of the nodes."""
+        for (node, *_), plans in zip(self.nodes, self._plans, strict=True):
+            planned = max((plan.epsilon for plan in plans), default=0.0)
+            rows = node.privacy_
+            public = rows["what"].str.startswith("public covariates")
+            spent = rows["epsilon"][~public].max()
+            assert not spent > planned * (1 + 1e-6), "the ledger lists more than was planned"
+
+
+def _check_plans(plans: list[Plan], n_clients: int) -> None:
+    """Each client is in one plan at most; a mechanism costs what is stated of it."""
+    counts = np.sum([plan.members for plan in plans], axis=0) if plans else np.zeros(n_clients)
+    assert np.shape(counts) == (n_clients,), "a plan must say which clients it is about"
+    assert np.all(counts <= 1), "a client must be in one plan"
+    for plan in plans:
+        charge = Charge.from_dict(json.loads(json.dumps(plan.charge.to_dict())))
+        assert charge == plan.charge, "a plan must survive a file"
+        if np.isfinite(plan.epsilon):
+            # without its statement, at a delta that the statement does not need to hold at
+            delta = plan.delta or 1e-12
+            bare = compose([replace(charge, epsilon=1e9, delta=1.0)], delta)
+            assert bare <= plan.epsilon * 1.02 + 1e-3, "an event costs more than is stated"
+        else:
+            assert charge.event == events.open_release(), "only an exact release is unlimited"
 
 
 def _over_the_wire(content: dict) -> dict:
@@ -77,4 +114,5 @@ def fit_on_nodes(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list
     sent = _over_the_wire(server.broadcast(state))
     for node, clients, memory in relay.nodes:
         node.finish(sent, memory, clients)
+    relay.check_ledgers()
     return [node for node, *_ in relay.nodes], _over_the_wire(server.keep(state)), sent

@@ -163,6 +163,8 @@ class LearningFacts(Facts):
     """Of a learner with opt-out: 0 for a private client, 1 for an open one."""
     users: NotRequired[NDArray[np.int64]]
     """Of a learner of owners: the number of users of each."""
+    budget: NotRequired[NDArray[np.float64]]
+    """Epsilon of each client, where they differ."""
 
 
 class LearningSent(Sent):
@@ -192,6 +194,7 @@ class LearningSent(Sent):
     """Largest norm of what a client sends; with privacy."""
     opened: NotRequired[int]
     """Number of clients that opted out of privacy."""
+    budget: NotRequired[NDArray[np.float64]]
 
 
 class LearningState(State):
@@ -210,6 +213,7 @@ class LearningState(State):
     """Arguments that the privacy account rests on, as text."""
     consent: NotRequired[NDArray[np.int8]]
     users: NotRequired[NDArray[np.int64]]
+    budget: NotRequired[NDArray[np.float64]]
     mean: NotRequired[Named]
     """Averages over rounds of the shared parameters."""
 
@@ -229,6 +233,7 @@ class LearningMemory(TypedDict):
     answered: NotRequired[NDArray[np.int64]]
     """In how many rounds a client took part."""
     consent: NotRequired[NDArray[np.int8]]
+    budget: NotRequired[NDArray[np.float64]]
 
 
 class LearningMessage(TypedDict):

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fitting import read_clients
+from ebfed.learning.individual import IndividualExchange
+from ebfed.tables.alignment import aligned
+from ebfed.tables.clients import Clients
+from ebfed.tables.consent import epsilons_of
 
 __all__ = ["DPFedAvg"]
 
@@ -22,6 +30,11 @@ class DPFedAvg(FedAvg):
         ``sampling="fixed"``, which is accounted for as what it is and costs more.
     privacy : ClientPrivacy
         Differential privacy of what clients send; it must be given.
+
+    Notes
+    -----
+    With `consent`, an epsilon for each client, a client takes part until its own budget is spent
+    (`IndividualExchange`). Epsilons are public, and clients must join independently.
 
     References
     ----------
@@ -43,6 +56,59 @@ class DPFedAvg(FedAvg):
     0.9...
     >>> est.privacy_[["times", "epsilon", "relation"]].round(3).to_dict("list")
     {'times': [20], 'epsilon': [1.0], 'relation': ['the rows of one client, or none']}
+
+    A hundred clients allow half of that:
+
+    >>> consent = {g: 0.5 if g < 100 else 1.0 for g in range(500)}
+    >>> est.fit(X, y, groups=groups, consent=consent).privacy_[["clients", "times"]].values
+    array([[100,   4],
+           [400,  20]])
     """
 
     requires_privacy: ClassVar[bool] = True
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X, y, groups : as for every learner
+        consent : array-like of shape (n_rows,), dict from group to number, or str, optional
+            Largest epsilon of each row's group, at the delta of `privacy`, or the column of the
+            frame `X` that holds it. None: that of `privacy` for all.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(*self.prepare(X, y, groups=groups, consent=consent))
+
+    def prepare(
+        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+    ) -> tuple[Clients, LearningMemory]:
+        """Read rows, as in `fit`."""
+        if consent is None:
+            return super().prepare(X, y, groups=groups)
+        X, y, groups, consent = aligned(
+            {"X": X, "y": y, "groups": groups, "consent": consent}
+        ).values()
+        consent, X = self._aside(X, consent, "consent", reset=True)
+        clients, labels = read_clients(self, X, y, groups)
+        return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
+
+    def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
+        """State numbers of rows, columns, classes, and budgets where clients have their own."""
+        facts = super().describe(clients, memory)
+        return facts | {"budget": memory["budget"]} if "budget" in memory else facts
+
+    def check_facts(self, facts: LearningFacts) -> None:
+        """Raise a ValueError if that is not what clients may state."""
+        super().check_facts(facts)
+        budget = facts.get("budget", np.ones(len(facts["n"])))
+        if budget.dtype != np.float64 or budget.shape != facts["n"].shape or not (budget > 0).all():
+            raise ValueError("budget must be a number above 0 for each client.")
+
+    def exchange(self, n_clients: int) -> IndividualExchange:
+        """Protect messages, until the budgets of their clients are spent."""
+        assert self.privacy is not None
+        return IndividualExchange(self.schedule, n_clients, self.privacy, self.message_bounds)

@@ -1,4 +1,4 @@
-"""Consent: the class of privacy that each client chose."""
+"""Consent: the class of privacy, or the epsilon, that each client chose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.labels import number_labels
 
-__all__ = ["classes_of"]
+__all__ = ["classes_of", "epsilons_of"]
 
 
 def classes_of(
@@ -42,6 +42,50 @@ def classes_of(
     >>> classes_of(choice, ["private", "open"], np.array([5, 7]), groups)
     array([0, 1], dtype=int8)
     """
+    consent, labels = _by_client(consent, ids, labels)
+    kinds, chosen = number_labels(consent, "consent")
+    unknown = [kind for kind in kinds.tolist() if kind not in classes]
+    if unknown:
+        raise ValueError(
+            f"consent must be one of the classes ({', '.join(map(repr, classes))}); "
+            f"got {unknown[0]!r}."
+        )
+    order = [list(classes).index(kind) for kind in kinds.tolist()]
+    chose = np.asarray(order, np.int8)[chosen]
+    return _of_clients(chose, ids, labels)
+
+
+def epsilons_of(consent: Any, ids: NDArray, labels: NDArray | None) -> NDArray[np.float64]:
+    """Return the epsilon that each client chose, shape (n_clients,).
+
+    Parameters
+    ----------
+    consent, ids, labels
+        As for `classes_of`, with numbers above 0 in place of classes; inf for no limit.
+
+    Raises
+    ------
+    ValueError
+        If a client chose no epsilon, two, or one that is not above 0.
+
+    Examples
+    --------
+    >>> groups, choice = np.array([7, 5, 7]), np.array([2.0, 0.5, 2.0])
+    >>> epsilons_of(choice, np.array([5, 7]), groups)
+    array([0.5, 2. ])
+    """
+    consent, labels = _by_client(consent, ids, labels)
+    try:
+        chose = np.asarray(consent, float)
+    except (TypeError, ValueError):
+        raise ValueError("consent must be numbers, the epsilon of each group.") from None
+    if chose.ndim != 1 or not np.all(chose > 0):
+        raise ValueError("consent must be one number above 0 for each group, its epsilon.")
+    return _of_clients(chose, ids, labels)
+
+
+def _by_client(consent: Any, ids: NDArray, labels: NDArray | None) -> tuple[Any, NDArray | None]:
+    """Return one entry for each client or row; labels are None where it is for each client."""
     if isinstance(consent, Mapping):
         missing = [each for each in ids.tolist() if each not in consent]
         if missing:
@@ -53,25 +97,20 @@ def classes_of(
     if len(consent) != owners:
         what = "groups" if labels is None else "rows"
         raise ValueError(f"consent has {len(consent)} entries for {owners} {what}.")
-    kinds, chosen = number_labels(consent, "consent")
-    unknown = [kind for kind in kinds.tolist() if kind not in classes]
-    if unknown:
-        raise ValueError(
-            f"consent must be one of the classes ({', '.join(map(repr, classes))}); "
-            f"got {unknown[0]!r}."
-        )
-    order = [list(classes).index(kind) for kind in kinds.tolist()]
-    chose = np.asarray(order, np.int8)[chosen]
+    return consent, labels
+
+
+def _of_clients(chose: NDArray, ids: NDArray, labels: NDArray | None) -> NDArray:
+    """Return what each client chose, which must be the same in all its rows."""
     if labels is None:
         return chose
     owner = number_labels(labels)[1]
-    least = np.full(len(ids), len(classes), np.int8)
-    most = np.full(len(ids), -1, np.int8)
-    np.minimum.at(least, owner, chose)
-    np.maximum.at(most, owner, chose)
-    if np.any(least != most):
+    first = np.zeros(len(ids), np.int64)
+    first[owner[::-1]] = np.arange(len(owner))[::-1]
+    differs = chose != chose[first[owner]]
+    if differs.any():
         raise ValueError(
-            f"consent must be the same in all rows of a group; {ids[np.argmax(least != most)]!r} "
-            "has two."
+            "consent must be the same in all rows of a group; "
+            f"{ids[owner[np.argmax(differs)]]!r} has two."
         )
-    return least
+    return chose[first]

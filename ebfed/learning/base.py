@@ -13,7 +13,6 @@ extending has an example.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -43,7 +42,7 @@ from ebfed.learning.server import broadcast_of, first_state, next_state
 from ebfed.learning.training import LocalTraining, Task
 from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy.odometer import Plan
-from ebfed.report.view import LearnerView
+from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
 
@@ -445,6 +444,8 @@ class Learner(SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
+    _report = staticmethod(reports)
+
     def _history_rows(self) -> list[dict]:
         """Rows of the history, with what clients noted where their rows are, and epsilon."""
         n = len(self._history)
@@ -469,11 +470,6 @@ class Learner(SupervisedEstimator):
         check_is_fitted(self, "clients_")
         classes = None if self._numeric else self.classes_.tolist()
         return term_names(self._net, self._column_names(), classes)
-
-    def _report(self) -> tuple[Callable, Callable, Callable]:
-        from ebfed import report
-
-        return report.tidy, report.glance, report.summary_table
 
     def view(self) -> LearnerView:
         """Return what reports and plots read of the fit."""

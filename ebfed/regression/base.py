@@ -8,7 +8,7 @@ is in an object of `ebfed.regression.population`, made from its learned attribut
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
 from ebfed.regression.rounds import Rounds
 from ebfed.report.effects import GroupEffects
-from ebfed.report.view import RegressionView
+from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.labels import number_labels
@@ -379,6 +379,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
+    _report = staticmethod(reports)
+
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "clients_")
@@ -416,8 +418,3 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
         return {".fixed": self._read_design(X, groups)[0] @ self._population().centre}
-
-    def _report(self) -> tuple[Callable, Callable, Callable]:
-        from ebfed import report
-
-        return report.tidy, report.glance, report.summary_table

@@ -47,6 +47,7 @@ __all__ = [
     "LocationView",
     "Parameter",
     "RegressionView",
+    "reports",
     "view_of",
 ]
 
@@ -310,3 +311,10 @@ def view_of(fit: Any) -> FitView:
     if not isinstance(view, FitView):
         raise TypeError(f"fit must be a fitted estimator or formula; got {fit!r}.")
     return view
+
+
+def reports() -> tuple[Callable, Callable, Callable]:
+    """Return what tidies, glances at and prints a fit."""
+    from ebfed import report
+
+    return report.tidy, report.glance, report.summary_table

@@ -73,6 +73,22 @@ server.write_text(server.read_text().replace("quorum=1.0", "quorum=0.6"))
 print(server.read_text())
 
 # %% [markdown]
+# ## Rules of a node
+#
+# Each hospital writes rules into the directory of its node. No run can change them. Here a surgeon
+# may spend epsilon 3 over all runs, and only two methods are allowed. A node charges all that a run
+# may take before the first round, and refuses a run that it cannot pay for.
+
+# %%
+rules = """\
+epsilon = 3.0  # budget of each surgeon, over all runs
+delta = 1e-5
+methods = ["BernoulliEB", "PoissonEB"]
+"""
+for hospital in ("north", "east", "university"):
+    Path(f"trial/nodes/{hospital}/node.toml").write_text(rules)
+
+# %% [markdown]
 # The database of the eastern hospital goes down, and the fit runs without it.
 
 # %%
@@ -91,14 +107,15 @@ print(pd.read_csv(run / "participants.csv")[["exchange", "node", "status"]])
 print(pd.read_csv(run / "ledger.csv")[["who", "what", "clients", "epsilon"]])
 
 # %% [markdown]
-# It does not have the estimates. Each hospital has its own estimates and its own ledger.
+# It does not have the estimates. Each hospital has its own estimates and its own ledger, from which
+# it can see what was spent and what is left.
 
 # %%
 estimates = {
     path.parts[2]: pd.read_csv(path) for path in Path("trial/nodes").glob("*/run-*/estimate.csv")
 }
 print(estimates["north"].head().round(3))
-print(Path("trial/nodes/north/ledger.jsonl").read_text())
+ebfed("budget show trial/nodes/north")
 
 # %% [markdown]
 # ## What was gained

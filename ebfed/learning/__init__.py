@@ -16,6 +16,8 @@ from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
 
+from ebfed.learning import canaries as _canaries  # registers how learners are audited
+
 __all__ = [
     "PPSGD",
     "AdaPeD",

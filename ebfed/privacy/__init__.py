@@ -11,10 +11,13 @@ from ebfed.privacy.calibration import (
     paper_sigma,
 )
 from ebfed.privacy.discrete_gaussian import discrete_gaussian_delta, discrete_gaussian_sigma
+from ebfed.privacy.one_run import OneRunAudit, audit_one_run, one_run_limit
 
 __all__ = [
+    "OneRunAudit",
     "PrivacyWarning",
     "accountant",
+    "audit_one_run",
     "check_delta",
     "check_epsilon",
     "discrete_gaussian_delta",
@@ -23,6 +26,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_sigma",
     "ledger",
+    "one_run_limit",
     "paper_delta",
     "paper_sigma",
 ]

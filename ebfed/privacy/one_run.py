@@ -1,0 +1,523 @@
+r"""Lower bounds on epsilon from one training, with many canaries in it.
+
+Each of m canaries (clients that are easy to recognise) is in the training if a fair coin says so.
+An attacker sees what is published, guesses r of the coins, and is right W times. If the training is
+private, W cannot be large, however the attacker guesses and however canaries influence one another.
+
+*Any mechanism.* If flipping one coin is (epsilon, delta)-private, then with B binomial of r and
+:math:`e^\varepsilon / (1 + e^\varepsilon)`,
+
+.. math:: P(W \ge v) \le P(B \ge v)
+    + 2 m \delta \max_{1 \le i \le v} \frac1i P(v > B \ge v - i).
+
+*A known curve.* Let g(y) be the least probability with one side of a coin of an event that has
+probability y with the other side, and :math:`p_j = P(W = j)`. For every v
+
+.. math:: \frac1m \sum_{j \ge v} (r - j + 1)\, p_{j-1}
+    \ge g\Big(\frac1m \sum_{j \ge v} j p_j\Big),
+
+so that large values of W are possible only if smaller ones have some probability, and so on down to
+0, and all must add up to one. For Gaussian noise :math:`g(y) = \Phi(\Phi^{-1}(y) - \mu)`, which
+gives larger bounds than epsilon and delta alone. Every (epsilon, delta) has a curve, too; of its
+two bounds on the same probability the smaller one counts.
+
+A bound is valid if r does not depend on the coins. It stays below epsilon: the attacker who guesses
+as well as epsilon permits shows `one_run_limit`, about half of 8 with 1,000 canaries.
+
+References
+----------
+Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run, Theorem 5.2.
+Mahloujifar, Melis and Chaudhuri (2025), Auditing f-differential privacy in one run, Theorem 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, singledispatch
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.privacy.calibration import (
+    check_count,
+    check_delta,
+    check_epsilon,
+    gaussian_epsilon,
+    gaussian_sigma,
+    is_number,
+)
+
+__all__ = [
+    "Mechanism",
+    "OneRunAudit",
+    "Played",
+    "audit_one_run",
+    "one_run_bound",
+    "one_run_limit",
+    "play",
+    "right_guesses_p_value",
+]
+
+Mechanism: TypeAlias = Literal["gaussian", "any"]
+Curve: TypeAlias = Callable[[float], float]
+
+FEWEST = 100  # canaries
+LARGEST = 60.0  # epsilon that is looked for
+
+
+@dataclass(frozen=True)
+class OneRunAudit:
+    """Lower bound on the epsilon of one training.
+
+    Attributes
+    ----------
+    channel : str
+        Estimator with all its arguments.
+    n_features : int
+        Columns of the clients' data.
+    epsilon, delta : float
+        Guarantee that is tested.
+    lower : float
+        Lower bound on epsilon, wrong with probability `error`; 0 if nothing was shown.
+    canaries, guesses, right : int
+        Number of canaries, of guesses, and of right guesses.
+    mechanism : {"gaussian", "any"}
+        What the bound assumes.
+    error : float
+
+    Examples
+    --------
+    >>> found = OneRunAudit("DPFedAvg(...)", 1100, 4.0, 1e-5, 4.7, 1000, 200, 196, "gaussian", 0.05)
+    >>> found.passed, found.event
+    (False, '196 of 200 guesses are right')
+    """
+
+    channel: str
+    n_features: int
+    epsilon: float
+    delta: float
+    lower: float
+    canaries: int
+    guesses: int
+    right: int
+    mechanism: Mechanism
+    error: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the guarantee was not refuted; True is no proof of it."""
+        return self.lower <= self.epsilon
+
+    @property
+    def event(self) -> str:
+        """Describe how often the attacker was right."""
+        return f"{self.right:,} of {self.guesses:,} guesses are right"
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of a table of audits."""
+        return {
+            "channel": self.channel,
+            "n_features": self.n_features,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "lower": self.lower,
+            "event": self.event,
+            "passed": self.passed,
+        }
+
+
+@dataclass(frozen=True)
+class Played:
+    """What an attacker made of one training.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (m,)
+        Larger where a canary seems to be in, 0 where nothing is known.
+    epsilon, delta : float
+        Guarantee of the estimator's ledger.
+    gaussian : bool
+        Whether what is published has the privacy of one Gaussian release.
+    n_features : int
+        Columns of the clients' data.
+    """
+
+    scores: NDArray[np.float64]
+    epsilon: float
+    delta: float
+    gaussian: bool
+    n_features: int
+
+
+@singledispatch
+def play(
+    estimator: Any, coins: NDArray[np.bool_], rng: np.random.Generator, progress: bool | None
+) -> Played:
+    """Train once with canaries, and score each from what is published.
+
+    Learners of `ebfed.learning` are registered; register a function for estimators of your own.
+
+    Parameters
+    ----------
+    estimator : object
+    coins : bool ndarray of shape (m,)
+        Which canaries are in.
+    rng : Generator
+    progress : bool or None
+        Whether to show a progress bar; None: only on a terminal.
+
+    Raises
+    ------
+    TypeError
+        If no function is registered for the estimator.
+    """
+    raise TypeError(
+        "estimator must be a learner with privacy, such as "
+        f"FedAvg(privacy=ClientPrivacy(epsilon=1.0)); got {estimator!r}."
+    )
+
+
+def audit_one_run(
+    estimator: Any,
+    *,
+    claim: tuple[float, float] | None = None,
+    canaries: int = 1000,
+    guesses: int | Sequence[int] | None = None,
+    mechanism: Mechanism | None = None,
+    error: float = 0.05,
+    progress: bool | None = None,
+    rng: Any = 0,
+) -> OneRunAudit:
+    """Bound the epsilon of a private learner from below, by one training.
+
+    The learner trains on canaries, each of which is present or absent by a fair coin (or far above
+    or far below, where the guarantee is about clients exchanged). An attacker scores them by the
+    shared parameters of all rounds, or by all messages where ``trust="none"``, and guesses the
+    coins with the largest scores, positive or negative. How the canaries are made is in
+    `ebfed.learning.canaries`.
+
+    Parameters
+    ----------
+    estimator : Learner
+        Learner with `privacy`, not fitted. Its model is replaced by a linear one with a column for
+        each canary.
+    claim : (float, float), optional
+        Epsilon and delta to test; those of the learner's ledger if None.
+    canaries : int
+        Number of canaries, at least 100. Time and memory grow with its square.
+    guesses : int or sequence of int, optional
+        Number r of guesses, fixed before the training. With several numbers the largest bound
+        counts, and each may fail with an equal part of `error`. None: two numbers, which show most
+        if the claim is right and if the noise is half of what it should be.
+    mechanism : {"gaussian", "any"}, optional
+        What is assumed: "gaussian" that what is published has the privacy of one Gaussian release
+        with some noise, and "any" nothing. None: "gaussian" where the account is that of Gaussian
+        noise without sampling.
+    error : float
+        Probability that the bound exceeds the true epsilon, so that a correct learner fails. It is
+        much smaller if noise is independent between canaries.
+    progress : bool or None
+        Whether to show a progress bar over rounds; None: only on a terminal.
+    rng : int, Generator or None
+        Seed of all random numbers.
+
+    Returns
+    -------
+    OneRunAudit
+
+    Raises
+    ------
+    TypeError
+        If `estimator` is no learner with privacy.
+    ValueError
+        If it gives no guarantee, or one that so many canaries cannot refute, or an argument is out
+        of range.
+
+    See Also
+    --------
+    ebfed.studies.training_audit.audit_training : Bounds by thousands of trainings, which are nearer
+        to epsilon.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run. Mahloujifar,
+    Melis and Chaudhuri (2025), Auditing f-differential privacy in one run.
+
+    Examples
+    --------
+    >>> from ebfed.learning import ClientPrivacy, DPFedAvg
+    >>> learner = DPFedAvg(n_rounds=2, privacy=ClientPrivacy(epsilon=4.0))
+    >>> found = audit_one_run(learner, canaries=300)
+    >>> found.passed, found.lower > 1
+    (True, True)
+    """
+    if check_count("canaries", canaries) < FEWEST:
+        raise ValueError(f"canaries must be at least {FEWEST}; got {canaries}.")
+    error = _check_error(error)
+    if mechanism is not None and mechanism not in get_args(Mechanism):
+        raise ValueError(f"mechanism must be one of {get_args(Mechanism)}; got {mechanism!r}.")
+    numbers = None if guesses is None else _check_guesses(guesses, canaries)
+    draw = np.random.default_rng(rng)
+    coins = draw.random(canaries) < 0.5
+    played = play(estimator, coins, draw, progress)
+    epsilon, delta = (played.epsilon, played.delta) if claim is None else claim
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    if mechanism is None:
+        mechanism = "gaussian" if played.gaussian else "any"
+    if numbers is None:
+        numbers = _best_guesses(epsilon, delta, canaries, error, mechanism)
+    each = error / len(numbers)
+    most = max(one_run_bound(r, r, canaries, delta, each, mechanism) for r in numbers)
+    if epsilon >= most:
+        raise ValueError(
+            f"epsilon={epsilon:g} cannot be refuted by {canaries:,} canaries, which show at most "
+            f"{most:.3g}: passing would mean nothing. Use more canaries or a larger error."
+        )
+    found = []
+    for r in numbers:
+        surest = np.argsort(-np.abs(played.scores), kind="stable")[:r]
+        right = int(((played.scores[surest] > 0) == coins[surest]).sum())
+        found.append((one_run_bound(right, r, canaries, delta, each, mechanism), r, right))
+    lower, r, right = max(found)
+    return OneRunAudit(
+        channel=" ".join(repr(estimator).split()),
+        n_features=played.n_features,
+        epsilon=epsilon,
+        delta=delta,
+        lower=lower,
+        canaries=canaries,
+        guesses=r,
+        right=right,
+        mechanism=mechanism,
+        error=error,
+    )
+
+
+# Bounds -------------------------------------------------------------------------------------
+
+
+def right_guesses_p_value(
+    right: int, guesses: int, canaries: int, epsilon: float, delta: float
+) -> float:
+    """Bound the probability of so many right guesses if the training is (epsilon, delta)-private.
+
+    Parameters
+    ----------
+    right, guesses, canaries : int
+    epsilon, delta : float
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski (2023), Theorem 5.2.
+
+    Examples
+    --------
+    >>> right_guesses_p_value(95, 100, 1000, epsilon=1.0, delta=1e-5)
+    0.00038...
+    """
+    from scipy.special import expit
+    from scipy.stats import binom
+
+    q = expit(epsilon)
+    tail = float(binom.sf(right - 1, guesses, q))
+    steps = np.arange(1, right + 1)
+    below = binom.sf(right - steps - 1, guesses, q) - tail
+    return min(1.0, tail + 2 * canaries * delta * float(np.max(below / steps, initial=0.0)))
+
+
+def one_run_bound(
+    right: int,
+    guesses: int,
+    canaries: int,
+    delta: float,
+    error: float = 0.05,
+    mechanism: Mechanism = "any",
+) -> float:
+    """Bound epsilon from below by the number of right guesses.
+
+    Parameters
+    ----------
+    right, guesses, canaries : int
+        Number of right guesses, of guesses, and of canaries, each in by a fair coin.
+    delta : float
+    error : float
+        Probability that the bound exceeds the true epsilon.
+    mechanism : {"gaussian", "any"}
+        What is assumed, as for `audit_one_run`.
+
+    Returns
+    -------
+    float
+        Largest epsilon with which so many right guesses have a probability of at most `error`; 0 if
+        there is none.
+
+    Examples
+    --------
+    >>> one_run_bound(196, 200, 1000, delta=1e-5)
+    3.0...
+    >>> one_run_bound(196, 200, 1000, delta=1e-5, mechanism="gaussian")
+    5.0...
+    """
+    if mechanism == "gaussian":
+        mu = _last(lambda mu: _refuted(right, guesses, canaries, _gaussian(mu), error))
+        return gaussian_epsilon(1 / mu, delta) if mu > 0 else 0.0
+
+    def refuted(epsilon: float) -> bool:
+        return (
+            right_guesses_p_value(right, guesses, canaries, epsilon, delta) <= error
+        ) or _refuted(right, guesses, canaries, _approximate(epsilon, delta), error)
+
+    return _last(refuted)
+
+
+def one_run_limit(
+    epsilon: float,
+    delta: float,
+    canaries: int,
+    error: float = 0.05,
+    mechanism: Mechanism = "gaussian",
+    guesses: int | None = None,
+) -> float:
+    """Return the bound of an attacker who guesses as well as epsilon permits.
+
+    The largest share of r guesses of m canaries that can be right on average is a m / r, where
+    ``a + g(a) = r / m``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        True privacy: that of a Gaussian release, or of randomised response for "any".
+    canaries : int
+    error : float
+    mechanism : {"gaussian", "any"}
+    guesses : int, optional
+        The best number if None.
+
+    Returns
+    -------
+    float
+        Bound of the expected number of right guesses.
+
+    Examples
+    --------
+    >>> one_run_limit(8.0, 1e-5, 1000)
+    4.5...
+    >>> one_run_limit(8.0, 1e-5, 1000, mechanism="any")
+    6.1...
+    """
+    curve = _curve(check_epsilon(epsilon), check_delta(delta), mechanism)
+    numbers = _grid(canaries) if guesses is None else _check_guesses(guesses, canaries)
+    return max(_expected_bound(curve, r, canaries, delta, error, mechanism) for r in numbers)
+
+
+@lru_cache(maxsize=64)
+def _best_guesses(
+    epsilon: float, delta: float, canaries: int, error: float, mechanism: Mechanism
+) -> list[int]:
+    """Return numbers of guesses that show most of Gaussian noise: as claimed, and half as much."""
+    mu = 1 / gaussian_sigma(epsilon, delta)
+    return sorted(
+        {
+            max(
+                _grid(canaries),
+                key=lambda r: _expected_bound(curve, r, canaries, delta, error / 2, mechanism),
+            )
+            for curve in (_gaussian(mu), _gaussian(2 * mu))
+        }
+    )
+
+
+def _grid(canaries: int) -> list[int]:
+    """Return numbers of guesses among which the best one is chosen."""
+    return [max(1, canaries * share // 100) for share in (5, 7, 10, 14, 20, 28, 40, 56, 80, 100)]
+
+
+def _expected_bound(
+    curve: Curve, guesses: int, canaries: int, delta: float, error: float, mechanism: Mechanism
+) -> float:
+    """Return the bound of the number of right guesses that a curve permits on average."""
+    from scipy.optimize import brentq
+
+    share = guesses / canaries
+    a = brentq(lambda a: a + curve(a) - share, share / 2, share, xtol=1e-12)
+    return one_run_bound(int(a * canaries), guesses, canaries, delta, error, mechanism)
+
+
+# Curves -------------------------------------------------------------------------------------
+
+
+def _curve(epsilon: float, delta: float, mechanism: Mechanism) -> Curve:
+    if mechanism == "gaussian":
+        return _gaussian(1 / gaussian_sigma(epsilon, delta))
+    return _approximate(epsilon, delta)
+
+
+def _gaussian(mu: float) -> Curve:
+    """Return g for two normal laws at a distance of mu standard deviations."""
+    from scipy.special import ndtr, ndtri
+
+    return lambda y: float(ndtr(ndtri(min(y, 1.0)) - mu))
+
+
+def _approximate(epsilon: float, delta: float) -> Curve:
+    """Return the smallest g that (epsilon, delta) permits."""
+    odds = math.exp(epsilon)
+    return lambda y: max(0.0, (y - delta) / odds, 1 - delta - odds * (1 - y))
+
+
+def _refuted(right: int, guesses: int, canaries: int, curve: Curve, error: float) -> bool:
+    """Whether a curve excludes that so many guesses are right with probability `error`.
+
+    Suppose that they are. Then the probabilities of one right guess less, two less, ... have lower
+    bounds, and the curve is excluded if these add up to more than one.
+    """
+    whole = guesses / canaries
+    hits, misses = error * right / canaries, error * (guesses - right) / canaries
+    for j in range(right - 1, -1, -1):
+        needed = curve(hits)
+        if needed <= misses:
+            break  # nothing more is needed
+        hits += j / (guesses - j) * (needed - misses)
+        misses = needed
+        if hits + misses > whole:
+            return True
+    return False
+
+
+def _last(refuted: Callable[[float], bool]) -> float:
+    """Return the largest number that is refuted, up to 1e-6, and rounded down; 0 if none is."""
+    low, high = 0.0, 1.0
+    while refuted(high):
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return low
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+# Arguments ----------------------------------------------------------------------------------
+
+
+def _check_error(error: Any) -> float:
+    if not (is_number(error) and 1e-12 <= error < 1):
+        raise ValueError(f"error must be at least 1e-12 and below 1; got {error!r}.")
+    return float(error)
+
+
+def _check_guesses(guesses: Any, canaries: int) -> list[int]:
+    numbers = [guesses] if np.ndim(guesses) == 0 else list(guesses)
+    if not numbers:
+        raise ValueError("guesses must name at least one number of guesses.")
+    for number in numbers:
+        if check_count("guesses", number) > canaries:
+            raise ValueError(f"guesses must be at most canaries, {canaries:,}; got {number}.")
+    return sorted({int(number) for number in numbers})

@@ -1,5 +1,6 @@
 """A predictor for every group, learned in rounds: one file per method."""
 
+from ebfed.learning import canaries as canaries  # registers how learners are audited
 from ebfed.learning.adaped import AdaPeD
 from ebfed.learning.base import Learner
 from ebfed.learning.ditto import Ditto
@@ -15,8 +16,6 @@ from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
-
-from ebfed.learning import canaries as _canaries  # registers how learners are audited
 
 __all__ = [
     "PPSGD",

@@ -18,7 +18,7 @@ spare columns. Its score is the logarithm of the likelihood ratio
     L_t(a) = 1 - q + q \exp\Big(\sum_k \frac{2 a_{tk} x_{tk} - a_{tk}^2}{2 s_{tk}^2}\Big)
 
 over rounds t and parts k of a message, with q the share of clients invited. If noise in spare
-columns is correlated between rounds, the score is the linear discriminant with that covariance.
+columns is correlated between rounds, the score is that of normal laws with its covariance.
 
 *Omitted.* Parts of a message that all canaries move together, such as the bits that move a clipping
 norm, say little of each and are not scored.
@@ -40,6 +40,8 @@ from ebfed.learning.base import Learner
 from ebfed.learning.feo2 import FeO2
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
+from ebfed.privacy import events
+from ebfed.privacy.curves import GAUSSIAN, Family, gaussian_curve, sampled
 from ebfed.privacy.one_run import Played, play
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Clients
@@ -71,7 +73,9 @@ class Federation:
     facts: protocol.LearningFacts
 
     @classmethod
-    def of(cls, learner: Learner, X: NDArray, y: NDArray, owner: NDArray, others: int) -> Federation:
+    def of(
+        cls, learner: Learner, X: NDArray, y: NDArray, owner: NDArray, others: int
+    ) -> Federation:
         """Give canaries these rows; of the others, every second is open if any can be.
 
         Parameters
@@ -198,10 +202,8 @@ def play_learner(
     state = learner.start(game.actual.facts, key)
     memories = [each.memory for each in (game.actual, game.inside, game.outside)]
     rounds = []
-    with tqdm(
-        desc="one-run audit", unit=" rounds", total=learner.n_rounds, leave=False,
-        disable=None if progress is None else not progress,
-    ) as bar:  # fmt: skip
+    hidden = None if progress is None else not progress
+    with tqdm(desc="audit", unit=" rounds", total=learner.n_rounds, disable=hidden) as bar:
         while not state["done"]:
             sent, stream = learner.broadcast(state), Stream(key, state["round"])
             quiet = Stream(make_key(0), state["round"])
@@ -220,9 +222,24 @@ def play_learner(
         _scores(rounds, 1.0 if game.local else exchange.round.rate),
         epsilon,
         delta,
-        exchange.round.unsampled,
+        _family(exchange, learner.n_rounds),
         game.actual.clients.X.shape[1],
     )
+
+
+def _family(exchange: PrivateExchange, rounds: int) -> Family:
+    """Return the mechanisms of the account, with noise divided by any number."""
+    round_, z = exchange.round, exchange.multiplier
+    if round_.unsampled:
+        return GAUSSIAN
+
+    def epsilon(t: float, delta: float) -> float:
+        return round_.epsilon(z / t, rounds, delta)
+
+    if round_.sampling == "fixed":  # its curve is not known, but is above that of no sampling
+        mu = round_.sensitivity * math.sqrt(rounds) / z
+        return Family(lambda t: gaussian_curve(mu * t), epsilon, 1.02)
+    return sampled(lambda t: events.repeated(round_.event(z / t), rounds), epsilon, round_.relation)
 
 
 def _ready(learner: Learner) -> Learner:
@@ -394,8 +411,8 @@ def _of_messages(
     who, rows = np.flatnonzero(invited), sent[: invited.sum()]
     x = np.zeros(m)
     x[who] = rows[np.arange(len(who)), place[who]]
-    both = (np.where(invited, each[np.arange(m), place], 0.0) for each in (a, b))
-    return x, *both, rows[:, free][:SPARE].ravel()
+    a, b = (np.where(invited, each[np.arange(m), place], 0.0) for each in (a, b))
+    return x, a, b, rows[:, free][:SPARE].ravel()
 
 
 # Scores -------------------------------------------------------------------------------------
@@ -429,12 +446,15 @@ def _correlated(noise: NDArray) -> bool:
 def _discriminant(
     x: NDArray, a: NDArray, b: NDArray, noise: NDArray, rate: float
 ) -> NDArray[np.float64]:
-    """Score moves x, shape (T, k, m), by the linear discriminant of canaries in and out."""
+    """Score moves x, shape (T, k, m), by normal laws with the covariance of the noise."""
     total = np.zeros(x.shape[2])
     for k in range(x.shape[1]):
         covariance = noise[:, k] @ noise[:, k].T / noise.shape[2]
-        # invitations are noise, too
-        covariance += np.diag(rate * (1 - rate) * (a[:, k] ** 2).mean(axis=1) + 1e-9)
-        weight = np.linalg.solve(covariance, a[:, k] - b[:, k])  # (T, m)
-        total += (weight * (x[:, k] - rate * (a[:, k] + b[:, k]) / 2)).sum(axis=0)
+        for sign, mean in ((1, a[:, k]), (-1, b[:, k])):
+            # invitations are noise, too
+            invited = rate * (1 - rate) * (mean**2).mean(axis=1)
+            whole = covariance + np.diag(invited + 1e-9)
+            rest = x[:, k] - rate * mean
+            square = (rest * np.linalg.solve(whole, rest)).sum(axis=0)
+            total -= sign * (square + np.linalg.slogdet(whole)[1]) / 2
     return total

@@ -26,14 +26,13 @@ as well as epsilon permits shows `one_run_limit`, about half of 8 with 1,000 can
 
 References
 ----------
-Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run, Theorem 5.2.
-Mahloujifar, Melis and Chaudhuri (2025), Auditing f-differential privacy in one run, Theorem 4.2.
+Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run.
+Mahloujifar, Melis and Chaudhuri (2025), Auditing f-differential privacy in one run.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, singledispatch
 from typing import Any, Literal, TypeAlias, get_args
@@ -45,10 +44,10 @@ from ebfed.privacy.calibration import (
     check_count,
     check_delta,
     check_epsilon,
-    gaussian_epsilon,
     gaussian_sigma,
     is_number,
 )
+from ebfed.privacy.curves import GAUSSIAN, Curve, Family, approximate_curve, gaussian_curve
 
 __all__ = [
     "Mechanism",
@@ -62,10 +61,7 @@ __all__ = [
 ]
 
 Mechanism: TypeAlias = Literal["gaussian", "any"]
-Curve: TypeAlias = Callable[[float], float]
-
 FEWEST = 100  # canaries
-LARGEST = 60.0  # epsilon that is looked for
 
 
 @dataclass(frozen=True)
@@ -139,8 +135,8 @@ class Played:
         Larger where a canary seems to be in, 0 where nothing is known.
     epsilon, delta : float
         Guarantee of the estimator's ledger.
-    gaussian : bool
-        Whether what is published has the privacy of one Gaussian release.
+    family : Family
+        Mechanisms of the account, with any noise.
     n_features : int
         Columns of the clients' data.
     """
@@ -148,7 +144,7 @@ class Played:
     scores: NDArray[np.float64]
     epsilon: float
     delta: float
-    gaussian: bool
+    family: Family
     n_features: int
 
 
@@ -186,7 +182,7 @@ def audit_one_run(
     claim: tuple[float, float] | None = None,
     canaries: int = 1000,
     guesses: int | Sequence[int] | None = None,
-    mechanism: Mechanism | None = None,
+    mechanism: Mechanism = "gaussian",
     error: float = 0.05,
     progress: bool | None = None,
     rng: Any = 0,
@@ -212,10 +208,9 @@ def audit_one_run(
         Number r of guesses, fixed before the training. With several numbers the largest bound
         counts, and each may fail with an equal part of `error`. None: two numbers, which show most
         if the claim is right and if the noise is half of what it should be.
-    mechanism : {"gaussian", "any"}, optional
-        What is assumed: "gaussian" that what is published has the privacy of one Gaussian release
-        with some noise, and "any" nothing. None: "gaussian" where the account is that of Gaussian
-        noise without sampling.
+    mechanism : {"gaussian", "any"}
+        What is assumed: "gaussian" that the privacy is that of Gaussian noise of any size, with
+        rounds and samples as in the learner's account; "any" nothing.
     error : float
         Probability that the bound exceeds the true epsilon, so that a correct learner fails. It is
         much smaller if noise is independent between canaries.
@@ -257,7 +252,7 @@ def audit_one_run(
     if check_count("canaries", canaries) < FEWEST:
         raise ValueError(f"canaries must be at least {FEWEST}; got {canaries}.")
     error = _check_error(error)
-    if mechanism is not None and mechanism not in get_args(Mechanism):
+    if mechanism not in get_args(Mechanism):
         raise ValueError(f"mechanism must be one of {get_args(Mechanism)}; got {mechanism!r}.")
     numbers = None if guesses is None else _check_guesses(guesses, canaries)
     draw = np.random.default_rng(rng)
@@ -265,12 +260,11 @@ def audit_one_run(
     played = play(estimator, coins, draw, progress)
     epsilon, delta = (played.epsilon, played.delta) if claim is None else claim
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-    if mechanism is None:
-        mechanism = "gaussian" if played.gaussian else "any"
+    family = played.family if mechanism == "gaussian" else None
     if numbers is None:
-        numbers = _best_guesses(epsilon, delta, canaries, error, mechanism)
+        numbers = _best_guesses(epsilon, delta, canaries, error, family is not None)
     each = error / len(numbers)
-    most = max(one_run_bound(r, r, canaries, delta, each, mechanism) for r in numbers)
+    most = max(_bound(r, r, canaries, delta, each, family) for r in numbers)
     if epsilon >= most:
         raise ValueError(
             f"epsilon={epsilon:g} cannot be refuted by {canaries:,} canaries, which show at most "
@@ -280,7 +274,7 @@ def audit_one_run(
     for r in numbers:
         surest = np.argsort(-np.abs(played.scores), kind="stable")[:r]
         right = int(((played.scores[surest] > 0) == coins[surest]).sum())
-        found.append((one_run_bound(right, r, canaries, delta, each, mechanism), r, right))
+        found.append((_bound(right, r, canaries, delta, each, family), r, right))
     lower, r, right = max(found)
     return OneRunAudit(
         channel=" ".join(repr(estimator).split()),
@@ -315,12 +309,12 @@ def right_guesses_p_value(
 
     References
     ----------
-    Steinke, Nasr and Jagielski (2023), Theorem 5.2.
+    Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run.
 
     Examples
     --------
     >>> right_guesses_p_value(95, 100, 1000, epsilon=1.0, delta=1e-5)
-    0.00038...
+    0.00066...
     """
     from scipy.special import expit
     from scipy.stats import binom
@@ -365,16 +359,30 @@ def one_run_bound(
     >>> one_run_bound(196, 200, 1000, delta=1e-5, mechanism="gaussian")
     5.0...
     """
-    if mechanism == "gaussian":
-        mu = _last(lambda mu: _refuted(right, guesses, canaries, _gaussian(mu), error))
-        return gaussian_epsilon(1 / mu, delta) if mu > 0 else 0.0
+    return _bound(right, guesses, canaries, delta, error, _family(mechanism))
 
-    def refuted(epsilon: float) -> bool:
-        return (
-            right_guesses_p_value(right, guesses, canaries, epsilon, delta) <= error
-        ) or _refuted(right, guesses, canaries, _approximate(epsilon, delta), error)
 
-    return _last(refuted)
+def _family(mechanism: Mechanism) -> Family | None:
+    return GAUSSIAN if mechanism == "gaussian" else None
+
+
+def _bound(
+    right: int, guesses: int, canaries: int, delta: float, error: float, family: Family | None
+) -> float:
+    """Bound epsilon from below; None is the family of all mechanisms, whose strength is epsilon."""
+    if family is not None:
+        t = family.strongest(lambda curve: _refuted(right, guesses, canaries, curve, error))
+        return family.epsilon(t, delta) if t > 0 else 0.0
+    low, high = 0.0, 64.0
+    while high - low > 1e-5:
+        epsilon = (low + high) / 2
+        value = right_guesses_p_value(right, guesses, canaries, epsilon, delta)
+        curve = approximate_curve(epsilon, delta)
+        if value <= error or _refuted(right, guesses, canaries, curve, error):
+            low = epsilon
+        else:
+            high = epsilon
+    return low
 
 
 def one_run_limit(
@@ -410,26 +418,32 @@ def one_run_limit(
     >>> one_run_limit(8.0, 1e-5, 1000)
     4.5...
     >>> one_run_limit(8.0, 1e-5, 1000, mechanism="any")
-    6.1...
+    5.3...
     """
-    curve = _curve(check_epsilon(epsilon), check_delta(delta), mechanism)
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    if mechanism == "gaussian":
+        curve = gaussian_curve(1 / gaussian_sigma(epsilon, delta))
+    else:
+        curve = approximate_curve(epsilon, delta)
     numbers = _grid(canaries) if guesses is None else _check_guesses(guesses, canaries)
-    return max(_expected_bound(curve, r, canaries, delta, error, mechanism) for r in numbers)
+    family = _family(mechanism)
+    return max(_expected_bound(curve, r, canaries, delta, error, family) for r in numbers)
 
 
 @lru_cache(maxsize=64)
 def _best_guesses(
-    epsilon: float, delta: float, canaries: int, error: float, mechanism: Mechanism
+    epsilon: float, delta: float, canaries: int, error: float, gaussian: bool
 ) -> list[int]:
     """Return numbers of guesses that show most of Gaussian noise: as claimed, and half as much."""
+    family = GAUSSIAN if gaussian else None
     mu = 1 / gaussian_sigma(epsilon, delta)
     return sorted(
         {
             max(
                 _grid(canaries),
-                key=lambda r: _expected_bound(curve, r, canaries, delta, error / 2, mechanism),
+                key=lambda r: _expected_bound(curve, r, canaries, delta, error / 2, family),
             )
-            for curve in (_gaussian(mu), _gaussian(2 * mu))
+            for curve in (gaussian_curve(mu), gaussian_curve(2 * mu))
         }
     )
 
@@ -440,36 +454,14 @@ def _grid(canaries: int) -> list[int]:
 
 
 def _expected_bound(
-    curve: Curve, guesses: int, canaries: int, delta: float, error: float, mechanism: Mechanism
+    curve: Curve, guesses: int, canaries: int, delta: float, error: float, family: Family | None
 ) -> float:
     """Return the bound of the number of right guesses that a curve permits on average."""
     from scipy.optimize import brentq
 
     share = guesses / canaries
     a = brentq(lambda a: a + curve(a) - share, share / 2, share, xtol=1e-12)
-    return one_run_bound(int(a * canaries), guesses, canaries, delta, error, mechanism)
-
-
-# Curves -------------------------------------------------------------------------------------
-
-
-def _curve(epsilon: float, delta: float, mechanism: Mechanism) -> Curve:
-    if mechanism == "gaussian":
-        return _gaussian(1 / gaussian_sigma(epsilon, delta))
-    return _approximate(epsilon, delta)
-
-
-def _gaussian(mu: float) -> Curve:
-    """Return g for two normal laws at a distance of mu standard deviations."""
-    from scipy.special import ndtr, ndtri
-
-    return lambda y: float(ndtr(ndtri(min(y, 1.0)) - mu))
-
-
-def _approximate(epsilon: float, delta: float) -> Curve:
-    """Return the smallest g that (epsilon, delta) permits."""
-    odds = math.exp(epsilon)
-    return lambda y: max(0.0, (y - delta) / odds, 1 - delta - odds * (1 - y))
+    return _bound(int(a * canaries), guesses, canaries, delta, error, family)
 
 
 def _refuted(right: int, guesses: int, canaries: int, curve: Curve, error: float) -> bool:
@@ -489,19 +481,6 @@ def _refuted(right: int, guesses: int, canaries: int, curve: Curve, error: float
         if hits + misses > whole:
             return True
     return False
-
-
-def _last(refuted: Callable[[float], bool]) -> float:
-    """Return the largest number that is refuted, up to 1e-6, and rounded down; 0 if none is."""
-    low, high = 0.0, 1.0
-    while refuted(high):
-        low, high = high, 2 * high
-        if high > LARGEST:
-            return low
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
 
 
 # Arguments ----------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ have a fixed size it is 10 to 20 per cent, because their account is an upper bou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -45,19 +45,26 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ebfed.engines import protocol
-from ebfed.learning import ClientPrivacy, FeO2, Learner
+from ebfed.learning import ClientPrivacy, Learner
+from ebfed.learning.canaries import (
+    FAR,
+    Federation,
+    advance,
+    message_of,
+    parts_of,
+    promise_of,
+    silenced,
+)
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
 from ebfed.privacy.audit import FEWEST, Audit, bound_from_scores, largest_bound
 from ebfed.privacy.calibration import check_count
 from ebfed.streams import Stream, make_key
-from ebfed.tables.clients import Clients
 
 __all__ = ["Canary", "audit_training"]
 
 Canary = Literal["beyond", "within"]
 
-FAR = 1e9  # the response of a canary whose gradients are always clipped
 WITHIN = 0.9  # of the norm to clip to
 
 
@@ -131,7 +138,7 @@ def audit_training(
     trained, relation, views = attack(
         learner, _response(learner, canary), check_count("others", others), simulations, draw
     )
-    epsilon, delta = _promise(trained) if claim is None else claim
+    epsilon, delta = promise_of(trained._ledger, trained) if claim is None else claim
     total = simulations - simulations // 4
     if epsilon >= (most := largest_bound(total, delta, error)):
         raise ValueError(
@@ -159,40 +166,10 @@ def audit_training(
 # The federation -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Federation:
-    """Clients of one row each: canaries first, then others whose features are zero."""
-
-    learner: Learner
-    clients: Clients
-    memory: protocol.LearningMemory
-    facts: protocol.LearningFacts
-
-    @classmethod
-    def of(cls, learner: Learner, responses: list[float], others: int) -> _Federation:
-        """Give canaries these responses; of the others, every second is open if any can be."""
-        y = np.array([*responses, *[0.0] * others])
-        X = np.zeros((len(y), 2))
-        X[: len(responses)] = 1.0
-        groups = np.arange(len(y))
-        choices: dict[str, Any] = {}
-        if isinstance(learner, FeO2):
-            opened = (groups >= len(responses)) & (groups % 2 == 0)
-            choices["consent"] = np.where(opened, "open", "private")
-        clients, memory = learner.prepare(X, y, groups=groups, **choices)
-        return cls(learner, clients, memory, learner.describe(clients, memory))
-
-    def without(self) -> _Federation:
-        """Take the first client's row away; what is public remains."""
-        left, ends = self.clients, np.maximum(self.clients.indptr - 1, 0)
-        return replace(self, clients=Clients(left.ids, ends, left.X[1:], np.asarray(left.y)[1:]))
-
-    def answer(
-        self, sent: protocol.LearningSent, memory: protocol.LearningMemory, rng: Any
-    ) -> tuple[protocol.LearningMessage, protocol.LearningMemory]:
-        """Return the messages of all, and what they keep."""
-        everyone = np.zeros(len(self.clients), np.int8)
-        return self.learner.local(sent, memory | {"turn": everyone}, self.clients, rng)
+def _federation(learner: Learner, responses: list[float], others: int) -> Federation:
+    """Give canaries these responses."""
+    m = len(responses)
+    return Federation.of(learner, np.ones((m, 2)), np.array(responses), np.arange(m), others)
 
 
 def _response(learner: Learner, canary: Canary) -> float:
@@ -200,7 +177,7 @@ def _response(learner: Learner, canary: Canary) -> float:
     if canary == "beyond":
         return FAR
     small = 1e-9 * _privacy(learner).clip
-    alone = _Federation.of(_silenced(learner), [small], 0)
+    alone = _federation(silenced(learner), [small], 0)
     sent = alone.learner.broadcast(alone.learner.start(alone.facts, make_key(0)))
     messages, _ = alone.answer(sent, alone.memory, Stream(make_key(0), 0))
     (name,) = sent["shared"]  # a learner whose norm is moved sends one part, and a bit
@@ -217,33 +194,6 @@ def _exchange(learner: Learner, n_clients: int) -> PrivateExchange:
     exchange = learner.exchange(n_clients)
     assert isinstance(exchange, PrivateExchange)
     return exchange
-
-
-def _silenced(learner: Learner) -> Learner:
-    """Return the same learner without noise."""
-    silent: Any = {"privacy__epsilon": None, "privacy__noise_multiplier": 0.0}
-    return clone(learner).set_params(**silent)
-
-
-def _parts(message: protocol.LearningMessage) -> dict[str, NDArray]:
-    """Return all parts of a message side by side."""
-    others: Any = {name: values for name, values in message.items() if name != "changes"}
-    return message["changes"] | others
-
-
-def _of(message: protocol.LearningMessage, parts: dict[str, NDArray]) -> protocol.LearningMessage:
-    """Return a message like that one, of these parts."""
-    changes = {name: parts[name] for name in message["changes"]}
-    others = {name: parts[name] for name in message if name != "changes"}
-    return protocol.LearningMessage(changes=changes, **others)  # type: ignore[typeddict-item]
-
-
-def _promise(trained: Learner) -> tuple[float, float]:
-    """Return what the ledger holds of the canary."""
-    rows = [row for row in trained._ledger if 0 < row["epsilon"] < math.inf]
-    if not rows:
-        raise ValueError(f"{trained!r} gives no guarantee: there is nothing to refute.")
-    return rows[0]["epsilon"], rows[0]["delta"]
 
 
 # Everyone trusts the server -----------------------------------------------------------------
@@ -272,12 +222,12 @@ def _on_parameters(
     learner: Learner, response: float, others: int, simulations: int, rng: Any
 ) -> tuple[Learner, str, tuple[NDArray, NDArray]]:
     """Train with two inputs, see what is published, and return scores of both, (2, n) each."""
-    present = _Federation.of(learner, [response], others)
+    present = _federation(learner, [response], others)
     m, relation = others + 1, _exchange(learner, others + 1).round.relation
     if relation == "replace_one":
-        federations = [present, _Federation.of(learner, [-response], others)]
+        federations = [present, _federation(learner, [-response], others)]
     else:
-        federations = [present, present.without()]
+        federations = [present, present.without(np.arange(m) == 0)]
     (above, trained), (below, _) = map(_rehearse, federations)
     units = _units(above, below)
     views = []
@@ -300,33 +250,22 @@ def _on_parameters(
     return trained, relation, (first, second)
 
 
-def _rehearse(federation: _Federation) -> tuple[list[_Moves], Learner]:
+def _rehearse(federation: Federation) -> tuple[list[_Moves], Learner]:
     """Train once with everybody; return what each client does in each round, and the ledger."""
-    learner, silent = federation.learner, _silenced(federation.learner)
+    learner, silent = federation.learner, silenced(federation.learner)
     key, memory, everyone = make_key(0), federation.memory, np.zeros(len(federation.clients), "i1")
     state, moves = learner.start(federation.facts, key), []
     while not state["done"]:
         sent = learner.broadcast(state)
         messages, memory = federation.answer(sent, memory, Stream(key, state["round"]))
         none, *each = (
-            _moved(state, _advance(silent, state, messages, turn))
+            _moved(state, advance(silent, state, messages, turn))
             for turn in (everyone - 1, *(np.eye(len(everyone), dtype="i1") - 1))
         )
         responses = {name: np.array([x[name] for x in each]) - none[name] for name in none}
         moves.append(_Moves(messages, none, responses))
-        state = _advance(learner, state, messages, everyone)
+        state = advance(learner, state, messages, everyone)
     return moves, learner.finish(learner.broadcast(state), memory, federation.clients)
-
-
-def _advance(
-    learner: Learner,
-    state: protocol.LearningState,
-    messages: protocol.LearningMessage,
-    turn: NDArray,
-) -> protocol.LearningState:
-    """Update the server with the messages of those whose turn it is."""
-    received = {name: values[turn == 0] for name, values in _parts(messages).items()}
-    return learner.update(state | {"turn": turn}, _of(messages, received))
 
 
 def _moved(before: protocol.LearningState, after: protocol.LearningState) -> dict[str, NDArray]:
@@ -336,7 +275,7 @@ def _moved(before: protocol.LearningState, after: protocol.LearningState) -> dic
 
 
 def _published(
-    federation: _Federation, moves: list[_Moves], key: NDArray
+    federation: Federation, moves: list[_Moves], key: NDArray
 ) -> tuple[list[dict[str, NDArray]], NDArray, list[dict]]:
     """Train once; return the moves of all rounds, who was invited, and the history."""
     learner, memory = federation.learner, federation.memory
@@ -353,10 +292,10 @@ def _published(
                 federation.clients,
                 Stream(key, state["round"]),
             )
-            new = _parts(fresh)
-            mixed = {name: np.vstack([new[name], x[1:]]) for name, x in _parts(messages).items()}
-            messages = _of(messages, mixed)
-        after = _advance(learner, state, messages, turn)
+            new = parts_of(fresh)
+            mixed = {name: np.vstack([new[name], x[1:]]) for name, x in parts_of(messages).items()}
+            messages = message_of(messages, mixed)
+        after = advance(learner, state, messages, turn)
         seen.append(_moved(state, after))
         turns[k], state = turn, after
     return seen, turns, learner.broadcast(state)["history"]
@@ -450,8 +389,8 @@ def _on_messages(
     learner: Learner, response: float, others: int, simulations: int, rng: Any
 ) -> tuple[Learner, str, tuple[NDArray, NDArray]]:
     """Train canaries of both kinds together, and score the messages of each, (n,) each."""
-    canaries = _Federation.of(learner, np.repeat([response, -response], simulations).tolist(), 0)
-    silent = _Federation.of(_silenced(learner), [response, -response], 0)
+    canaries = _federation(learner, np.repeat([response, -response], simulations).tolist(), 0)
+    silent = _federation(silenced(learner), [response, -response], 0)
     key = rng.integers(0, 2**64, size=2, dtype=np.uint64)
     memory, exact = canaries.memory, silent.memory
     kind = np.repeat([0, 1], simulations)
@@ -461,8 +400,8 @@ def _on_messages(
         sent, stream, turn = learner.broadcast(state), Stream(key, state["round"]), state["turn"]
         messages, memory = learner.local(sent, memory | {"turn": turn}, canaries.clients, stream)
         answers, exact = silent.answer(sent, exact, stream)
-        there, pure = turn == 0, _parts(answers)
-        for name, values in _parts(messages).items():
+        there, pure = turn == 0, parts_of(answers)
+        for name, values in parts_of(messages).items():
             if np.array_equal(*pure[name]):  # it is the same for both
                 continue
             rest = (values - pure[name][kind[there]])[known[there]]

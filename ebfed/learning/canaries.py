@@ -6,8 +6,8 @@ response is far above or far below; otherwise it has rows or none.
 
 *In one training* (`ebfed.privacy.audit_one_run`) the model is linear with a column for each canary,
 so that every canary moves a parameter of its own, and spare columns, which move by noise alone. If
-everyone is invited to every round, a canary's response changes its sign from round to round: noise
-that is used twice then cancels out.
+everyone is invited to every round, to one local step, a canary's response changes its sign from
+round to round: noise that is used twice then cancels out.
 
 *The attacker* sees the shared parameters after each round, or all messages where
 ``trust="none"``. Number x of a canary in a round is the move of its parameter, a if it is in and
@@ -37,7 +37,9 @@ from sklearn.base import clone
 
 from ebfed.engines import protocol
 from ebfed.learning.base import Learner
+from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.feo2 import FeO2
+from ebfed.learning.joint_dp import JointDPSGD
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.models import Linear
 from ebfed.privacy import events
@@ -249,16 +251,15 @@ def _ready(learner: Learner) -> Learner:
             "estimator must be a learner with privacy, such as "
             f"FedAvg(privacy=ClientPrivacy(epsilon=1.0)); got {learner!r}."
         )
-    settings = learner.get_params(deep=False)
-    if settings.get("private_mean") == "winsorized":
+    if isinstance(learner, JointDPSGD) and learner.private_mean == "winsorized":
         raise ValueError(
             "private_mean must be 'gaussian': winsorized means of single users cannot be audited."
         )
     changed: dict[str, Any] = {"model": Linear(fit_intercept=False), "random_state": None}
     changed |= {"classes": None, "weight_decay": 0.0}
-    if "shared_model" in settings:
+    if "shared_model" in learner.get_params(deep=False):
         changed["shared_model"] = None
-    if "personal" in settings:  # columns of other rows
+    if isinstance(learner, JointDPSGD):  # columns of other rows
         changed["personal"] = ()
     if _alternates(learner):
         changed |= {"batch_size": 1, "shuffle": False}
@@ -268,9 +269,11 @@ def _ready(learner: Learner) -> Learner:
 def _alternates(learner: Learner) -> bool:
     """Whether rows can be in an order that changes the sign of every message.
 
-    With other samples, it would depend on how often a canary was invited.
+    In samples, signs would depend on how often a canary was invited; and in several local steps the
+    own parameters of a client follow too slowly.
     """
-    return learner.sample_rate == 1 and "batch_size" in learner.get_params(deep=False)
+    followed = learner.local_steps == 1 or isinstance(learner, FedAvg)
+    return learner.sample_rate == 1 and followed and not isinstance(learner, JointDPSGD)
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,8 @@ class _Game:
     exchange : PrivateExchange
     silent : Learner
         Without noise, to see what messages do to the server.
+    columns : int
+        One for each canary, then spare ones.
     """
 
     actual: Federation
@@ -313,6 +318,7 @@ class _Game:
     outside: Federation
     exchange: PrivateExchange
     silent: Learner
+    columns: int
 
     @classmethod
     def of(cls, learner: Learner, coins: NDArray[np.bool_]) -> _Game:
@@ -334,7 +340,7 @@ class _Game:
         canaries = np.arange(m + OTHERS) < m
         differ = Federation.opposite if exchange.round.sensitivity == 2 else Federation.without
         inside = replace(everyone, learner=certain)
-        return cls(differ(everyone, out), inside, differ(inside, canaries), exchange, silent)
+        return cls(differ(everyone, out), inside, differ(inside, canaries), exchange, silent, d)
 
     @property
     def local(self) -> bool:
@@ -373,20 +379,17 @@ class _Game:
                 advance(self.silent, state, each, turn)["shared"]
                 for each, turn in ((inside, everyone - 1), (inside, everyone), (outside, everyone))
             )
-        parts = []
+        m, parts = self.count, []
         for name, value in first.items():
-            own = np.abs(first[name]) + np.abs(second[name])
-            if not _separate(own[: self.count]):
+            if value.shape[1] != self.columns:
                 continue
-            place = own[: self.count].argmax(axis=1)
-            free = own.max(axis=0) == 0
             if self.local:
-                parts.append(_of_messages(message["changes"][name], value, second[name], place,
-                                          free, state["turn"]))  # fmt: skip
+                sent = message["changes"][name]
+                parts.append(_of_messages(sent, value, second[name], state["turn"][:m]))
             else:
                 moved = after["shared"][name] - none[name]
-                a, b = (each[name] - none[name] for each in (ins, outs))
-                parts.append((moved[place], a[place], b[place], moved[free]))
+                a, b = (each[name][:m] - none[name][:m] for each in (ins, outs))
+                parts.append((moved[:m], a, b, moved[m:]))
         if not parts:
             raise ValueError(
                 f"{type(self.actual.learner).__name__} sends nothing that a canary moves by itself."
@@ -394,25 +397,15 @@ class _Game:
         return _Round(*(np.array(each) for each in zip(*parts, strict=True)))
 
 
-def _separate(own: NDArray[np.float64]) -> bool:
-    """Whether every canary moves one parameter, and no two the same."""
-    place = own.argmax(axis=1)
-    largest = own[np.arange(len(own)), place]
-    rest = own.sum(axis=1) - largest
-    return bool(len(np.unique(place)) == len(own) and np.all(rest <= 1e-6 * largest))
-
-
 def _of_messages(
-    sent: NDArray, a: NDArray, b: NDArray, place: NDArray, free: NDArray, turn: NDArray
+    sent: NDArray, a: NDArray, b: NDArray, turn: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Return moves of canaries in their own messages; zeros for who sends none."""
-    m = len(place)
-    invited = turn[:m] == 0
-    who, rows = np.flatnonzero(invited), sent[: invited.sum()]
-    x = np.zeros(m)
-    x[who] = rows[np.arange(len(who)), place[who]]
-    a, b = (np.where(invited, each[np.arange(m), place], 0.0) for each in (a, b))
-    return x, a, b, rows[:, free][:SPARE].ravel()
+    m, who = len(turn), np.flatnonzero(turn == 0)
+    rows, x = sent[: len(who)], np.zeros(m)
+    x[who] = rows[np.arange(len(who)), who]
+    ins, outs = (np.where(turn == 0, np.diagonal(each[:m, :m]), 0.0) for each in (a, b))
+    return x, ins, outs, rows[:SPARE, m:].ravel()
 
 
 # Scores -------------------------------------------------------------------------------------

@@ -220,8 +220,10 @@ def play_learner(
     exchange = game.exchange
     ledger = exchange.released(sent, memories[0], len(game.actual.clients), learner.n_rounds)
     epsilon, delta = promise_of(ledger, learner)
+    # where clients add noise, it is seen who is invited; users of owners are drawn in secret
+    rate = exchange.round.rate if exchange.round.trust == "server" else 1.0
     return Played(
-        _scores(rounds, 1.0 if game.local else exchange.round.rate),
+        _scores(rounds, rate),
         epsilon,
         delta,
         _family(exchange, learner.n_rounds),

@@ -264,8 +264,8 @@ def audit_one_run(
     if numbers is None:
         numbers = _best_guesses(epsilon, delta, canaries, error, family is not None)
     each = error / len(numbers)
-    most = max(_bound(r, r, canaries, delta, each, family) for r in numbers)
-    if epsilon >= most:
+    strongest = max(_strength(r, r, canaries, delta, each, family) for r in numbers)
+    if epsilon >= (most := _epsilon(strongest, delta, family)):
         raise ValueError(
             f"epsilon={epsilon:g} cannot be refuted by {canaries:,} canaries, which show at most "
             f"{most:.3g}: passing would mean nothing. Use more canaries or a larger error."
@@ -274,14 +274,14 @@ def audit_one_run(
     for r in numbers:
         surest = np.argsort(-np.abs(played.scores), kind="stable")[:r]
         right = int(((played.scores[surest] > 0) == coins[surest]).sum())
-        found.append((_bound(right, r, canaries, delta, each, family), r, right))
-    lower, r, right = max(found)
+        found.append((_strength(right, r, canaries, delta, each, family), r, right))
+    strength, r, right = max(found)
     return OneRunAudit(
         channel=" ".join(repr(estimator).split()),
         n_features=played.n_features,
         epsilon=epsilon,
         delta=delta,
-        lower=lower,
+        lower=_epsilon(strength, delta, family),
         canaries=canaries,
         guesses=r,
         right=right,
@@ -359,20 +359,26 @@ def one_run_bound(
     >>> one_run_bound(196, 200, 1000, delta=1e-5, mechanism="gaussian")
     5.0...
     """
-    return _bound(right, guesses, canaries, delta, error, _family(mechanism))
+    family = _family(mechanism)
+    return _epsilon(_strength(right, guesses, canaries, delta, error, family), delta, family)
 
 
 def _family(mechanism: Mechanism) -> Family | None:
     return GAUSSIAN if mechanism == "gaussian" else None
 
 
-def _bound(
+def _epsilon(strength: float, delta: float, family: Family | None) -> float:
+    if family is None or strength == 0:
+        return strength
+    return family.epsilon(strength, delta)
+
+
+def _strength(
     right: int, guesses: int, canaries: int, delta: float, error: float, family: Family | None
 ) -> float:
-    """Bound epsilon from below; None is the family of all mechanisms, whose strength is epsilon."""
+    """Return the largest strength that is refuted; epsilon itself if all mechanisms may be."""
     if family is not None:
-        t = family.strongest(lambda curve: _refuted(right, guesses, canaries, curve, error))
-        return family.epsilon(t, delta) if t > 0 else 0.0
+        return family.strongest(lambda curve: _refuted(right, guesses, canaries, curve, error))
     low, high = 0.0, 64.0
     while high - low > 1e-5:
         epsilon = (low + high) / 2
@@ -427,7 +433,9 @@ def one_run_limit(
         curve = approximate_curve(epsilon, delta)
     numbers = _grid(canaries) if guesses is None else _check_guesses(guesses, canaries)
     family = _family(mechanism)
-    return max(_expected_bound(curve, r, canaries, delta, error, family) for r in numbers)
+    return _epsilon(
+        max(_expected(curve, r, canaries, delta, error, family) for r in numbers), delta, family
+    )
 
 
 @lru_cache(maxsize=64)
@@ -441,7 +449,7 @@ def _best_guesses(
         {
             max(
                 _grid(canaries),
-                key=lambda r: _expected_bound(curve, r, canaries, delta, error / 2, family),
+                key=lambda r: _expected(curve, r, canaries, delta, error / 2, family),
             )
             for curve in (gaussian_curve(mu), gaussian_curve(2 * mu))
         }
@@ -453,15 +461,15 @@ def _grid(canaries: int) -> list[int]:
     return [max(1, canaries * share // 100) for share in (5, 7, 10, 14, 20, 28, 40, 56, 80, 100)]
 
 
-def _expected_bound(
+def _expected(
     curve: Curve, guesses: int, canaries: int, delta: float, error: float, family: Family | None
 ) -> float:
-    """Return the bound of the number of right guesses that a curve permits on average."""
+    """Return the strength refuted by as many right guesses as a curve permits on average."""
     from scipy.optimize import brentq
 
     share = guesses / canaries
     a = brentq(lambda a: a + curve(a) - share, share / 2, share, xtol=1e-12)
-    return _bound(int(a * canaries), guesses, canaries, delta, error, family)
+    return _strength(int(a * canaries), guesses, canaries, delta, error, family)
 
 
 def _refuted(right: int, guesses: int, canaries: int, curve: Curve, error: float) -> bool:

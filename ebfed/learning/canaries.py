@@ -159,7 +159,7 @@ def promise_of(ledger: Sequence[dict[str, Any]], learner: Learner) -> tuple[floa
     Raises
     ------
     ValueError
-        If it promises nothing.
+        If it has no guarantee.
     """
     rows = [row for row in ledger if 0 < row["epsilon"] < math.inf]
     if not rows:

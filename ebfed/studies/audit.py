@@ -15,7 +15,8 @@ epsilon is 5 per cent too large.
 
 Learners are trained thousands of times with one client and without it
 (`ebfed.studies.training_audit`): this tests clipping, sampling, noise and the account of all rounds
-together.
+together. Or they are trained once, with many canaries (`ebfed.privacy.audit_one_run`), which takes
+seconds and shows less.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 from ebfed import channels
 from ebfed.channels import Channel, Clip, Gaussian
 from ebfed.learning import PPSGD, ClientPrivacy, DPAdaPeD, DPFedAvg, FeO2, Learner
+from ebfed.privacy import audit_one_run
 from ebfed.privacy.audit import audit
 from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
@@ -42,6 +45,8 @@ from ebfed.tables.clients import Summary
 __all__ = ["PrivacyAudit", "extremes", "run", "trials"]
 
 EPSILONS = (0.5, 1.0, 4.0)
+CANARIES = 1000  # of one training
+ONE_RUN_ERROR = 0.01  # of one training, which shows little at a smaller one
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ class PrivacyAudit:
         Number of reports of each client.
     trainings : int
         Number of trainings of each learner with each of two inputs; 0 if learners were left out.
+    one_run : bool
+        Whether each learner was trained once, with many canaries, instead.
     error : float
         Largest probability that any of the bounds exceeds the true epsilon, so that the audit of
         correct channels fails.
@@ -69,6 +76,7 @@ class PrivacyAudit:
     not_private: tuple[str, ...]
     simulations: int
     trainings: int
+    one_run: bool
     error: float
 
     @property
@@ -86,10 +94,14 @@ class PrivacyAudit:
             "probability of an event",
             rule,
         ]
-        learners = len(self.table) - len(list(trials())) if self.trainings else -1
+        audited = self.trainings or self.one_run
+        learners = len(self.table) - len(list(trials())) if audited else -1
+        how = f"{self.trainings:,} trainings with either input"
+        if self.one_run:
+            how = f"one training with {CANARIES:,} canaries"
         for row in self.table.itertuples():
             if row.Index == learners:
-                lines += [rule, f"learners, {self.trainings:,} trainings with either input", rule]
+                lines += [rule, f"learners, {how}", rule]
             lines.append(
                 f"{row.name:<19}{row.n_features:>7}{row.epsilon:>9g}{row.delta:>8g}"
                 f"{row.lower:>10.3f}  {'' if row.passed else 'FAILED':<8}{row.event}"
@@ -112,6 +124,7 @@ class PrivacyAudit:
             "passed": self.passed,
             "simulations": self.simulations,
             "trainings": self.trainings,
+            "one_run": self.one_run,
             "error": self.error,
             "not_private": list(self.not_private),
             "table": records(self.table),
@@ -148,6 +161,7 @@ def run(
     delta: float = 1e-5,
     simulations: int = 200_000,
     trainings: int = 0,
+    one_run: bool = False,
     error: float = 1e-4,
     seed: int = 0,
     n_jobs: int = 1,
@@ -164,6 +178,9 @@ def run(
     trainings : int
         Number of trainings of each learner with each of two inputs: 4,000 take about a minute. 0:
         no learners.
+    one_run : bool
+        Whether each learner is trained once with 1,000 canaries instead, at epsilon 4 and delta
+        1e-5; each may fail with probability 0.01 more.
     error : float
         Probability that the audit of correct channels and learners fails, spread evenly over rows.
     seed : int
@@ -190,7 +207,9 @@ def run(
         raise ValueError("epsilons must name at least one epsilon.")
     if trainings:
         check_count("trainings", trainings)
-    learners = list(trials()) if trainings else []
+    if one_run:
+        trainings = 0
+    learners = list(trials()) if trainings or one_run else []
     common: dict[str, Any] = {"error": error / (len(channels_) + len(learners)), "seed": seed}
     rows = list(
         each(
@@ -213,7 +232,10 @@ def run(
         label="audits of learners",
     )
     not_private = tuple(sorted(cls.__name__ for cls in _registered() if not _has_epsilon(cls)))
-    return PrivacyAudit(pd.DataFrame(rows), not_private, int(simulations), int(trainings), error)
+    if one_run:
+        error += ONE_RUN_ERROR * len(learners)
+    table = pd.DataFrame(rows)
+    return PrivacyAudit(table, not_private, int(simulations), int(trainings), one_run, error)
 
 
 def _audit_channel(
@@ -226,6 +248,12 @@ def _audit_channel(
 def _audit_learner(
     name: str, learner: Any, canary: Canary, simulations: int, error: float, seed: int
 ) -> dict[str, Any]:
+    if not simulations:
+        # one training shows nothing at a delta of 0.1
+        privacy = {"privacy__epsilon": 4.0, "privacy__delta": 1e-5, "privacy__bit_noise": None}
+        learner = clone(learner).set_params(**privacy)
+        once = audit_one_run(learner, canaries=CANARIES, error=ONE_RUN_ERROR, rng=seed)
+        return {"name": name} | once.row()
     found = audit_training(learner, canary=canary, simulations=simulations, error=error, rng=seed)
     return {"name": name} | found.row()
 

@@ -38,6 +38,7 @@ def test_audit_as_json():
     assert found["passed"] is True
     assert found["simulations"] == 3000
     assert found["trainings"] == 0
+    assert found["one_run"] is False
     assert found["not_private"] == ["AddNoise", "Clip", "Exact", "Quantizer"]
     rows = {row["name"]: row for row in found["table"]}
     assert rows["Gaussian"]["delta"] == 1e-4
@@ -75,6 +76,19 @@ def test_learners_stand_below_channels(monkeypatch):
     assert lines[place + 2].startswith("DPFedAvg  ")
     assert max(map(len, lines)) <= 100
     assert "None of 20 claims is refuted" in result.stdout
+
+
+def test_learners_are_trained_once(monkeypatch):
+    first = next(audit.trials())
+    monkeypatch.setattr(audit, "trials", lambda: iter([first]))
+    result = invoke("--epsilon", 1, "--simulations", 3000, "--one-run")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    place = lines.index("learners, one training with 1,000 canaries")
+    assert lines[place + 2].startswith("DPFedAvg  ")
+    assert "of 200 guesses are right" in lines[place + 2]
+    assert max(map(len, lines)) <= 100
+    assert "probability 0.9899" in lines[-2]
 
 
 @pytest.mark.parametrize(

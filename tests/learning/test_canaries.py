@@ -2,8 +2,8 @@
 
 False alarms: the bound of a correct learner exceeds its epsilon with probability at most ERROR in
 each audit. It does so far less often, since noise is independent between canaries: with 300 of them
-at epsilon 4, 117 of 120 guesses must be right, where 101 are expected, 4.2 standard errors. Seeds
-are fixed.
+at epsilon 4, 82 of 84 guesses must be right or 116 of 120, where 69.5 and 95.7 are expected, 3.6
+and 4.6 standard errors fewer: once in 5,000 audits. Seeds are fixed.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ def test_no_promise_is_refuted(learner, trust):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_bound_is_near_the_limit(seed):
-    """The issue of a thousand canaries at epsilon 8: 145 of 200 guesses would be too few."""
+    """175 of 200 guesses suffice, where 194 are expected, with a standard error of 2.4."""
     audit = audit_one_run(make(DPFedAvg, epsilon=8.0), rng=seed)
     limit = one_run_limit(8.0, 1e-5, 1000)
     assert 0.5 * limit < audit.lower < audit.epsilon
@@ -169,11 +169,12 @@ def test_noise_used_twice_is_caught_in_samples():
 
 
 @pytest.mark.parametrize("trust", ["server", "none"])
-def test_half_the_noise_is_caught(trust):
-    """False alarms: at most 0.05, the `error`; 196 of 200 guesses are expected, 190 suffice."""
-    audit = found(make(HalfTheNoise, trust=trust, n_rounds=2), 1000, guesses=200)
-    assert not audit.passed
-    assert found(make(DPFedAvg, trust=trust, n_rounds=2), 1000, guesses=200).passed
+@pytest.mark.parametrize(("epsilon", "canaries"), [(4.0, 1000), (8.0, 2000)])
+def test_half_the_noise_is_caught(epsilon, canaries, trust):
+    """False alarms: at most 0.05, the `error`. With other seeds one error of 10 is missed."""
+    settings = {"epsilon": epsilon, "trust": trust, "n_rounds": 2}
+    assert not found(make(HalfTheNoise, **settings), canaries).passed
+    assert found(make(DPFedAvg, **settings), canaries).passed
 
 
 # Arguments ----------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ over rounds t and parts k of a message, with q the share of clients invited. If 
 columns is correlated between rounds, the score is that of normal laws with its covariance.
 
 *Omitted.* Parts of a message that all canaries move together, such as the bits that move a clipping
-norm, say little of each and are not scored.
+norm, say little of each and are not scored. Owners of `JointDPSGD` have one user each, and no
+parameters of their own.
 """
 
 from __future__ import annotations
@@ -205,11 +206,13 @@ def play_learner(
     memories = [each.memory for each in (game.actual, game.inside, game.outside)]
     rounds = []
     hidden = None if progress is None else not progress
-    with tqdm(desc="audit", unit=" rounds", total=learner.n_rounds, disable=hidden) as bar:
+    count = {"unit": " rounds", "total": learner.n_rounds}
+    with tqdm(desc="audit", leave=False, disable=hidden, **count) as bar:
         while not state["done"]:
             sent, stream = learner.broadcast(state), Stream(key, state["round"])
             quiet = Stream(make_key(0), state["round"])
-            message, memories[0] = game.send(sent, memories[0], state["turn"], stream)
+            invited = memories[0] | {"turn": state["turn"]}
+            message, memories[0] = learner.local(sent, invited, game.actual.clients, stream)
             inside, memories[1] = game.inside.answer(sent, memories[1], quiet)
             outside, memories[2] = game.outside.answer(sent, memories[2], quiet)
             after = learner.update(state, message)
@@ -354,17 +357,6 @@ class _Game:
         """Return the number of canaries."""
         return len(self.actual.clients) - OTHERS
 
-    def send(
-        self,
-        sent: protocol.LearningSent,
-        memory: protocol.LearningMemory,
-        turn: NDArray[np.int8],
-        stream: Stream,
-    ) -> tuple[protocol.LearningMessage, protocol.LearningMemory]:
-        """Return the messages of those who are invited, and what all keep."""
-        federation = self.actual
-        return federation.learner.local(sent, memory | {"turn": turn}, federation.clients, stream)
-
     def seen(
         self,
         state: protocol.LearningState,
@@ -407,7 +399,8 @@ def _of_messages(
     rows, x = sent[: len(who)], np.zeros(m)
     x[who] = rows[np.arange(len(who)), who]
     ins, outs = (np.where(turn == 0, np.diagonal(each[:m, :m]), 0.0) for each in (a, b))
-    return x, ins, outs, rows[:SPARE, m:].ravel()
+    noise = rows[:SPARE, m:].ravel() if len(who) else np.zeros(1)
+    return x, ins, outs, noise
 
 
 # Scores -------------------------------------------------------------------------------------
@@ -417,9 +410,10 @@ def _scores(rounds: list[_Round], rate: float) -> NDArray[np.float64]:
     """Logarithms of how much likelier it seems that a canary is in than out, shape (m,)."""
     x, a, b = (np.array([getattr(each, name) for each in rounds]) for name in "xab")  # (T, k, m)
     spread = np.array([np.sqrt(np.mean(each.noise**2, axis=1)) for each in rounds])  # (T, k)
-    spread = np.maximum(spread, 1e-9 * np.abs(a - b).max(axis=2))[:, :, None]
+    # there may be no noise, and in a round nobody
+    spread = np.maximum(spread, 1e-9 * np.abs(a - b).max(axis=2) + 1e-100)[:, :, None]
     if len({each.noise.shape for each in rounds}) == 1:
-        noise = np.array([each.noise for each in rounds]) / np.maximum(spread, 1e-300)
+        noise = np.array([each.noise for each in rounds]) / spread
         if _correlated(noise):
             return _discriminant(x / spread, a / spread, b / spread, noise, rate)
     total = np.zeros(x.shape[2])

@@ -93,6 +93,12 @@ def test_samples_bits_and_models(learner):
     assert 0.1 < audit.lower < audit.epsilon
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_round_may_invite_nobody():
+    rare = make(DPFedAvg, n_rounds=30, sample_rate=0.005, trust="none", delta=1e-3)
+    assert found(rare).passed
+
+
 def test_a_seed_decides():
     first = found(make(DPFedAvg, random_state=3))
     again = found(make(DPFedAvg, random_state=4), progress=True)

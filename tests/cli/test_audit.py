@@ -81,6 +81,8 @@ def test_learners_stand_below_channels(monkeypatch):
 def test_learners_are_trained_once(monkeypatch):
     first = next(audit.trials())
     monkeypatch.setattr(audit, "trials", lambda: iter([first]))
+    run = audit.run
+    monkeypatch.setattr(audit, "run", lambda *args, **more: run(*args, **more | {"n_jobs": 1}))
     result = invoke("--epsilon", 1, "--simulations", 3000, "--one-run")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()

@@ -16,7 +16,7 @@ EXAMPLES = """\b
 Examples:
   ebfed audit                           every channel at epsilon 0.5, 1 and 4, and all learners
   ebfed audit --epsilon 2 --seed 7      channels at another epsilon, with another seed
-  ebfed audit --one-run                 learners by one training each, in less than a minute
+  ebfed audit --one-run                 learners by one training each, in about a minute
   ebfed audit --trainings 0             channels only, in seconds
   ebfed audit --json | jq .passed       results for other programs
 """

@@ -11,10 +11,14 @@ independent. All blocks run the same code, so they use the same sub-streams. The
 draws for each client. Draw for all clients of a block and drop the draws that are not needed.
 
 These streams are for simulation. They give no privacy: their key is known, and floats leak.
+
+A key is never used for two fits with privacy, unless a fixed seed asks for that (`noise_key`): who
+sees two messages with the same noise sees their difference without any.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -22,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed import kernels
 
-__all__ = ["Stream", "make_key"]
+__all__ = ["Stream", "is_fixed", "make_key", "noise_key"]
 
 
 class Stream:
@@ -229,8 +233,9 @@ def make_key(random_state: Any = None) -> NDArray[np.uint64]:
 
     Parameters
     ----------
-    random_state : None, int, Generator or RandomState
-        Seed: an integer gives the same key always, a generator its next one, None a new one.
+    random_state : None, int, sequence of int, Generator, RandomState or key
+        Seed: integers give the same key always, a generator its next one, None a new one; a key is
+        itself.
 
     Returns
     -------
@@ -247,8 +252,50 @@ def make_key(random_state: Any = None) -> NDArray[np.uint64]:
     """
     if isinstance(random_state, np.random.RandomState):
         return random_state.randint(0, 2**64, size=2, dtype=np.uint64)
+    if isinstance(random_state, np.ndarray) and random_state.dtype == np.uint64:
+        return Stream(random_state, 0).key
     try:
         rng = np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
         raise ValueError(f"random_state must be a seed; got {random_state!r}: {error}.") from None
     return rng.integers(0, 2**64, size=2, dtype=np.uint64)
+
+
+def is_fixed(random_state: Any) -> bool:
+    """Whether a random state is a seed that gives the same numbers always.
+
+    Examples
+    --------
+    >>> is_fixed(7), is_fixed(None), is_fixed(np.random.default_rng(7))
+    (True, False, False)
+    """
+    moving = np.random.Generator | np.random.RandomState | np.random.BitGenerator
+    return random_state is not None and not isinstance(random_state, moving)
+
+
+def noise_key(random_state: Any = None) -> NDArray[np.uint64]:
+    """Make the key of noise: a new one, unless the seed is fixed.
+
+    A generator can be copied, and both copies give the same numbers. So numbers of the operating
+    system are mixed into its key.
+
+    Parameters
+    ----------
+    random_state : as in `make_key`
+
+    Returns
+    -------
+    ndarray of shape (2,)
+
+    Examples
+    --------
+    >>> bool((noise_key(7) == make_key(7)).all())
+    True
+    >>> one, copy = np.random.default_rng(7), np.random.default_rng(7)
+    >>> bool((noise_key(one) == noise_key(copy)).any())
+    False
+    """
+    key = make_key(random_state)
+    if is_fixed(random_state):
+        return key
+    return key ^ np.frombuffer(secrets.token_bytes(16), np.uint64)

@@ -1,6 +1,6 @@
-"""Randomness for clients whose privacy is real: OpenDP's floating-point-safe samplers.
+"""Randomness where privacy is real: OpenDP's floating-point-safe samplers.
 
-Each function draws one number. Arguments must be finite and clipped.
+Each function draws one number, but for `add_gaussian`. Arguments must be finite and clipped.
 """
 
 from __future__ import annotations
@@ -9,7 +9,19 @@ import math
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["answer", "choose", "gaussian", "integer_gaussian", "laplace"]
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "add_gaussian",
+    "answer",
+    "check",
+    "choose",
+    "gaussian",
+    "integer_gaussian",
+    "laplace",
+    "noise",
+]
 
 
 def _opendp() -> Any:
@@ -22,6 +34,47 @@ def _opendp() -> Any:
         ) from None
     dp.enable_features("contrib")
     return dp
+
+
+def noise(state: Any, *more: int) -> Any:
+    """Return what a server's noise is drawn from: "secure", or a generator for a simulation.
+
+    Parameters
+    ----------
+    state : dict
+        State of the server, with its key.
+    *more : int
+        What names the numbers besides the key.
+
+    """
+    return "secure" if state.get("secure", False) else np.random.default_rng([*state["key"], *more])
+
+
+def check(state: Any) -> None:
+    """Raise ImportError, before clients are asked, if a server's noise needs OpenDP."""
+    if state.get("secure", False):
+        _opendp()
+
+
+def add_gaussian(values: NDArray, scale: ArrayLike, rng: Any) -> NDArray[np.float64]:
+    """Add Gaussian noise to an array.
+
+    Parameters
+    ----------
+    values : ndarray
+    scale : float, or array of the shape of `values`
+        Standard deviation; 0 for none.
+    rng : Generator or "secure"
+        Generator for a simulation; ``"secure"`` draws from the operating system.
+    """
+    if not isinstance(rng, str):
+        return values + scale * rng.standard_normal(values.shape)
+    scales = np.broadcast_to(scale, values.shape).ravel().tolist()
+    noisy = [
+        gaussian(value, sd) if sd else value
+        for value, sd in zip(values.ravel().tolist(), scales, strict=True)
+    ]
+    return np.array(noisy, float).reshape(values.shape)
 
 
 def answer(bit: bool, epsilon: float) -> bool:

@@ -95,7 +95,7 @@ class Blocks(Cohort):
         memory: dict,
         key: NDArray,
     ):
-        self._engine, self._worker, self._key = engine, worker, key
+        self._engine, self._worker, self.key = engine, worker, key
         self._blocks = clients.split(engine.n_blocks)
         edges = np.cumsum([0, *map(len, self._blocks)])
         self._places = [slice(*edge) for edge in itertools.pairwise(edges)]
@@ -116,7 +116,7 @@ class Blocks(Cohort):
                 sent,
                 memory | {"turn": turn[place]},
                 block,
-                Stream(self._key, round_, int(place.start)),
+                Stream(self.key, round_, int(place.start)),
             )
             for memory, block, place in zip(self._memories, self._blocks, self._places, strict=True)
         ]

@@ -72,6 +72,8 @@ class State(TypedDict):
     n: NDArray[np.int64]
     n_features: int
     columns: str
+    secure: NotRequired[bool]
+    """Whether the server's noise is that of the operating system, as privacy is real."""
 
 
 # Location: a parameter for every group, in one round ------------------------------------------
@@ -331,6 +333,9 @@ class Estimator(Protocol):
         """Return the most rounds there can be, if that is known."""
 
     # Users ------------------------------------------------------------------------------------
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients."""
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return what was learned of each client: a frame, a row or more for each.

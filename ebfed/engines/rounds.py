@@ -11,7 +11,7 @@ from sklearn.base import clone
 from ebfed.engines.base import Blocks, Cohort, Engine, join
 from ebfed.engines.local import Local
 from ebfed.engines.protocol import Estimator
-from ebfed.streams import make_key
+from ebfed.streams import is_fixed, make_key, noise_key
 
 __all__ = ["converse", "converse_here", "without_messages"]
 
@@ -22,7 +22,7 @@ def converse(
     key: NDArray | None = None,
     state: Any = None,
     *,
-    before: Callable[[Any], None] | None = None,
+    before: Callable[[Any, Cohort], Any] | None = None,
     after: Callable[[Any, Cohort], None] | None = None,
 ) -> Any:
     """Hold a fit's rounds with clients, wherever they are; returns the last state.
@@ -33,19 +33,22 @@ def converse(
         The server's copy.
     cohort : Cohort
     key : ndarray of shape (2,), optional
-        Key of what the server draws; made from `random_state` if None.
+        Key of what the server draws, in a simulation. None: privacy is real, so that the key is
+        new, and the server's noise is that of the operating system, unless `random_state` is fixed.
     state : dict, optional
         State to go on from.
     before : callable, optional
-        Called with the state before clients are asked.
+        Called with the state and the cohort before clients are asked; returns the state.
     after : callable, optional
         Called with the state and the cohort when a round is over.
     """
     from tqdm import tqdm
 
     if state is None:
-        key = make_key(estimator.random_state) if key is None else key
+        real = key is None and not is_fixed(estimator.random_state)
+        key = noise_key(estimator.random_state) if key is None else key
         state = estimator.start(join(cohort.facts), key)
+        state = state | {"secure": True} if real else state
     with tqdm(
         desc=type(estimator).__name__,
         unit=" rounds",
@@ -55,9 +58,9 @@ def converse(
         disable=not getattr(estimator, "verbose", 0),
     ) as bar:
         while not state["done"]:
-            sent = estimator.broadcast(state)
             if before is not None:
-                before(state)
+                state = before(state, cohort)
+            sent = estimator.broadcast(state)
             messages = cohort.ask(sent, state["round"], state["turn"])
             state = estimator.update(state, join(messages))
             if after is not None:
@@ -67,9 +70,27 @@ def converse(
 
 
 def converse_here(
-    estimator: Any, clients: Any, memory: Any, state: Any = None, **hooks: Any
+    estimator: Any,
+    clients: Any,
+    memory: Any,
+    state: Any = None,
+    *,
+    private: bool = False,
+    **hooks: Any,
 ) -> tuple[Any, Any]:
     """Hold the rounds with clients of this process; returns the last state, and their memory.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    clients, memory
+        As `Estimator.prepare` returns them.
+    state : dict, optional
+        State to go on from, with its key.
+    private : bool
+        Whether noise is to protect clients, so that its key must be new.
+    **hooks
+        Arguments of `converse`.
 
     Raises
     ------
@@ -82,11 +103,15 @@ def converse_here(
     estimator.__dict__.pop("_formula", None)  # of an earlier fit
     # the worker carries neither the engine nor an earlier fit
     worker = clone(estimator).set_params(engine=None, random_state=None)
-    key = make_key(estimator.random_state) if state is None else state["key"]
+    if state is None:
+        key, goes_on = (noise_key if private else make_key)(estimator.random_state), False
+    else:
+        key, goes_on = state["key"], estimator._simulated
+    estimator._simulated = goes_on or is_fixed(estimator.random_state)
     cohort = Blocks(engine, estimator, worker, clients, memory, key)
     return converse(estimator, cohort, key, state, **hooks), cohort.memory
 
 
 def without_messages(state: Any) -> dict[str, Any]:
-    """Return a state without messages and without the key of noise."""
-    return {name: x for name, x in state.items() if name not in ("messages", "key")}
+    """Return a state without messages, and without what noise is drawn from."""
+    return {name: x for name, x in state.items() if name not in ("messages", "key", "secure")}

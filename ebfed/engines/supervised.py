@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import without_messages
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
@@ -42,6 +43,13 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _set_aside: tuple[str, ...] = ()
     # Classes that are declared before the rows are read.
     _declared: NDArray | None = None
+    # Whether the pickle of a private fit has the rows of its clients.
+    keep_rows: bool = False
+    # What a server would keep of the fit.
+    _kept: dict[str, Any] | None = None
+    # Whether noise was drawn from a fixed seed.
+    _simulated: bool = False
+    __copy__, __deepcopy__ = shallow_copied, deep_copied
 
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
         """Return numbers, or labels of classes; with `reset`, learn which there are."""
@@ -124,6 +132,19 @@ class SupervisedEstimator(BaseEstimator, ABC):
         That is neither messages, nor the key of noise, nor who took part in the last round.
         """
         return {name: x for name, x in without_messages(state).items() if name != "turn"}
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients: that of a server.
+
+        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
+        no estimates of theirs, and no key of noise. A private fit is pickled like this, unless
+        ``fit.keep_rows = True`` was set before.
+        """
+        check_is_fitted(self, "clients_")
+        return published(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return pickled(self, super().__getstate__())
 
     def expected_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""

@@ -390,7 +390,9 @@ class Learner(SupervisedEstimator):
         with one_thread():  # batches are many and small
             state, memory = hold_rounds(self, clients, memory)
             self.finish(self.broadcast(state), memory, clients)
-        self._state = state if self.warm_start else None
+        self._kept = self.keep(state)
+        private = self.exchange(len(state["n"])).promises
+        self._state = (self._kept if private else state) if self.warm_start else None
         return self
 
     # Predictions ------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ The folder holds ``fit.ebfed``, the last state of the server and what clients ke
 ``ledger.jsonl``, to which every round is added *before* its messages are asked for: whatever was
 released is in the ledger. A fit that goes on repeats the rounds since the state was written. It
 draws the same numbers for them, so nothing new is released, and a round that is repeated is not
-entered again.
+entered again. From the first round on that nobody was asked for, a private fit draws noise from a
+new key, unless its seed is fixed; the state is written with that key before it is used.
 
 Writing takes time where clients keep much. It is done when at least twenty times as long has passed
 since, so that it costs a twentieth; and at the end.
@@ -84,14 +85,17 @@ class Checkpoint:
             )
         return kept["state"], kept["memory"]
 
+    def has_entered(self, round_: int, key: NDArray) -> bool:
+        """Whether a round with this noise is in the ledger."""
+        return (_name(key), round_) in self._entered
+
     def enter(self, round_: int, key: NDArray) -> None:
         """Write a round in the ledger, unless it is there: its messages are about to be sent."""
-        fit = hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
-        if (fit, round_) not in self._entered:
-            journal.append(self._ledger, [{"fit": fit, "round": round_}])
-            self._entered.add((fit, round_))
+        if not self.has_entered(round_, key):
+            journal.append(self._ledger, [{"fit": _name(key), "round": round_}])
+            self._entered.add((_name(key), round_))
 
-    def keep(self, state: Any, memory: Any) -> None:
+    def keep(self, state: Any, memory: Any, *, now: bool = False) -> None:
         """Write what was reached, if it is time to.
 
         Parameters
@@ -99,9 +103,11 @@ class Checkpoint:
         state : dict
         memory : callable
             Returns what clients keep.
+        now : bool
+            Whether it is time in any case.
         """
         began = time.monotonic()
-        if began < self._due and not state["done"]:
+        if began < self._due and not (now or state["done"]):
             return
         content = {"identity": self._identity, "state": state, "memory": memory()}
         packed = wire.pack(content)
@@ -109,6 +115,10 @@ class Checkpoint:
             new.write_bytes(hashlib.sha256(packed).digest() + packed)
         now = time.monotonic()
         self._due = now + SPARE * (now - began)
+
+
+def _name(key: NDArray) -> str:
+    return hashlib.sha256(np.asarray(key, np.uint64).tobytes()).hexdigest()[:16]
 
 
 def _digest(others: list, clients: Clients) -> str:

@@ -41,6 +41,16 @@ class Exchange:
     schedule: Schedule
     n_clients: int
 
+    @property
+    def promises(self) -> bool:
+        """Whether clients are protected by noise."""
+        return False
+
+    @property
+    def server_adds_noise(self) -> bool:
+        """Whether that noise is the server's."""
+        return False
+
     # Clients ----------------------------------------------------------------------------------
 
     def remember(self, memory: LearningMemory, m: int) -> LearningMemory:
@@ -123,7 +133,7 @@ class Exchange:
         state: LearningState,
         sent: LearningSent,
         message: LearningMessage,
-        rng: np.random.Generator,
+        rng: Any,
     ) -> tuple[Named, LearningState]:
         """Average the changes of all clients; there is none if no client takes part.
 
@@ -133,7 +143,7 @@ class Exchange:
         sent : dict
             What the server had broadcast in this round.
         message : dict
-        rng : Generator
+        rng : Generator, or "secure" for noise of the operating system
             Of the server's noise.
 
         Returns
@@ -213,7 +223,7 @@ class Silence(Exchange):
         state: LearningState,
         sent: LearningSent,
         message: LearningMessage,
-        rng: np.random.Generator,
+        rng: Any,
     ) -> tuple[Named, LearningState]:
         """Return no change."""
         return {name: np.zeros_like(value) for name, value in state["shared"].items()}, state

@@ -14,6 +14,8 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.schedule import INVITE, draw
+from ebfed.privacy.promises import simulated
+from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.clients import Clients
 
 if TYPE_CHECKING:
@@ -48,21 +50,36 @@ def hold_rounds(
         What the clients keep before the first round.
     """
     state: LearningState | None = None
-    hooks: dict[str, Any] = {}
+    private = learner.exchange(len(clients)).promises
+    hooks: dict[str, Any] = {"private": private}
     if learner.checkpoint is not None:
         kept = Checkpoint(learner.checkpoint, _arguments(learner), clients, memory)
         state, memory = kept.load() or (None, memory)
 
-        def before(state: LearningState) -> None:
+        renews = state is not None and private and not is_fixed(learner.random_state)
+
+        def before(state: LearningState, cohort: Cohort) -> LearningState:
+            nonlocal renews
+            assert isinstance(cohort, Blocks)
+            if renews and not kept.has_entered(state["round"], state["key"]):
+                renews, cohort.key = False, noise_key()
+                state = state | {"key": cohort.key}
+                kept.keep(state, lambda: cohort.memory, now=True)
             kept.enter(state["round"], state["key"])
+            return state
 
         def after(state: LearningState, cohort: Cohort) -> None:
             assert isinstance(cohort, Blocks)
             kept.keep(state, lambda: cohort.memory)
 
-        hooks = {"before": before, "after": after}
+        hooks |= {"before": before, "after": after}
+    elif learner.warm_start and learner._is_server:
+        raise ValueError(
+            "warm_start goes on from what clients kept, which a published copy does not have: set "
+            "keep_rows = True before the fit is pickled."
+        )
     elif learner.warm_start and learner._state is not None:
-        state, memory = _resumed(learner, clients, memory, learner._state)
+        state, memory = _resumed(learner, clients, memory, private)
     return converse_here(learner, clients, memory, state, **hooks)
 
 
@@ -79,9 +96,14 @@ def _arguments(learner: Learner) -> dict[str, str]:
 
 
 def _resumed(
-    learner: Learner, clients: Clients, memory: LearningMemory, state: LearningState
+    learner: Learner, clients: Clients, memory: LearningMemory, private: bool
 ) -> tuple[LearningState, LearningMemory]:
-    """Return the state that the last fit ended with, and what its clients kept."""
+    """Return the state that the last fit ended with, and what its clients kept.
+
+    Rows may have changed since, so the key of a private fit's noise is a new one.
+    """
+    state = learner._state
+    assert state is not None
     if not np.array_equal(clients.ids, learner.clients_.ids):
         raise ValueError("groups must be those of the last fit, as warm_start is True.")
     facts, then = dict[str, Any](learner.describe(clients, memory)), dict[str, Any](state)
@@ -93,6 +115,8 @@ def _resumed(
     exchange, round_ = learner.exchange(len(state["n"])), state["round"]
     state = state | {"done": round_ >= learner.n_rounds, "began": round_}
     exchange.check_resume(state, memory, learner._memory)
+    if private:
+        state = state | {"key": noise_key(learner.random_state)}
     turn = exchange.invite(state, draw(state["key"], INVITE, round_))
     return state | {"turn": turn}, learner._memory
 
@@ -122,5 +146,7 @@ def settle(
             stacklevel=3,
         )
     exchange = learner.exchange(sent["n_clients"])
-    learner._ledger = exchange.released(sent, memory, len(clients), sent["round"])
+    rows = exchange.released(sent, memory, len(clients), sent["round"])
+    by_server = memory is None and exchange.server_adds_noise and is_fixed(learner.random_state)
+    learner._ledger = simulated(rows) if learner._simulated or by_server else rows
     return learner

@@ -142,7 +142,7 @@ class OptOutExchange(PrivateExchange):
         state: LearningState,
         sent: LearningSent,
         message: LearningMessage,
-        rng: np.random.Generator,
+        rng: Any,
     ) -> tuple[Named, LearningState]:
         """Average the two classes with their weights, noise in the sum of the private one."""
         scales, noise = self.server_scales(sent)

@@ -110,7 +110,7 @@ class OwnerExchange(PrivateExchange):
         state: LearningState,
         sent: LearningSent,
         message: LearningMessage,
-        rng: np.random.Generator,
+        rng: Any,
     ) -> tuple[Named, LearningState]:
         """Sum over users with noise, divided by how many were expected, or are known to be in."""
         scales, _ = self.server_scales(sent)

@@ -19,9 +19,10 @@ together would know whether the last one was invited.
 process also has losses and counts of its history, numbers clipped, and own parameters: these are
 for the holder of the rows.
 
-*Randomness.* A server's noise comes from NumPy's generator, seeded by the operating system where
-``random_state=None``. A seed that is known, or used for a second fit, protects nobody, and the last
-digits of floats are not covered by the proof.
+*Randomness.* In a federation without a seed, noise is drawn by OpenDP from the operating system,
+also the server's. In this process it comes from NumPy's generator, whose key is new in every fit
+and at every warm start; the last digits of floats are not covered by the proof. A fixed seed is for
+simulations: it protects nobody, and the ledger says so.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from ebfed import kernels
+from ebfed.channels import secure
 from ebfed.engines.protocol import (
     LearningFacts,
     LearningMemory,
@@ -167,6 +169,16 @@ class PrivateExchange(Exchange):
     bounds: Bounds
 
     # The promise ------------------------------------------------------------------------------
+
+    @property
+    def promises(self) -> bool:
+        """Whether clients are protected by noise."""
+        return self.privacy.noise_multiplier != 0
+
+    @property
+    def server_adds_noise(self) -> bool:
+        """Whether that noise is the server's."""
+        return self.privacy.trust == "server"
 
     @property
     def round(self) -> Round:
@@ -302,10 +314,7 @@ class PrivateExchange(Exchange):
                 first = start + np.uint64(member * values.shape[1])
                 kernels.fill_normals(row, key, tag, first)
             return values + scale * noise
-        from ebfed.channels.secure import gaussian
-
-        noisy = [gaussian(value, scale) for value in values.ravel().tolist()]
-        return np.array(noisy).reshape(values.shape)
+        return secure.add_gaussian(values, scale, rng)
 
     # Server -----------------------------------------------------------------------------------
 
@@ -345,6 +354,8 @@ class PrivateExchange(Exchange):
 
     def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
         """Return what is broadcast, with the norm to clip to."""
+        if self.promises and self.server_adds_noise:
+            secure.check(state)
         return sent | {"clip": state["clip"]}
 
     def average(
@@ -352,7 +363,7 @@ class PrivateExchange(Exchange):
         state: LearningState,
         sent: LearningSent,
         message: LearningMessage,
-        rng: np.random.Generator,
+        rng: Any,
     ) -> tuple[Named, LearningState]:
         """Average with noise; divided by how many clients were expected, which is public."""
         scales, noise = self.server_scales(sent)
@@ -474,6 +485,6 @@ class PrivateExchange(Exchange):
         return np.minimum(self.round.spent(z, n_rounds, self.privacy.delta), most).tolist()
 
 
-def noisy_sum(values: NDArray, scale: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Add up the rows of an array, and noise."""
-    return values.sum(axis=0) + scale * rng.standard_normal(values.shape[1])
+def noisy_sum(values: NDArray, scale: float, rng: Any) -> NDArray[np.float64]:
+    """Add up the rows of an array, and noise; see `secure.add_gaussian`."""
+    return secure.add_gaussian(values.sum(axis=0), scale, rng)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.channels import secure
 from ebfed.engines.protocol import (
     LearningFacts,
     LearningMessage,
@@ -97,7 +98,7 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
         Of all clients that took part, joined.
     """
     exchange, key, round_ = learner.exchange(len(state["n"])), state["key"], state["round"]
-    sent, rng = learner.broadcast(state), draw(key, NOISE, round_)
+    sent, rng = learner.broadcast(state), secure.noise(state, NOISE, round_)
     average, state = exchange.average(state, sent, message, rng)
     shared = learner.move(state["shared"], average, round_)
     if not all(np.isfinite(value).all() for value in shared.values()):

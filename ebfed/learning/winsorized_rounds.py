@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.channels.secure import add_gaussian
 from ebfed.learning.accounts import Round
 from ebfed.privacy import accountant, events
 from ebfed.privacy.winsorized_mean import WinsorizedMean
@@ -79,9 +80,7 @@ def release(mean: WinsorizedMean | None, vectors: NDArray, rng: Any, secure: boo
 
 
 def _securely(values: NDArray, scale: float) -> NDArray[np.float64]:
-    from ebfed.channels.secure import gaussian
-
-    return np.array([gaussian(value, scale) for value in values.tolist()])
+    return add_gaussian(values, scale, "secure")
 
 
 def warn_of_few(mean: WinsorizedMean, size: int, users: NDArray[np.int64]) -> None:

@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
-from ebfed.engines.rounds import converse_here
 from ebfed.families import Family
 from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
@@ -226,9 +225,7 @@ class LocationEstimator(
         self._learned = learned
         self.prior_, self.summaries_ = learned.prior, learned.summaries
         self.settings_, self.covariate_names_ = learned.settings, learned.covariate_names
-        learned.ledger = self.client_side().ledger(
-            learned.settings, learned.memory, learned.summaries
-        )
+        learned.ledger = self.entered(learned)
         return self
 
     # Learning ---------------------------------------------------------------------------------
@@ -289,7 +286,7 @@ class LocationEstimator(
         return self._fit(*self.prepare(X, y, **given))
 
     def _fit(self, clients: Summary, memory: LocationMemory) -> Self:
-        state, memory = converse_here(self, clients, memory)
+        state, memory = self.hold_rounds(clients, memory)
         return self.finish(self.broadcast(state), memory, clients)
 
     @available_if(_has_one_channel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -38,6 +38,9 @@ class Client:
     channels: dict[str, Channel]
     columns: list[str]
     covariate_names: list[str]
+
+    # Whether the noise that protects clients is the server's.
+    server_adds_noise: ClassVar[bool] = False
 
     def describe(self, clients: Summary, memory: LocationMemory) -> LocationFacts:
         """State numbers of rows, classes of consent, columns, exposures and covariates."""
@@ -130,6 +133,13 @@ class Client:
         with warnings.catch_warnings():  # of the paper's calibration: fit has warned already
             warnings.simplefilter("ignore", PrivacyWarning)
             return channel.guarantee(n_features)
+
+    def promises(self) -> bool:
+        """Whether the privacy of some class is protected; that of wrong arguments may be."""
+        try:
+            return any(self.guarantee(name, [{}], 1)[0] < np.inf for name in self.channels)
+        except (TypeError, ValueError):  # `Server.start` says what is wrong
+            return True
 
     @property
     def kind_of_privacy(self) -> str:

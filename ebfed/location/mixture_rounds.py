@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.channels import secure
 from ebfed.channels.report import Box
 from ebfed.engines.protocol import (
     LocationFacts,
@@ -222,6 +223,11 @@ class CentralServer(Server):
     n_rounds: int = 1
     sigma: float = 0.0
 
+    def broadcast(self, state: LocationState) -> LocationSent:
+        """Return how to report; in the end, the population."""
+        secure.check(state)
+        return super().broadcast(state)
+
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Release noisy sums and counts, and nothing else that depends on what clients sent."""
         (channel,), (message,) = self.channels.values(), messages.values()
@@ -231,13 +237,14 @@ class CentralServer(Server):
         row_noise = self.family.noise_variance(state["n_features"])
         assert row_noise is not None
         noise = row_noise / box.half**2
-        rng = np.random.default_rng([*state["key"], 2])
+        rng = secure.noise(state, 2)
+        start = np.random.default_rng([*state["key"], 2]) if isinstance(rng, str) else rng
         centres, shares, moved = noisy_em(
             (means - box.centre) / box.half,
             noise / n[:, None],
             # sizes are public: who has more rows says more, up to the middle client
             np.minimum(n / np.median(n), 1.0) if len(n) else n,
-            spread_out(self.k, state["n_features"], rng),
+            spread_out(self.k, state["n_features"], start),
             self.n_rounds,
             self.sigma,
             rng,
@@ -267,6 +274,8 @@ class CentralClient(Client):
     k, n_rounds : int
         Numbers of components and steps, for the ledger.
     """
+
+    server_adds_noise: ClassVar[bool] = True
 
     epsilon: float = 0.0
     delta: float = 0.0

@@ -22,9 +22,9 @@ earlier rounds is through what they released. T of them together are exactly as 
 sensitivity ``2 sqrt(T)`` (Dong, Roth and Su 2022, Corollary 3.3), to which the analytic Gaussian
 mechanism calibrates sigma. Neighbours differ by the data of one client, not by its number of rows.
 
-*Randomness.* Noise comes from NumPy's generator, seeded by the operating system where
-``random_state=None``. A known seed gives no privacy, and the last digits of floats are not covered
-by the proof.
+*Randomness.* In a federation without a seed, noise is drawn by OpenDP from the operating system. In
+this process it comes from NumPy's generator, and the last digits of floats are not covered by the
+proof. A fixed seed gives no privacy, and the ledger says so.
 
 *Billboard.* A client's estimate depends on what was released and on its own data, so others learn
 of a client's data only through what was released.
@@ -32,9 +32,12 @@ of a client's data only through what was released.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.channels.secure import add_gaussian
 from ebfed.likelihoods import Gaussian
 
 __all__ = ["noisy_em", "release", "spread_out"]
@@ -47,7 +50,7 @@ def noisy_em(
     centres: NDArray,
     n_rounds: int,
     sigma: float,
-    rng: np.random.Generator,
+    rng: Any,
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Fit weights and centres of k points to clipped means.
 
@@ -66,7 +69,7 @@ def noisy_em(
         Centres of the start, which must not depend on the data.
     n_rounds : int
     sigma : float
-    rng : Generator
+    rng : Generator, or "secure" for noise of the operating system
 
     Returns
     -------
@@ -103,7 +106,7 @@ def release(
     centres: NDArray,
     shares: NDArray,
     sigma: float,
-    rng: np.random.Generator,
+    rng: Any,
 ) -> NDArray:
     """Sums and counts of one round, with noise, shape (k, d + 1): the only use of the data.
 
@@ -113,7 +116,7 @@ def release(
 
     r = weights[:, None] * softmax(likelihood.logpdf(centres) + np.log(shares), axis=1)
     sums = r.T @ np.column_stack([likelihood.values, np.ones(len(weights))])
-    return sums + sigma * rng.standard_normal(sums.shape)
+    return add_gaussian(sums, sigma, rng)
 
 
 def _step(messages: NDArray, centres: NDArray, noise: float) -> tuple[NDArray, NDArray, float]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels import AddNoise, Channel, Exact, Gaussian, Guess
+from ebfed.channels import AddNoise, Channel, Exact, Gaussian, Guess, secure
 from ebfed.channels.report import box
 from ebfed.engines.protocol import (
     LocationFacts,
@@ -113,6 +113,8 @@ class OptOutServer(Server):
         """Return how to report; in the end, theta and what a client's weight in it follows from."""
         sent = super().broadcast(state)
         if not state["done"]:
+            if self.terms.is_central:
+                secure.check(state)
             sent["n_private"] = _n_private(state)
         return sent
 
@@ -183,8 +185,7 @@ class OptOutServer(Server):
                 # clients that were to add noise and did not answer
                 missing = _n_private(state) - counts[name]
                 sd = np.sqrt(missing) * state["settings"][0]["private"]["sd"]
-                noise = np.random.default_rng([*state["key"], 2]).normal(size=len(total))
-                top += typical[name] * sd * noise
+                top = secure.add_gaussian(top, typical[name] * sd, secure.noise(state, 2))
                 square += typical[name] ** 2 * sd**2
         if not np.all(total > 0):
             raise ValueError("no message has a weight: ratio is 0 and no client opted out.")

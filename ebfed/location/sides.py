@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.protocol import (
     LocationFacts,
@@ -14,10 +15,14 @@ from ebfed.engines.protocol import (
     LocationState,
     Message,
 )
-from ebfed.engines.rounds import without_messages
+from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
+from ebfed.engines.rounds import converse_here, without_messages
 from ebfed.location.client import Client
+from ebfed.location.learned import Learned
 from ebfed.location.server import Server
 from ebfed.privacy.odometer import Plan
+from ebfed.privacy.promises import simulated
+from ebfed.streams import is_fixed
 from ebfed.tables.clients import Summary
 
 __all__ = ["TwoSided"]
@@ -31,6 +36,16 @@ class TwoSided(ABC):
     """
 
     answers_every_round: ClassVar[bool] = False
+
+    random_state: Any
+
+    # Whether the pickle of a private fit has the figures of its clients.
+    keep_rows: bool = False
+    # What a server would keep of the fit.
+    _kept: dict[str, Any] | None = None
+    # Whether noise was drawn from a fixed seed.
+    _simulated: bool = False
+    __copy__, __deepcopy__ = shallow_copied, deep_copied
 
     @abstractmethod
     def client_side(self) -> Client:
@@ -89,3 +104,37 @@ class TwoSided(ABC):
     def expected_rounds(self) -> int | None:
         """Return None: how many rounds there are follows from the channels."""
         return None
+
+    # A fit here, and what is left of it -------------------------------------------------------
+
+    def hold_rounds(
+        self, clients: Summary, memory: LocationMemory
+    ) -> tuple[LocationState, LocationMemory]:
+        """Hold the rounds with clients of this process; returns the last state, and their memory.
+
+        What a server would keep of the fit is kept, to be published.
+        """
+        private = self.client_side().promises()
+        state, memory = converse_here(self, clients, memory, private=private)
+        self._kept = self.keep(state)
+        return state, memory
+
+    def entered(self, learned: Learned) -> list[dict[str, Any]]:
+        """Return the ledger of what clients sent; simulated noise is said to be that."""
+        client = self.client_side()
+        rows = client.ledger(learned.settings, learned.memory, learned.summaries)
+        by_server = learned.is_server and client.server_adds_noise and is_fixed(self.random_state)
+        return simulated(rows) if self._simulated or by_server else rows
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients: that of a server.
+
+        It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
+        no estimates of theirs, and no key of noise. A private fit is pickled like this, unless
+        ``fit.keep_rows = True`` was set before.
+        """
+        check_is_fitted(self, "prior_")
+        return published(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return pickled(self, super().__getstate__())  # type: ignore[misc]

@@ -20,6 +20,7 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows
 from ebfed.priors import Posterior
 from ebfed.privacy.odometer import Plan
+from ebfed.privacy.promises import simulated
 from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
@@ -127,7 +128,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         rounds = self._rounds()
         self._is_server = False
         self.clients_, self._memory = clients, rounds.kept(memory)
-        self._ledger = rounds.ledger(sent, self._memory, clients)
+        rows = rounds.ledger(sent, self._memory, clients)
+        self._ledger = simulated(rows) if self._simulated else rows
         return self
 
     # Server -----------------------------------------------------------------------------------
@@ -176,7 +178,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self._take(sent)
         self.clients_ = self._rows_of(np.arange(len(state["n"])))
         self._n, self._memory = state["n"], {}
-        self._ledger = self._rounds().ledger(sent, {}, self.clients_)
+        rows = self._rounds().ledger(sent, {}, self.clients_)
+        self._ledger = simulated(rows) if self._simulated else rows
         return self
 
     def _take(self, sent: RegressionSent) -> None:
@@ -191,7 +194,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     # Learning ---------------------------------------------------------------------------------
 
     def _fit(self, clients: Any, memory: Any) -> Self:
-        state, memory = converse_here(self, clients, memory)
+        private = self._rounds().promises()
+        state, memory = converse_here(self, clients, memory, private=private)
+        self._kept = self.keep(state)
         return self.finish(self.broadcast(state), memory, clients)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:

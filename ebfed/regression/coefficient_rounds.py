@@ -88,6 +88,10 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
         """Return how many rounds there will be."""
         return self.settings.most_rounds
 
+    def promises(self) -> bool:
+        """Whether the channel protects clients."""
+        return _composed(check_channel(self.channel), 1, 1) < np.inf
+
     # Clients ----------------------------------------------------------------------------------
 
     def block(self, clients: Clients | Factors) -> Factors:

@@ -43,6 +43,10 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
         """Return the number of rounds, if that is fixed."""
         return None
 
+    def promises(self) -> bool:
+        """Whether the privacy of clients is protected."""
+        return False
+
     # Clients ----------------------------------------------------------------------------------
 
     def block(self, clients: Clients) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ebfed.privacy.promises import SIMULATED, is_simulated
 from ebfed.report.tidy import FIXED, SPREAD, WITHIN, glance, tidy
 from ebfed.report.view import FitView, LearnerView, LocationView, RegressionView, view_of
 
@@ -186,7 +187,7 @@ def _(view: RegressionView) -> Text:
         *_formula(view),
         ("Population", view.population),
         ("Channel", ", ".join(dict.fromkeys(row["what"] for row in view.ledger))),
-        ("Privacy", NO_PRIVACY),
+        *dict.fromkeys(("Privacy", _promise(row, NO_PRIVACY)) for row in view.ledger),
         *_converged(view),
     ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
@@ -218,10 +219,7 @@ def _(view: LearnerView) -> Text:
         sheet.details.append(("Accuracy" if share else "Loss", f"{value}, {when}"))
     for row in view.ledger:
         sheet.details.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
-        privacy = NO_PRIVACY_OF_LEARNERS
-        if np.isfinite(row["epsilon"]):
-            privacy = f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
-        sheet.details.append(("Privacy", privacy))
+        sheet.details.append(("Privacy", _promise(row, NO_PRIVACY_OF_LEARNERS)))
     return sheet.show()
 
 
@@ -291,9 +289,18 @@ def _channels(view: LocationView) -> list[tuple[str, str]]:
         privacy = NO_PRIVACY
         if np.isfinite(epsilon):
             whom = "each client" if len(channels) == 1 else "each of these clients"
+            kind = f"{kind}; {SIMULATED}" if is_simulated(view.ledger) else kind
             privacy = f"{_epsilon(epsilon, delta)} for {whom} ({kind})"
         details.append(("Privacy", privacy))
     return details
+
+
+def _promise(row: dict[str, Any], nothing: str) -> str:
+    """Say what a row of the ledger promises."""
+    if not np.isfinite(row["epsilon"]):
+        return nothing
+    promise = f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
+    return f"{promise}; {SIMULATED}" if is_simulated([row]) else promise
 
 
 def _epsilon(epsilon: float, delta: float) -> str:

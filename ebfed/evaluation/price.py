@@ -110,7 +110,7 @@ def price_of_privacy(
         channel = channels[name](epsilon)
         squares = []
         for run in range(n_runs):
-            draws = {"random_state": np.random.default_rng([random_state, run])}
+            draws = {"random_state": [random_state, run]}
             with warnings.catch_warnings():
                 # a population that is hardly identified is a part of the price
                 warnings.simplefilter("ignore", UserWarning)

@@ -81,7 +81,7 @@ class Checkpoint:
         if kept["identity"] != self._identity:
             raise ValueError(
                 f"checkpoint {str(self._folder)!r} is of a fit to other rows or with other "
-                "arguments; name another folder, or delete this one."
+                "arguments, or by another version; name another folder, or delete this one."
             )
         return kept["state"], kept["memory"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ebfed
 from ebfed.engines import Blocks, Cohort
 from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
@@ -53,7 +54,7 @@ def hold_rounds(
     private = learner.exchange(len(clients)).promises
     hooks: dict[str, Any] = {"private": private}
     if learner.checkpoint is not None:
-        kept = Checkpoint(learner.checkpoint, _arguments(learner), clients, memory)
+        kept = Checkpoint(learner.checkpoint, _arguments(learner, private), clients, memory)
         state, memory = kept.load() or (None, memory)
 
         renews = state is not None and private and not is_fixed(learner.random_state)
@@ -83,16 +84,19 @@ def hold_rounds(
     return converse_here(learner, clients, memory, state, **hooks)
 
 
-def _arguments(learner: Learner) -> dict[str, str]:
-    """Return what a fit that goes on must have in common with the one that began."""
+def _arguments(learner: Learner, private: bool) -> dict[str, str]:
+    """Return what a fit that goes on must have in common with the one that began.
+
+    A round that is repeated draws the same noise, so its messages must be the same: those of
+    another version may not be.
+    """
     indifferent = ["engine", "verbose", "checkpoint", "warm_start"]
-    if not isinstance(learner.random_state, int | np.integer):
+    if not is_fixed(learner.random_state):
         indifferent.append("random_state")
-    return {
-        name: repr(value)
-        for name, value in learner.get_params(deep=False).items()
-        if name not in indifferent
-    }
+    arguments = learner.get_params(deep=False)
+    if private:
+        arguments |= {"versions": [ebfed.__version__, np.__version__]}
+    return {name: repr(value) for name, value in arguments.items() if name not in indifferent}
 
 
 def _resumed(

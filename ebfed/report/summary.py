@@ -154,7 +154,7 @@ def _(view: LocationView) -> Text:
         ("Fitted by", view.method),
         *_sizes(view, facts),
     ]
-    sheet.details = [*_formula(view), *_channels(view)]
+    sheet.details = [*_formula(view), *_channels(view), *_noise(view)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
     for effect, group, term, column, estimate, error, _ in _rows(view):
@@ -188,6 +188,7 @@ def _(view: RegressionView) -> Text:
         ("Population", view.population),
         ("Channel", ", ".join(dict.fromkeys(row["what"] for row in view.ledger))),
         *dict.fromkeys(("Privacy", _promise(row, NO_PRIVACY)) for row in view.ledger),
+        *_noise(view),
         *_converged(view),
     ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
@@ -220,6 +221,7 @@ def _(view: LearnerView) -> Text:
     for row in view.ledger:
         sheet.details.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
         sheet.details.append(("Privacy", _promise(row, NO_PRIVACY_OF_LEARNERS)))
+    sheet.details += _noise(view)
     return sheet.show()
 
 
@@ -289,7 +291,6 @@ def _channels(view: LocationView) -> list[tuple[str, str]]:
         privacy = NO_PRIVACY
         if np.isfinite(epsilon):
             whom = "each client" if len(channels) == 1 else "each of these clients"
-            kind = f"{kind}; {SIMULATED}" if is_simulated(view.ledger) else kind
             privacy = f"{_epsilon(epsilon, delta)} for {whom} ({kind})"
         details.append(("Privacy", privacy))
     return details
@@ -299,8 +300,12 @@ def _promise(row: dict[str, Any], nothing: str) -> str:
     """Say what a row of the ledger promises."""
     if not np.isfinite(row["epsilon"]):
         return nothing
-    promise = f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
-    return f"{promise}; {SIMULATED}" if is_simulated([row]) else promise
+    return f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
+
+
+def _noise(view: FitView) -> list[tuple[str, str]]:
+    """Say that noise is simulated, if it is."""
+    return [("Noise", SIMULATED)] if is_simulated(view.ledger) else []
 
 
 def _epsilon(epsilon: float, delta: float) -> str:

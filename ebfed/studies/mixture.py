@@ -199,7 +199,11 @@ def _one_run(seed: tuple[int, int], m: int, rounds: float, epsilon: float) -> li
         radius = float(theory.reporting_radius(CENTRES.max(), NOISE, ROWS, m))
         private: dict[str, Any] = {"trust": "server", "epsilon": epsilon, "delta": DELTA}
         learner = MixtureEB(
-            k, channel=Clip(radius=radius), n_rounds=ROUNDS_OF_EM, **private, **more
+            k,
+            channel=Clip(radius=radius),
+            n_rounds=ROUNDS_OF_EM,
+            **private,
+            **more | {"random_state": [*seed, 1]},
         )
         learners = {PRIVATE: learner}
     fits = {method: learner.fit(summary) for method, learner in learners.items()}

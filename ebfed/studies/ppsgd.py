@@ -312,7 +312,7 @@ def _risks(seed: tuple[int, int], m: int, last: int) -> list[dict[str, Any]]:
             batch_size=ROWS,
             shuffle=False,
             warm_start=True,
-            random_state=np.random.default_rng([*seed, 1, k]),
+            random_state=[*seed, 1, k],
         )
         for k, (level, sigma, step) in enumerate(places)
     ]
@@ -361,7 +361,7 @@ def _accuracies(
             sample_rate=drawn / users,
             sampling="poisson",
             n_rounds=rounds,
-            random_state=np.random.default_rng([*seed, 3]),
+            random_state=[*seed, 3],
         ).fit(X, y, groups=groups)
         right = learner.predict(data.data_test, groups=tests) == data.target_test
         found.append((100 * _mean_over_users(right, tests), step))

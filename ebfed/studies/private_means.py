@@ -34,6 +34,7 @@ from ebfed.priors import Normal
 from ebfed.privacy.calibration import PrivacyWarning, gaussian_sigma, paper_sigma
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
+from ebfed.streams import make_key
 from ebfed.studies.scaffold import (
     THIN,
     WIDTH,
@@ -220,7 +221,7 @@ def estimate(
         prior=Normal(variance=SPREAD**2) if prior is None else prior,
         channel=channel,
         guess=GUESS,
-        random_state=rng,
+        random_state=make_key(rng),
     )
     return learner.fit(summary).predict()
 

@@ -198,8 +198,8 @@ def _one_run(seed: tuple[int, int], population: str, epsilon: float) -> list[dic
     else:
         estimates = {}
         for k, (method, settings) in enumerate(METHODS.items()):
-            rng = np.random.default_rng([*seed, place, round(1000 * epsilon), k])
-            learner = BernoulliEB(**settings(epsilon), random_state=rng)
+            draws = [*seed, place, round(1000 * epsilon), k]
+            learner = BernoulliEB(**settings(epsilon), random_state=draws)
             estimates[method] = learner.fit(summary).predict()
     local = float(np.mean((own - rates) ** 2))
     errors = {method: float(np.mean((each - rates) ** 2)) for method, each in estimates.items()}

@@ -24,7 +24,7 @@ def test_error_is_that_of_fits_made_by_hand():
     price = eb.price_of_privacy(RATES, [2], channels={"two": TwoBit}, n_runs=2, random_state=5)
     squares = []
     for run in range(2):
-        est = eb.BernoulliEB(channel=TwoBit(2.0), random_state=np.random.default_rng([5, run]))
+        est = eb.BernoulliEB(channel=TwoBit(2.0), random_state=[5, run])
         away = est.fit(Y, groups=GROUPS).predict() - RATES.predict()
         squares.append(np.mean(away**2))
     assert price["error"].item() == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)

@@ -153,7 +153,7 @@ def one_run(
         return _losses(seed, n, method, steps)
     X, y, groups, *tests = deal_images(data, n, [*seed, n])
     learner = _image_learner(method, n, personal, steps, len(X) // n)
-    learner.set_params(random_state=np.random.default_rng([*seed, n, 1]))
+    learner.set_params(random_state=[*seed, n, 1])
     if isinstance(learner, JointDPSGD):
         learner.fit(X, y, groups=groups, users=_users(groups, per_user))
     else:
@@ -180,7 +180,7 @@ def _losses(seed: tuple[int, int], n: int, method: str, steps: int) -> list[dict
         for problem in range(PROBLEMS[n]):
             X, y, groups, u, x = make_records(n, [*seed, n, problem])
             learner = _record_learner(method, n, step, steps)
-            learner.set_params(random_state=np.random.default_rng([*seed, n, problem, 1]))
+            learner.set_params(random_state=[*seed, n, problem, 1])
             learner.fit(X, y, groups=groups)
             away = learner.parameters_ - np.column_stack([np.tile(u, (n, 1)), x])
             losses.append(0.5 * float((away**2).sum(axis=1).mean()) / (SHARED + OWN))

@@ -99,7 +99,7 @@ def one_run(
     groups, test_groups, digits = deal(federation, [*seed, 0])
     given = groups >= 0
     X, y, groups = data.data[given], data.target[given], groups[given]
-    learner = learner_of(federation, method, ratio, penalty, np.random.default_rng([*seed, 1]))
+    learner = learner_of(federation, method, ratio, penalty, [*seed, 1])
     with threadpool_limits(1):  # matrices are small: threads would only wait for one another
         if method == FEO2:
             opened = choose_opted_out(

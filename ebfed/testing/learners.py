@@ -104,9 +104,11 @@ def check_learner_contract(
 
 
 def _own_parameters(fitted: Learner) -> list[NDArray]:
-    """Return the parameters of clients that are not as they began."""
-    start = fitted._kept["own"]
-    return [x[x != start[name]] for name, x in fitted._memory["own"].items()]
+    """Return the parameters of clients, but for those that everybody has."""
+    state: Any = fitted._kept
+    rows = [np.array(list(row.values())) for row in state["history"]]
+    public = np.concatenate([*state["own"].values(), *state["shared"].values(), *rows])
+    return [np.setdiff1d(x, public) for x in fitted._memory["own"].values()]
 
 
 def _answers(fitted: Learner, X: Any, groups: Any) -> NDArray:

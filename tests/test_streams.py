@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from ebfed.streams import Stream, make_key
+from ebfed.streams import Stream, is_fixed, make_key, noise_key
 
 KEY = make_key(20240229)
 N_DRAWS = 10**6
@@ -235,3 +235,20 @@ def test_bad_keys_and_shapes():
     for shape in ((), (2, 2, 2)):
         with pytest.raises(ValueError, match=r"shape \(n_clients,\) or .* is needed; got \("):
             Stream(KEY, 0).bernoulli(np.full(shape, 0.5))
+
+
+def test_keys_of_noise_are_new_unless_the_seed_is_fixed():
+    for seed in (7, [7, 8], np.random.SeedSequence(7), make_key(7)):
+        assert is_fixed(seed)
+        np.testing.assert_array_equal(noise_key(seed), make_key(seed))
+    moving = (np.random.default_rng, np.random.RandomState, np.random.PCG64, lambda seed: None)
+    for make in moving:
+        assert not is_fixed(make(7))
+        assert not np.any(noise_key(make(7)) == noise_key(make(7)))
+
+
+def test_a_key_is_its_own_seed():
+    rng = np.random.default_rng(3)
+    np.testing.assert_array_equal(make_key(make_key(rng)), make_key(np.random.default_rng(3)))
+    with pytest.raises(ValueError, match="key must be two words"):
+        make_key(np.zeros(3, np.uint64))

@@ -13,11 +13,12 @@ from typing import Any
 from sklearn.base import clone
 
 from ebfed.privacy.promises import is_private
+from ebfed.tables.frames import Style
 
 __all__ = ["deep_copied", "pickled", "published", "shallow_copied"]
 
-# How rows are read again: names of columns, which are public, and what frames look like.
-NAMES = ("_y_name", "_group_name", "_set_aside", "_style_")
+# Names of columns, which are public.
+NAMES = ("_y_name", "_group_name", "_set_aside")
 
 
 def published(fit: Any) -> Any:
@@ -38,6 +39,8 @@ def published(fit: Any) -> Any:
     for name in NAMES:
         if hasattr(fit, name):
             setattr(twin, name, getattr(fit, name))
+    if hasattr(fit, "_style_"):  # without the type of labels, which may have all of them
+        twin._style_ = Style(fit._style_.backend, fit._style_.group)
     return twin
 
 

@@ -137,7 +137,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         """Return a copy with nothing in it that did not leave the clients: that of a server.
 
         It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
-        no estimates of theirs, and no key of noise. A private fit is pickled like this, unless
+        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
         ``fit.keep_rows = True`` was set before.
         """
         check_is_fitted(self, "clients_")

@@ -149,6 +149,11 @@ class Design:
             )
         return values[:, [self.counts_constant or name != CONSTANT for name in names]]
 
+    @property
+    def figures(self) -> list[str]:
+        """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
+        return list(self._spec.transform_state)
+
     def of_constant(self) -> Design:
         """Return the design of ``1`` whose one column is that of ones."""
         return replace(self, names=[CONSTANT.lower()], constant=False, counts_constant=True)

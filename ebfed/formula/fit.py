@@ -13,11 +13,13 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from ebfed.engines import Estimator
+from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
+from ebfed.privacy.promises import is_private
 from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
 from ebfed.report.view import FitView, GroupView
@@ -343,6 +345,50 @@ class FormulaFit:
     def __repr__(self) -> str:
         return f"<{type(self.estimator_).__name__} of {self.formula!r}>"
 
+    # Copies -----------------------------------------------------------------------------------
+
+    @property
+    def keep_rows(self) -> bool:
+        """Whether the pickle of a private fit has the rows."""
+        return self.estimator_.keep_rows
+
+    @keep_rows.setter
+    def keep_rows(self, keep: bool) -> None:
+        self.estimator_.keep_rows = keep
+
+    def published(self) -> Self:
+        """Return a copy with nothing in it that did not leave the clients: that of a server.
+
+        A private fit is pickled like this, unless ``fit.keep_rows = True`` was set before.
+
+        Raises
+        ------
+        ValueError
+            If terms of private columns, such as ``poly(x, 2)``, keep figures of the rows.
+        """
+        if self.design_.figures and not isinstance(self.estimator_, LocationEstimator):
+            raise ValueError(
+                f"{self.design_.figures[0]!r} keeps figures of the rows, which did not leave the "
+                "clients: set keep_rows = True to pickle it with the rows, or pickle "
+                "estimator_.published()."
+            )
+        names = column_names(self._rows.data)
+        backend = self._style(self._rows.labels).backend
+        data = frame({name: np.zeros(0) for name in names}, Style(backend))
+        labels = column_of(data, self._model.group)
+        twin = shallow_copied(self)
+        twin.estimator_ = self.estimator_.published()
+        twin._rows = CompleteRows(data, labels, None, self._rows.dropped)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        fitted = self.__dict__.get("estimator_")
+        if fitted is None or fitted.keep_rows or fitted.view().is_server:
+            return self.__dict__
+        return vars(self.published()) if is_private(fitted.view().ledger) else self.__dict__
+
+    __deepcopy__ = deep_copied
+
     # Rows -------------------------------------------------------------------------------------
 
     def _fit(self, estimator: Any, columns: NDArray) -> Self:
@@ -416,7 +462,7 @@ class FormulaFit:
         """Labels of the rows of another frame, of the kind that the fit had."""
         series, known = column_of(data, self._model.group), self.estimator_.groups_
         text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
-        if text[0] != text[1]:
+        if text[0] != text[1] and not self.estimator_.view().is_server:
             raise ValueError(
                 f"labels in {self._model.group!r} are {'text' if text[0] else 'numbers'}, and were "
                 f"{'text' if text[1] else 'numbers'} in the fit; convert them."

@@ -146,7 +146,7 @@ class Learner(SupervisedEstimator):
     requires_privacy: ClassVar[bool] = False
 
     # The state that a fit with warm_start goes on from.
-    _state = None
+    _state: LearningState | None = None
 
     # What a method defines --------------------------------------------------------------------
 
@@ -392,7 +392,8 @@ class Learner(SupervisedEstimator):
             self.finish(self.broadcast(state), memory, clients)
         self._kept = self.keep(state)
         private = self.exchange(len(state["n"])).promises
-        self._state = (self._kept if private else state) if self.warm_start else None
+        going_on: Any = self._kept if private else state  # without the key of noise
+        self._state = going_on if self.warm_start else None
         return self
 
     # Predictions ------------------------------------------------------------------------------

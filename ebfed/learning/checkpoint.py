@@ -113,8 +113,8 @@ class Checkpoint:
         packed = wire.pack(content)
         with replaced(self._file, private=True) as new:
             new.write_bytes(hashlib.sha256(packed).digest() + packed)
-        now = time.monotonic()
-        self._due = now + SPARE * (now - began)
+        ended = time.monotonic()
+        self._due = ended + SPARE * (ended - began)
 
 
 def _name(key: NDArray) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import ebfed
 from ebfed.engines import Blocks, Cohort
 from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
@@ -95,7 +95,7 @@ def _arguments(learner: Learner, private: bool) -> dict[str, str]:
         indifferent.append("random_state")
     arguments = learner.get_params(deep=False)
     if private:
-        arguments |= {"versions": [ebfed.__version__, np.__version__]}
+        arguments |= {"versions": [version(name) for name in ("ebfed", "numpy", "scipy")]}
     return {name: repr(value) for name, value in arguments.items() if name not in indifferent}
 
 
@@ -106,8 +106,8 @@ def _resumed(
 
     Rows may have changed since, so the key of a private fit's noise is a new one.
     """
+    assert learner._state is not None
     state = learner._state
-    assert state is not None
     if not np.array_equal(clients.ids, learner.clients_.ids):
         raise ValueError("groups must be those of the last fit, as warm_start is True.")
     facts, then = dict[str, Any](learner.describe(clients, memory)), dict[str, Any](state)

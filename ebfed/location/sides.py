@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -130,11 +130,11 @@ class TwoSided(ABC):
         """Return a copy with nothing in it that did not leave the clients: that of a server.
 
         It estimates any group from given rows, and numbers the groups of the fit. It has no rows,
-        no estimates of theirs, and no key of noise. A private fit is pickled like this, unless
+        no estimates of groups, and no key of noise. A private fit is pickled like this, unless
         ``fit.keep_rows = True`` was set before.
         """
         check_is_fitted(self, "prior_")
         return published(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return pickled(self, super().__getstate__())  # type: ignore[misc]
+        return pickled(self, cast(Any, super()).__getstate__())

@@ -65,12 +65,13 @@ def make(name, random_state=None, **settings):
 
 def fit(est, y=Y):
     """Fit to rows of the kind that an estimator has."""
-    if isinstance(est, eb.BernoulliEB):
-        return est.fit((y > 0).astype(float), groups=GROUPS)
-    if isinstance(est, eb.PoissonEB):
-        return est.fit(COUNTS, groups=GROUPS, exposure=YEARS)
-    if type(est).__name__ in location.__all__:
-        return est.fit(y, groups=GROUPS)
+    match type(est).__name__:
+        case "BernoulliEB":
+            return est.fit((y > 0).astype(float), groups=GROUPS)
+        case "PoissonEB":
+            return est.fit(COUNTS, groups=GROUPS, exposure=YEARS)
+        case name if name in location.__all__:
+            return est.fit(y, groups=GROUPS)
     return est.fit(X, y, groups=GROUPS)
 
 

@@ -1,5 +1,6 @@
 """A formula is the estimator with the columns that its terms come to: to the last digit."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import ebfed as eb
-from ebfed.channels import Exact, Laplace
+from ebfed.channels import Exact, Gaussian, Laplace
+from ebfed.testing.pickles import found_in
 
 RNG = np.random.default_rng(0)
 N, M = 120, 20
@@ -35,6 +37,7 @@ COLUMNS = {
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 XZ = np.column_stack([X, Z])
 ROWS = pd.DataFrame(COLUMNS)
+HIDDEN = Gaussian(2.0, 1e-5, (-5.0, 5.0))
 
 
 @pytest.fixture(params=FRAMES)
@@ -511,6 +514,38 @@ def test_it_survives_pickling(formula):
     assert again.score(new) == fit.score(new)
     assert repr(again) == repr(fit)
     assert str(again.summary()) == str(fit.summary())
+
+
+@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("formula", "estimator"),
+    [
+        ("y ~ 1 + (1 | county)", eb.GaussianEB(channel=HIDDEN, variances=1.0)),
+        ("y ~ x | county", eb.AdaMix(channel=HIDDEN, n_rounds=2, noise_variance=1.0)),
+    ],
+)
+def test_a_pickle_of_a_private_fit_has_no_rows(formula, estimator):
+    named = ROWS.assign(county=pd.Categorical(ROWS["county"]))
+    fit = eb.from_formula(formula, named, estimator)
+    content = pickle.dumps(fit)
+    assert not found_in(content, ROWS[["x", "y"]].to_numpy())
+    assert b"g07" not in content
+    public = pickle.loads(content)
+    assert "Formula:" in str(public.summary())
+    assert len(public.posterior(named).mean) == named["county"].nunique()
+    fit.keep_rows = True
+    same(pickle.loads(pickle.dumps(fit)).predict(named), fit.predict(named))
+    same(copy.deepcopy(fit).predict(), fit.predict())
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_figures_of_private_rows_are_not_published():
+    estimator = eb.AdaMix(channel=HIDDEN, n_rounds=2, noise_variance=1.0)
+    fit = eb.from_formula("y ~ center(x) | county", ROWS, estimator)
+    with pytest.raises(ValueError, match=r"'center\(x\)' keeps figures of the rows"):
+        pickle.dumps(fit)
+    assert fit.estimator_.published().view().is_server
 
 
 def test_it_is_the_estimator_besides(fitted):

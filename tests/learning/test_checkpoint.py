@@ -10,6 +10,7 @@ import pytest
 
 import ebfed as eb
 from ebfed import wire
+from ebfed.learning import fitting
 from ebfed.learning.checkpoint import DIGEST
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.models import MLP, Softmax
@@ -67,6 +68,44 @@ def test_an_interrupted_fit_goes_on(after, tmp_path, monkeypatch):
     again = learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
     assert_same(again, whole)
     assert entered(tmp_path) == list(range(60))
+
+
+def test_rounds_that_nobody_was_asked_for_draw_new_noise(tmp_path, monkeypatch):
+    """A round that was asked for keeps its noise, and its messages are the same."""
+    inner, seen = OptOutExchange.average, []
+
+    def average(self, state, sent, message, rng):
+        seen.append((state["round"], tuple(state["key"]), message["changes"]["w"]))
+        if len(seen) in (20, 45):
+            raise Interrupted
+        return inner(self, state, sent, message, rng)
+
+    monkeypatch.setattr(OptOutExchange, "average", average)
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            fit_without_a_seed(tmp_path)
+    fit_without_a_seed(tmp_path)
+    assert entered(tmp_path) == list(range(60))
+    keys, messages = {}, {}
+    for round_, key, message in seen:
+        assert keys.setdefault(round_, key) == key
+        np.testing.assert_array_equal(messages.setdefault(round_, message), message)
+    assert len(set(keys.values())) == 3
+    assert keys[0] == keys[19] != keys[20]
+
+
+def fit_without_a_seed(folder):
+    est = learner(checkpoint=folder).set_params(random_state=None)
+    return est.fit(X, Y, groups=GROUPS, consent=CONSENT)
+
+
+def test_a_checkpoint_of_a_private_fit_is_of_one_version(tmp_path, monkeypatch):
+    """Another version may send other messages, with the same noise."""
+    fit_without_a_seed(tmp_path)
+    monkeypatch.setattr(fitting, "version", lambda name: "0.0.1")
+    with pytest.raises(ValueError, match="by another version"):
+        fit_without_a_seed(tmp_path)
+    eb.FedAvg(n_rounds=2, checkpoint=tmp_path / "other").fit(X, Y, groups=GROUPS)
 
 
 def test_a_finished_fit_is_not_made_again(tmp_path, monkeypatch):

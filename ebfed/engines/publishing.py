@@ -8,6 +8,7 @@ federation would have. A private fit is pickled like that.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from sklearn.base import clone
@@ -28,9 +29,16 @@ def published(fit: Any) -> Any:
     ----------
     fit : Estimator
         Fitted.
+
+    Raises
+    ------
+    ValueError
+        If this is the copy of a node of a federation.
     """
     if fit.view().is_server:
         return copy.deepcopy(fit)
+    if fit._kept is None:
+        raise ValueError("this is the copy of a node; what is published is that of the server.")
     twin = clone(fit)
     twin._simulated, state = fit._simulated, fit._kept
     if hasattr(fit, "log_likelihood_"):
@@ -44,7 +52,9 @@ def published(fit: Any) -> Any:
     return twin
 
 
-def pickled(fit: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+def pickled(
+    fit: Any, attributes: dict[str, Any], ledger: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Return those attributes of an estimator that its pickle holds.
 
     Parameters
@@ -53,10 +63,12 @@ def pickled(fit: Any, attributes: dict[str, Any]) -> dict[str, Any]:
         Fitted or not.
     attributes : dict
         All of them.
+    ledger : list of dict
+        Of what its clients sent, if it was fitted.
     """
-    if fit._kept is None or fit.keep_rows or not is_private(fit.view().ledger):
+    if fit._kept is None or fit.keep_rows or not is_private(ledger):
         return attributes
-    return attributes if fit.view().is_server else dict(vars(published(fit)))
+    return dict(vars(published(fit)))
 
 
 def deep_copied(fit: Any, memo: dict[int, Any]) -> Any:

@@ -144,7 +144,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         return published(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return pickled(self, super().__getstate__())
+        return pickled(self, super().__getstate__(), getattr(self, "_ledger", ()))
 
     def expected_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""

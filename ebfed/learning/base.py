@@ -89,7 +89,8 @@ class Learner(SupervisedEstimator):
         Classes that are known beforehand. None: those that clients state, which shows that some
         client has each.
     warm_start : bool
-        Whether `fit` continues the last fit, which must be of the same groups.
+        Whether `fit` continues the last fit, which must be of the same groups. Noise is drawn from
+        a new key.
     checkpoint : path, optional
         Folder of a checkpoint, from which an interrupted fit continues, to the same result. It
         holds the key of the noise, and is as private as the rows.
@@ -98,7 +99,7 @@ class Learner(SupervisedEstimator):
     verbose : int
         1: show a progress bar.
     random_state : int, Generator or None
-        Seed of all draws.
+        Seed of all draws. With `privacy`, a fixed seed is for simulations: it protects nobody.
 
     Attributes
     ----------

@@ -137,4 +137,6 @@ class TwoSided(ABC):
         return published(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return pickled(self, cast(Any, super()).__getstate__())
+        learned: Learned | None = vars(self).get("_learned")
+        ledger = () if learned is None else learned.ledger
+        return pickled(self, cast(Any, super()).__getstate__(), ledger)

@@ -207,6 +207,11 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """
         if not hasattr(self, "clients_"):
             return self.fit(X, y, groups=groups)
+        if self._rounds().promises():
+            raise ValueError(
+                "partial_fit would ask every client for more reports, at more privacy; fit all "
+                "rows at once."
+            )
         clients, labels = self._read(X, y, groups, reset=False)
         if labels is None:
             if self.groups_.dtype.kind != "i":

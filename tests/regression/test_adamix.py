@@ -270,6 +270,15 @@ def test_population_through_a_channel(channel):
     assert error < 1.02 * best
 
 
+def test_no_client_reports_a_second_time():
+    channel = channels.Gaussian(4.0, 1e-5, (-9, 9))
+    est = eb.AdaMix(1, channel=channel, noise_variance=0.49, n_rounds=2)
+    groups, x = np.repeat(np.arange(40), 3), np.linspace(-1, 1, 120)
+    est.partial_fit(x[:, None], 2 * x, groups=groups)
+    with pytest.raises(ValueError, match="ask every client for more reports"):
+        est.partial_fit(x[:, None], 2 * x, groups=groups)
+
+
 def test_private_rounds_are_all_counted():
     X, y, groups, *_ = clusters(200)
     channel = channels.Clip(radius=5) | channels.Gaussian(20, 1e-5)

@@ -66,6 +66,7 @@ def test_ledger_says_what_was_promised(tmp_path):
     assert row["delta"] == 1e-5
     assert row["clients"] == 2
     assert "Gaussian" in row["what"]
+    assert row["assumptions"].startswith("simulated noise: no promise")
 
 
 def test_nothing_is_sent_that_is_not_kept(tmp_path, monkeypatch):

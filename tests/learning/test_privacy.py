@@ -524,7 +524,7 @@ def test_models_are_models():
         fit(eb.DPAdaPeD, shared_model=Linear())
 
 
-@pytest.mark.parametrize("learner", [eb.DPFedAvg, eb.PPSGD])
+@pytest.mark.parametrize("learner", [eb.DPAdaPeD, eb.PPSGD])
 def test_nobody_is_asked_for_consent_to_nothing(learner):
     with pytest.raises(ValueError, match="has no classes of consent"):
         make(learner, **FEW).prepare(FEATURES, CLASSES, groups=GROUPS, consent="private")

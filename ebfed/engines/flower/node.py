@@ -19,6 +19,7 @@ from ebfed.engines.flower.files import now, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.privacy.odometer import Charge, Odometer, Plan
+from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
 
 __all__ = ["LEDGER", "Node", "epsilons"]
@@ -85,6 +86,7 @@ class Node:
             )
         folder = self._directory / f"run-{int(run)}"
         estimator = clone(self._estimator)
+        estimator._simulated = self._seed is not None
         rules = self._rules
         rules.check_plans(type(estimator).__name__, [])
         clients, memory = estimator.prepare(**self._load())
@@ -133,7 +135,8 @@ class Node:
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
             message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
-            rows = [_plain(row) for row in estimator.releases(sent, memory, clients)]
+            rows = estimator.releases(sent, memory, clients)
+            rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]
             write(kept, wire.pack({"message": message, "memory": memory, "rows": rows}))
         stored = wire.unpack(kept.read_bytes())
         if round_ not in listed:

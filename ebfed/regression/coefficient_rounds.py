@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -170,12 +171,13 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
         self.settings.check()
         channel = check_channel(self.channel)
         started = start_mixture(self.settings, state, facts)
-        channel.guarantee(started["p"])  # checks its arguments
         if isinstance(channel, Report) and not channel.whole and started["p"] > 1:
             raise ValueError(
                 f"channel must report on all of a client's {started['p']} coefficients: use "
                 f"channels.Gaussian, Quantizer, Clip or AddNoise; got {channel!r}."
             )
+        # checks the channel's arguments, and that there is an account, before anything is sent
+        _composed(channel, started["p"], self.settings.most_rounds)
         return started | {"phase": "parameters", "population": None, "n_numbers": 0}
 
     def ask(self, state: MixtureState) -> MixtureSent:
@@ -272,5 +274,12 @@ def _composed(channel: Channel, p: int, times: int) -> float:
         return epsilon
     if delta == 0:
         return times * epsilon
-    event = events.repeated(channel.event(p), times)
-    return accountant.epsilon(event, delta, relation="replace_one")
+    return _epsilon(channel.event(p), times, delta)
+
+
+@lru_cache(maxsize=64)  # asked before the first round and after the last
+def _epsilon(event: Any, times: int, delta: float) -> float:
+    # no distribution of the privacy loss is known of concentrated privacy, only Rényi divergences
+    method: accountant.Method = "rdp" if hasattr(event, "rho") else "pld"
+    repeated = events.repeated(event, times)
+    return accountant.epsilon(repeated, delta, relation="replace_one", method=method)

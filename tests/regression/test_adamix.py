@@ -298,6 +298,29 @@ def test_private_rounds_are_all_counted():
 # Published ------------------------------------------------------------------------------------
 
 
+def test_discrete_noise_is_accounted_for_before_it_is_sent(monkeypatch):
+    X, y, groups, _, _ = clusters(60, 2, 1)
+    channel = channels.DiscreteGaussian(20, 1e-5, (-5, 5))
+    est = eb.AdaMix(1, channel=channel, noise_variance=0.49, n_rounds=4, random_state=0)
+    row = est.fit(X, y, groups=groups).privacy_.iloc[0]
+    # concentrated privacy adds up, and a Rényi divergence bounds epsilon
+    whole = events.concentrated(4 * channel.event(2).rho)
+    spent = accountant.epsilon(whole, 1e-5, relation="replace_one", method="rdp")
+    np.testing.assert_allclose(row["epsilon"], spent, rtol=1e-9)
+    assert 20 < row["epsilon"] < 80
+    assert row["times"] == 4
+
+    def no_account(self, n_features=1):
+        raise ValueError("no account")
+
+    sent = []
+    monkeypatch.setattr(channels.DiscreteGaussian, "event", no_account)
+    monkeypatch.setattr(channels.DiscreteGaussian, "encode", lambda *args: sent.append(args))
+    with pytest.raises(ValueError, match="no account"):
+        est.fit(X, y, groups=groups)
+    assert not sent
+
+
 def test_small_table():
     """A small Table 3, where estimates of coefficients alone are hopeless."""
     X, y, groups, theta = table3(8, 0, m=300, d=20)

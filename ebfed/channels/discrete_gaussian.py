@@ -12,17 +12,21 @@ from numpy.typing import NDArray
 from ebfed.channels import secure
 from ebfed.channels.law import Law
 from ebfed.channels.levels import Levels
+from ebfed.channels.local import check_report_epsilon
 from ebfed.channels.report import Report
 from ebfed.privacy import events
 from ebfed.privacy.calibration import (
     check_count,
     check_delta,
-    check_epsilon,
 )
 from ebfed.privacy.discrete_gaussian import discrete_gaussian_sigma
 from ebfed.streams import Stream
 
 __all__ = ["DiscreteGaussian"]
+
+# Noise is drawn from a table of its probabilities.
+MOST_NOISE = 1e5
+MOST_LEVELS = 2**16
 
 
 class DiscreteGaussian(Report):
@@ -63,15 +67,22 @@ class DiscreteGaussian(Report):
         self.levels = levels
 
     def _law(self, n_features: int) -> Law:
-        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
+        epsilon, delta = check_report_epsilon(self.epsilon), check_delta(self.delta)
         levels = check_count("levels", self.levels)
-        if levels < 2:
-            raise ValueError(f"levels must be at least 2; got {levels}.")
-        return IntegerNoise(levels, _sigma(epsilon, delta, levels - 1, n_features))
+        if not 2 <= levels <= MOST_LEVELS:
+            raise ValueError(f"levels must be from 2 to {MOST_LEVELS:,}; got {levels}.")
+        sigma = _sigma(epsilon, delta, levels - 1, n_features)
+        if sigma > MOST_NOISE:
+            raise ValueError(
+                f"epsilon={self.epsilon!r} and delta={self.delta!r} need noise of {sigma:.2g} "
+                f"steps of the grid, more than {MOST_NOISE:g}: give a larger epsilon, or fewer "
+                f"levels than {levels}."
+            )
+        return IntegerNoise(levels, sigma)
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
         """Return epsilon and delta."""
-        return check_epsilon(self.epsilon), check_delta(self.delta)
+        return check_report_epsilon(self.epsilon), check_delta(self.delta)
 
     def event(self, n_features: int = 1) -> Any:
         """Return one report as an event of dp-accounting."""

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from ebfed.channels import secure
 from ebfed.channels.law import Law
+from ebfed.channels.local import check_report_epsilon
 from ebfed.channels.report import Report
 from ebfed.privacy import events
 from ebfed.privacy.calibration import (
     PrivacyWarning,
     check_delta,
-    check_epsilon,
     gaussian_sigma,
     paper_delta,
     paper_sigma,
@@ -74,7 +74,7 @@ class Gaussian(Report):
         self.calibration = calibration
 
     def _law(self, n_features: int) -> Law:
-        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
+        epsilon, delta = check_report_epsilon(self.epsilon), check_delta(self.delta)
         if self.calibration == "exact":
             return Noise(gaussian_sigma(epsilon, delta, 2 * self._norm(n_features)))
         if self.calibration != "paper":
@@ -91,7 +91,7 @@ class Gaussian(Report):
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
         """Return epsilon and the true delta."""
-        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
+        epsilon, delta = check_report_epsilon(self.epsilon), check_delta(self.delta)
         if self.calibration == "paper":
             paper_sigma(epsilon, delta, 1.0, n_features)  # warns
             delta = paper_delta(epsilon, delta, n_features)

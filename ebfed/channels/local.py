@@ -8,7 +8,12 @@ from ebfed.channels.report import Report
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_epsilon
 
-__all__ = ["PureReport"]
+__all__ = ["PureReport", "check_report_epsilon"]
+
+# Beyond these, differences of probabilities and squares of noise lose their digits.
+LEAST, MOST = 1e-6, 1e9
+# Odds of e**50 are certainty: the other probability is below the last digit of 1.
+CERTAIN = 50.0
 
 
 class PureReport(Report):
@@ -17,7 +22,11 @@ class PureReport(Report):
     epsilon: float
 
     def _epsilon(self) -> float:
-        return check_epsilon(self.epsilon)
+        return check_report_epsilon(self.epsilon)
+
+    def _odds(self) -> float:
+        """Return the epsilon by which reports are drawn: no larger than makes a difference."""
+        return min(self._epsilon(), CERTAIN)
 
     def guarantee(self, n_features: int = 1) -> tuple[float, float]:
         """Return epsilon, and delta = 0."""
@@ -26,3 +35,22 @@ class PureReport(Report):
     def event(self, n_features: int = 1) -> Any:
         """Return one report as an event of dp-accounting."""
         return events.pure(self._epsilon())
+
+
+def check_report_epsilon(epsilon: Any) -> float:
+    """Return the epsilon of one report, within what can be drawn and decoded.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_report_epsilon(1)
+    1.0
+    """
+    if not LEAST <= check_epsilon(epsilon) <= MOST:
+        raise ValueError(
+            f"epsilon of a report must lie between {LEAST:g} and {MOST:g}; got {epsilon!r}."
+        )
+    return float(epsilon)

@@ -55,7 +55,7 @@ class OneBit(PureReport):
         self.range = range
 
     def _law(self, n_features: int) -> Law:
-        return Coin(self._epsilon())
+        return Coin(self._odds())
 
 
 @dataclass(frozen=True)

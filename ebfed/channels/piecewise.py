@@ -55,7 +55,7 @@ class Piecewise(PureReport):
         self.range = range
 
     def _law(self, n_features: int) -> Law:
-        return Window(self._epsilon())
+        return Window(self._odds())
 
 
 class Hybrid(PureReport):
@@ -93,7 +93,7 @@ class Hybrid(PureReport):
         return self._epsilon() > LEAST_EPSILON
 
     def _law(self, n_features: int) -> Law:
-        epsilon = self._epsilon()
+        epsilon = self._odds()
         return WindowOrCoin(epsilon) if epsilon > LEAST_EPSILON else Coin(epsilon)
 
 
@@ -186,7 +186,10 @@ class Window(Law):
         low, high = self._edges(reports)
         low, high = np.where(low <= -1, -np.inf, low), np.where(high >= 1, np.inf, high)
         sd = np.sqrt(variances)[:, None]
-        return self._mix(ndtr((high - means) / sd) - ndtr((low - means) / sd))
+        low, high = (low - means) / sd, (high - means) / sd
+        flip = low + high > 0  # the same mass in the lower tail, which has more digits
+        low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+        return self._mix(ndtr(high) - ndtr(low))
 
     def outcomes(self, size: int) -> tuple[NDArray, NDArray]:
         """Midpoints of even steps, 100 to a window unless it is very narrow."""

@@ -18,6 +18,9 @@ from ebfed.streams import Stream
 
 __all__ = ["RandomizedResponse", "check_levels"]
 
+# The likelihood of a report is a table over the levels.
+MOST_LEVELS = 2**14
+
 
 class RandomizedResponse(PureReport):
     """Send the level of the local mean with odds ``e**epsilon`` against each other level.
@@ -52,13 +55,13 @@ class RandomizedResponse(PureReport):
         self.levels = levels
 
     def _law(self, n_features: int) -> Law:
-        return Truth(check_levels(self.levels), self._epsilon())
+        return Truth(check_levels(self.levels), self._odds())
 
 
 def check_levels(levels: int | None) -> int | None:
-    """Return `levels`, None or at least 2."""
-    if levels is not None and check_count("levels", levels) < 2:
-        raise ValueError(f"levels must be at least 2; got {levels}.")
+    """Return `levels`: None, or from 2 to `MOST_LEVELS`."""
+    if levels is not None and not 2 <= check_count("levels", levels) <= MOST_LEVELS:
+        raise ValueError(f"levels must be from 2 to {MOST_LEVELS:,}; got {levels}.")
     return levels
 
 

@@ -93,7 +93,7 @@ class TwoBit(PureReport):
             low = high = math.nan
         if not 0 <= low <= high <= 1:
             raise ValueError(f"spread must be (low, high) within [0, 1]; got {self.spread!r}.")
-        return TwoQuestions(self._epsilon(), float(split), float(self.location), (low, high))
+        return TwoQuestions(self._odds(), float(split), float(self.location), (low, high))
 
 
 @dataclass(frozen=True)

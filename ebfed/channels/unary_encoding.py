@@ -57,7 +57,7 @@ class UnaryEncoding(PureReport):
     def _law(self, n_features: int) -> Law:
         if self.levels is not None:
             _check_count(check_levels(self.levels))
-        return Bits(self.levels, self._epsilon())
+        return Bits(self.levels, self._odds())
 
 
 def _check_count(count: Any) -> None:

@@ -55,6 +55,7 @@ from ebfed.privacy import events
 from ebfed.privacy.calibration import check_delta, check_epsilon, check_positive
 from ebfed.privacy.odometer import Plan
 from ebfed.streams import Stream
+from ebfed.tables.clients import LARGEST, SMALLEST
 
 __all__ = ["ClientPrivacy", "PrivateExchange"]
 
@@ -125,7 +126,11 @@ class ClientPrivacy(BaseEstimator):
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
-        check_positive("clip", self.clip)
+        clip = check_positive("clip", self.clip)
+        if not SMALLEST <= clip <= LARGEST:  # noise and sums must not lose their digits
+            raise ValueError(
+                f"clip must lie between {SMALLEST:g} and {LARGEST:g}; got {self.clip!r}."
+            )
         check_positive("clip_step", self.clip_step)
         check_delta(self.delta)
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -137,6 +142,7 @@ class ClientPrivacy(BaseEstimator):
             check_epsilon(self.epsilon)
         elif self.noise_multiplier != 0:
             check_positive("noise_multiplier", self.noise_multiplier)
+            check_between("noise_multiplier", self.noise_multiplier, SMALLEST, LARGEST)
         if self.clip_quantile is not None:
             check_between("clip_quantile", self.clip_quantile, 0, 1)
             if self.clip_quantile in (0, 1):
@@ -233,9 +239,14 @@ class PrivateExchange(Exchange):
     def limits(self, sent: LearningSent) -> dict[str, float]:
         """Return the largest norm of each part of the changes, on which its noise is scaled."""
         bounds = self.bounds(sent)
-        if bounds is not None:
-            return bounds
-        return dict.fromkeys(sent["shared"], check_positive("clip", sent["clip"]))
+        limits = dict.fromkeys(sent["shared"], sent["clip"]) if bounds is None else bounds
+        for name, limit in limits.items():
+            if not SMALLEST <= limit <= LARGEST:
+                raise ValueError(
+                    f"clip must limit the norm of what is sent to between {SMALLEST:g} and "
+                    f"{LARGEST:g}; the limit of {name!r} is {limit!r}."
+                )
+        return limits
 
     def scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
         """Return the standard deviation of the noise in each part of a sum, and in bits."""
@@ -284,8 +295,8 @@ class PrivateExchange(Exchange):
         members: NDArray[np.int64],
     ) -> tuple[LearningMessage, NDArray[np.float64]]:
         """Shorten changes to their limits; return them, and the norm of all parts."""
-        limits, short, norm = self.bounds(sent), {}, np.zeros(len(members))
-        if limits is not None:
+        limits, short, norm = self.limits(sent), {}, np.zeros(len(members))
+        if self.bounds(sent) is not None:
             for name, change in changes.items():
                 short[name], norm = shorten(change, limits[name])
                 memory["clipped"][members] |= norm > limits[name]
@@ -386,8 +397,8 @@ class PrivateExchange(Exchange):
         """Move C towards the quantile: `bits` is the share below it, less a half."""
         kappa = self.privacy.clip_quantile
         assert kappa is not None
-        clip = state["clip"] * math.exp(-self.privacy.clip_step * (bits + 0.5 - kappa))
-        return state | {"clip": clip}
+        step = np.clip(self.privacy.clip_step * (bits + 0.5 - kappa), -50, 50)
+        return state | {"clip": min(max(state["clip"] * math.exp(-step), SMALLEST), LARGEST)}
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
         """Add C to a round's row of the history; how many took part stays secret."""

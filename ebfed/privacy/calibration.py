@@ -75,9 +75,16 @@ def check_positive(name: str, value: Any) -> float:
     >>> check_positive("half_width", 2)
     2.0
     """
-    if not (is_number(value) and math.isfinite(value) and value > 0):
+    if not (is_number(value) and _is_finite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, such as 1.0; got {value!r}.")
     return float(value)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number larger than any float
+        return False
 
 
 def check_epsilon(epsilon: Any) -> float:

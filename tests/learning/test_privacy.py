@@ -259,6 +259,31 @@ def test_bits_never_cost_much_by_default():
         assert z < 1.2 * 9.99
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("clip", 5e-324), ("clip", 1e-200), ("clip", 1e200), ("noise_multiplier", 1e-200)],
+)
+def test_noise_that_would_underflow_is_refused(name, value):
+    given = FEW | {"noise_multiplier": 1e-9, name: value}
+    with pytest.raises(ValueError, match=f"{name} must"):
+        make(eb.DPFedAvg, **given).fit(FEATURES, CLASSES, groups=GROUPS)
+
+
+@pytest.mark.filterwarnings("ignore:the predictors")
+def test_limits_that_would_underflow_are_refused():
+    est = make(eb.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300)
+    with pytest.raises(ValueError, match="clip must limit the norm"):
+        est.fit(FEATURES, NUMBERS, groups=GROUPS)
+
+
+@pytest.mark.filterwarnings("ignore:the predictors")
+@pytest.mark.parametrize("step", [1e3, 1e308])
+def test_an_adaptive_clip_stays_in_range(step):
+    est = make(eb.DPFedAvg, **(FEW | {"noise_multiplier": 0.0}), clip_quantile=0.5, clip_step=step)
+    clips = est.fit(FEATURES, CLASSES, groups=GROUPS).history_["clip"]
+    assert clips.between(1e-60, 1e60).all()
+
+
 # Accounts ----------------------------------------------------------------------------------------
 
 

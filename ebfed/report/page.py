@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import date
 from importlib.metadata import version
@@ -180,7 +181,9 @@ def _figures(fit: Any, view: GroupView, level: float) -> Iterator[str]:
             yield f"<p><em>{html.escape(caption)}</em> is not drawn: {html.escape(str(error))}</p>"
             continue
         file = io.BytesIO()
-        ax.figure.savefig(file, format="png", dpi=130)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph", UserWarning)  # letters the font lacks
+            ax.figure.savefig(file, format="png", dpi=130)
         code = base64.b64encode(file.getvalue()).decode()
         yield (
             f"<figure><img alt='{html.escape(caption, quote=True)}' "

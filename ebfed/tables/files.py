@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -163,8 +165,12 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
             if not file.is_file():
                 raise ValueError("no such file")
             if format_of(file) == "parquet":
-                tables.append(pd.read_parquet(file))
+                table = pd.read_parquet(file)
+                if group in table:
+                    _label_type(file, group)
+                tables.append(table)
                 continue
+            _check_header(file)
             table = pd.read_csv(file, dtype={group: str}, na_values={group: [""]})
             if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
                 raise ValueError("rows have more fields than the header has names")
@@ -177,10 +183,12 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
 @contextmanager
 def naming(*files: Path) -> Iterator[None]:
     """Put the name or the number of files in front of an error."""
+    name = files[0] if len(files) == 1 else f"{len(files)} files"
     try:
         yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name}: the compressed file is damaged or cut off ({error})") from None
     except ValueError as error:
-        name = files[0] if len(files) == 1 else f"{len(files)} files"
         raise ValueError(f"{name}: {error}") from None
 
 
@@ -241,6 +249,7 @@ def _read(
 def _csv(file: Path, group: str, value: str) -> Iterator[_Chunk]:
     import pandas as pd
 
+    _check_header(file)
     with file.open("rb") as raw:
         tables = pd.read_csv(
             raw,
@@ -295,7 +304,7 @@ def _parquet(file: Path, group: str, value: str) -> Iterator[_Chunk]:
             yield _Chunk(ids, None, unnamed, values, size)
 
 
-def _label_type(file: Path, group: str, value: str) -> Any:
+def _label_type(file: Path, group: str, *others: str) -> Any:
     """Return the type of the labels: an Arrow type, or text."""
     if not file.is_file():
         raise ValueError("no such file")
@@ -305,9 +314,11 @@ def _label_type(file: Path, group: str, value: str) -> Any:
     from pyarrow import parquet
 
     schema = parquet.read_schema(file)
-    _check_columns(schema.names, group, value)
+    _check_columns(schema.names, group, *others)
     kind = schema.field(group).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_nested(kind):
+        raise ValueError(f"column {group!r} holds {kind}, not labels of groups")
     return pa.string() if pa.types.is_large_string(kind) else kind
 
 
@@ -319,10 +330,26 @@ def _is_number(kind: Any) -> bool:
     return any(getattr(types, f"is_{each}")(kind) for each in tests)
 
 
-def _check_columns(names: list[str], group: str, value: str) -> None:
-    for option, column in (("--group", group), ("--value", value)):
+def _check_columns(names: list[str], *columns: str) -> None:
+    for option, column in zip(("--group", "--value"), columns, strict=False):
         if column not in names:
             raise ValueError(f"no column {column!r} ({option}) among {', '.join(map(repr, names))}")
+        if names.count(column) > 1:
+            raise ValueError(f"{names.count(column)} columns are called {column!r}")
+
+
+def _check_header(file: Path) -> None:
+    """Refuse two columns of one name, which pandas would rename."""
+    import pandas as pd
+
+    packed = "gzip" if file.name.lower().endswith(".gz") else None
+    first = pd.read_csv(
+        file, header=None, nrows=1, dtype=str, keep_default_na=False, compression=packed
+    )
+    names = first.iloc[0].tolist()
+    twice = [name for i, name in enumerate(names) if name in names[:i] and name]
+    if twice:
+        raise ValueError(f"{names.count(twice[0])} columns are called {twice[0]!r}")
 
 
 def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray | bool]:

@@ -77,6 +77,30 @@ def test_everything_is_in_the_file(formula, options, pictures, backend, tmp_path
     )
 
 
+STRANGE = [
+    r"$\frac{1}$",
+    "$x^$",
+    "a$",
+    "\x00\x01",
+    "two\nlines",
+    "_hidden",
+    "\u5317\u4eac",
+    "x" * 5000,
+    "<&>",
+    "",
+]
+
+
+@pytest.mark.parametrize("formula", ["`$y^$` | g", "`$y^$` ~ `$\\x$` + (1 + `$\\x$` | g)"])
+def test_strange_names_are_drawn_as_they_are(formula, tmp_path):
+    rows = ROWS.assign(g=np.repeat([*STRANGE, "b", "c"], 6))
+    rows = rows.rename(columns={"y": "$y^$", "x": "$\\x$"})
+    fit = eb.from_formula(formula, rows)
+    text = write_report(fit, tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "is not drawn" not in text
+    assert text.count("data:image/png;base64,") == 4
+
+
 def test_private_reports_are_in_the_ledger(tmp_path):
     est = eb.BernoulliEB(channel=eb.channels.TwoBit(epsilon=1.5), random_state=0)
     est.fit(ROWS[["won"]], groups=ROWS["firm"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes, plain
 from ebfed.report.plots.groups import even_steps, read_groups
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
         textcoords="offset points", ha="center", va="bottom", fontsize="small", color=VERMILLION,
     )  # fmt: skip
     if len(x) <= MOST_NAMED:
-        _name_points(ax, x, [str(label) for label in groups.labels[chosen]])
+        _name_points(ax, x, [plain(label) for label in groups.labels[chosen]])
     ax.set_yticks([0, 1], ["personalised", "local"])
     ax.set_ylim(-0.15, 1.15 if len(x) > MOST_NAMED else 1.4)
     ax.set_xlabel("estimate")

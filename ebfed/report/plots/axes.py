@@ -26,6 +26,7 @@ __all__ = [
     "VERMILLION",
     "new_axes",
     "open_axes",
+    "plain",
 ]
 
 BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
@@ -33,6 +34,7 @@ PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#7f7f7f"
 COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MOST_LETTERS = 60  # of a name in a picture
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo")
 
 
@@ -68,3 +70,18 @@ def open_axes(ax: Axes | None) -> Axes:
     import matplotlib.pyplot as plt
 
     return plt.subplots(layout="constrained")[1]
+
+
+def plain(text: object) -> str:
+    r"""Return text of data for a picture: short, printable, and without formulas between dollars.
+
+    Examples
+    --------
+    >>> plain("5 $\n a day"), plain(7), len(plain("x" * 1000))
+    ('5 \\$ a day', '7', 60)
+    """
+    words = "".join(c if c.isprintable() else " " for c in str(text)).split()
+    short = " ".join(words)
+    if len(short) > MOST_LETTERS:
+        short = f"{short[: MOST_LETTERS - 1]}…"
+    return short.replace("$", r"\$")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.priors import Posterior
-from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes, plain
 from ebfed.report.view import GroupView, LocationView, view_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def plot_caterpillar(
             borderaxespad=0.2,
         )
     draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order])
-    what = "" if len(names) == 1 else f" of {names[place]}"
+    what = "" if len(names) == 1 else f" of {plain(names[place])}"
     ax.set_xlabel(f"posterior mean{what} and {100 * level:g}% interval")
     if len(order) < len(mean):
         ax.set_title(
@@ -145,7 +145,7 @@ def draw_intervals(
     ax.spines[["top", "right", "left"]].set_visible(False)
     if len(at) <= MOST_NAMED:
         size = float(np.clip(0.85 * room, 6.5, 10))
-        ax.set_yticks(rows, names, fontsize=size)
+        ax.set_yticks(rows, [plain(name) for name in names], fontsize=size)
         ax.tick_params(left=False)
     else:
         ax.set_yticks([])

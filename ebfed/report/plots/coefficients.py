@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes, plain
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
 from ebfed.report.view import GroupView, view_of
@@ -100,7 +100,7 @@ def plot_coefficients(
         ax.add_patch(FancyArrowPatch(tuple(from_), tuple(to), **ARROW))
     ax.plot(*start[alone].T, "o", color=BLUE, mfc="white", ms=4.5, label="group alone")
     ax.plot(*end.T, "o", color=BLUE, ms=4.5, mec="white", mew=0.4, label="personalised")
-    ax.set(xlabel=terms[axes[0]], ylabel=terms[axes[1]])
+    ax.set(xlabel=plain(terms[axes[0]]), ylabel=plain(terms[axes[1]]))
     parts = [f"{len(chosen)} of {len(clients):,} groups"] * (len(chosen) < len(clients))
     if not alone.all():
         parts.append(f"{np.sum(~alone)} cannot be estimated alone")
@@ -138,7 +138,8 @@ def _name_scattered(ax: Axes, at: NDArray, names: list[str]) -> None:
         _, _, box, offset = min(options, key=lambda option: option[:2])
         taken.append(box)
         ax.annotate(
-            name, place, offset, textcoords="offset points", fontsize="x-small", color="#4d4d4d",
+            plain(name), place, offset, textcoords="offset points", fontsize="x-small",
+            color="#4d4d4d",
         )  # fmt: skip
 
 

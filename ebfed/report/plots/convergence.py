@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLUE, open_axes
+from ebfed.report.plots.axes import BLUE, open_axes, plain
 from ebfed.tables.frames import numeric_columns
 from ebfed.tables.lazy import column_names
 
@@ -81,7 +81,7 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
         away = np.abs(values - best)
         # differences by rounding are no distance
         away[away <= ROUNDING * abs(best)] = 0.0
-        ax.set_title(title.replace("_", " "), fontsize="medium")
+        ax.set_title(plain(title.replace("_", " ")), fontsize="medium")
     else:
         away, label = np.abs(values), column
     if column in HEIGHTS + DEPTHS + MOVES and np.sum(away > 0) > 1:
@@ -93,7 +93,7 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
             ax.set_ylim(values[0] - 1, values[0] + 1)
     many = len(at) > 60
     ax.plot(at, values, color=BLUE, lw=1.4, marker="" if many else "o", ms=4)
-    ax.set(xlabel=first, ylabel=label.replace("_", " "))
+    ax.set(xlabel=plain(first), ylabel=plain(label.replace("_", " ")))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.spines[["top", "right"]].set_visible(False)
     return ax

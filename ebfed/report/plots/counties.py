@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.report.plots.axes import open_axes
+from ebfed.report.plots.axes import open_axes, plain
 from ebfed.report.plots.states import MISSING, colour_scale, draw_scale, plot_states
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.lazy import column_names
@@ -118,7 +118,7 @@ def plot_counties(
     borders.set_edgecolor("white")
     ax.add_collection(borders)
     ax.autoscale_view()
-    name = column if is_frame(values) else "value"
+    name = plain(column) if is_frame(values) else "value"
     draw_scale(ax, scale, name if label is None else label, bool(missing))
     return ax
 

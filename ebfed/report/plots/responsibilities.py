@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes
+from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes, plain
 from ebfed.tables.frames import numeric_columns
 from ebfed.tables.lazy import column_names
 
@@ -79,7 +79,7 @@ def plot_responsibilities(estimator: Any, *, ax: Axes | None = None) -> Axes:
         )
         below = above
     if n <= MOST_NAMED:
-        labels = [str(label) for label in np.asarray(table[column_names(table)[0]])[order]]
+        labels = [plain(label) for label in np.asarray(table[column_names(table)[0]])[order]]
         ax.set_xticks(np.arange(n), labels, rotation=90, fontsize="small" if n <= 25 else 6.5)
         ax.vlines(edges[1:-1], 0, 1, color="white", lw=1)
     else:

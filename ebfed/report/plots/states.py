@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import open_axes
+from ebfed.report.plots.axes import open_axes, plain
 from ebfed.tables.frames import is_frame, numeric_columns, read_labels
 from ebfed.tables.lazy import column_names
 
@@ -115,7 +115,7 @@ def plot_states(
             color="white" if dark else "black",
         )  # fmt: skip
     ax.autoscale_view()
-    draw_scale(ax, scale, column if label is None else label, not seen.all())
+    draw_scale(ax, scale, plain(column) if label is None else label, not seen.all())
     return ax
 
 

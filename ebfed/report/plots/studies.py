@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ebfed.report.plots.axes import BLACK, COLOURS, GREY, LINES, MARKERS, open_axes
+from ebfed.report.plots.axes import BLACK, COLOURS, GREY, LINES, MARKERS, open_axes, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,15 +45,14 @@ def plot_by_fold(gains: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     heights = np.linspace(-0.24, 0.24, len(gains))
     few = len(gains) <= len(COLOURS)
     for k, (fold, values) in enumerate(gains.iterrows()):
-        look = (
-            {"color": COLOURS[k], "marker": MARKERS[k], "label": fold} if few else {"color": GREY}
-        )
+        named = {"color": COLOURS[k % 7], "marker": MARKERS[k % 7], "label": plain(fold)}
+        look = named if few else {"color": GREY}
         ax.scatter(values, rows + heights[k], s=28, zorder=3, **look)
     mean, sd = gains.mean(), gains.std(ddof=0)
     ax.barh(rows, 2 * sd, left=mean - sd, height=0.66, color="#e6e6e6", zorder=1)
     ax.vlines(mean, rows - 0.33, rows + 0.33, color=BLACK, lw=2, zorder=2)
     ax.axvline(0, color=GREY, lw=1, ls="--", zorder=1.5)
-    ax.set_yticks(rows, [str(name) for name in gains.columns])
+    ax.set_yticks(rows, [plain(name) for name in gains.columns])
     ax.invert_yaxis()
     ax.set_xlabel("gain over local, %  (bar: mean ± sd over folds)")
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -123,7 +122,7 @@ def plot_curves(
     from matplotlib.ticker import LogLocator, NullLocator
 
     ax = open_axes(ax)
-    ax.set(xlabel=x, ylabel=y)
+    ax.set(xlabel=plain(x), ylabel=plain(y))
     if log_x:
         ax.set_xscale("log")
     if log_y:
@@ -139,7 +138,7 @@ def plot_curves(
             ax.axhline(values[0], color=GREY, lw=1, ls=LINES[1], zorder=1)
             below = values[0] < levels.max()
             ax.annotate(
-                str(method),
+                plain(method),
                 (1, values[0]),
                 (-3, -4 if below else 2),
                 xycoords=("axes fraction", "data"),
@@ -158,7 +157,7 @@ def plot_curves(
         look |= dict((looks or {}).get(str(method), {}))
         drawn += 1
         ax.fill_between(at, values - band, values + band, color=look["color"], alpha=0.15, lw=0)
-        ax.plot(at, values, lw=1.4, ms=4.5, label=str(method), **look)
+        ax.plot(at, values, lw=1.4, ms=4.5, label=plain(method), **look)
         if "valid" in points:
             hollow = ~points["valid"].to_numpy(bool)
             look |= {"ls": "", "mfc": "white"}
@@ -212,7 +211,7 @@ def plot_formulas(
     from matplotlib.lines import Line2D
 
     ax = open_axes(ax)
-    ax.set(xlabel=x, ylabel=y)
+    ax.set(xlabel=plain(x), ylabel=plain(y))
     if log_x:
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
@@ -236,7 +235,7 @@ def plot_formulas(
                 mew=0.5,
                 zorder=3 + k / 10,
             )
-        handles.append(Line2D([], [], label=str(method), marker=MARKERS[k % 7], ms=5, **look))
+        handles.append(Line2D([], [], label=plain(method), marker=MARKERS[k % 7], ms=5, **look))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax

@@ -68,6 +68,7 @@ def up(
     """
     from ebfed.engines.flower import need_flower
     from ebfed.engines.loopback import Federation
+    from ebfed.tables.replacing import replaced
 
     with errors_of_the_user(RuntimeError):
         need_flower()
@@ -92,7 +93,8 @@ def up(
                     check_table(file, group, value, family, consent)
             write_project(directory, list(files), group, value, family, consent)
             known = {"nodes": {name: str(path.resolve()) for name, path in files.items()}}
-            noted.write_text(json.dumps(known | {"tls": tls}, indent=1))
+            with replaced(noted) as new:
+                new.write_text(json.dumps(known | {"tls": tls}, indent=1))
         own = directory.resolve() / "nodes"
         Federation(directory).up(
             {

@@ -38,6 +38,8 @@ The table has a row for each group:
   estimate  empirical Bayes estimate   sd           its posterior standard deviation
   lower, upper  interval of the given level
   weight    share of the group's own mean in the estimate (normal and beta)
+In a .csv, text that a spreadsheet would compute (such as =1+1) has a quote (') before it;
+a .parquet holds it as it is.
 """
 
 
@@ -234,9 +236,10 @@ def _first_rows(estimates: pd.DataFrame, size: int = 10) -> str:
 def _write(estimates: pd.DataFrame, out: Path) -> None:
     from ebfed.tables.files import format_of
     from ebfed.tables.replacing import replaced
+    from ebfed.tables.spreadsheets import write_csv
 
     with replaced(out) as new:
         if format_of(out) == "csv":
-            estimates.to_csv(new, index=False)
+            write_csv(estimates, new)
         else:
             estimates.to_parquet(new, index=False, engine="pyarrow")

@@ -206,6 +206,8 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
     import numpy as np
     import pandas as pd
 
+    from ebfed.tables.replacing import replaced
+
     rng = np.random.default_rng(0)
     folder = directory / "data"
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +223,8 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
         else:
             values = rng.poisson(means)
         files[f"node-{node}"] = path = folder / f"node-{node}.csv"
-        pd.DataFrame({"group": groups, "value": values}).to_csv(path, index=False)
+        with replaced(path) as new:
+            pd.DataFrame({"group": groups, "value": values}).to_csv(new, index=False)
     return files
 
 
@@ -234,6 +237,8 @@ def write_project(
     consent: str | None,
 ) -> None:
     """Write the project of a server and its nodes, and a README about it."""
+    from ebfed.tables.replacing import replaced
+
     words = WORDS[family]
     classes = f', "consent": table[{consent!r}]' if consent else ""
     files = {
@@ -246,4 +251,5 @@ def write_project(
     files |= {f"nodes/{node}/node.toml": RULES for node in nodes}
     for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text, encoding="utf-8")
+        with replaced(directory / name) as new:
+            new.write_text(text, encoding="utf-8")

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import tarfile
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,16 +196,38 @@ def _fetch(collection: _Collection, scaled: bool) -> Bunch:
     arrays, source = _gather(collection, folder / collection.name)
     folder.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Any] = {**arrays, "source": np.array(source)}
+    contents["sha256"] = np.array(_checksum(arrays, source))
     with replaced(folder / kept) as new:
         np.savez_compressed(new, **contents)
     return _bunch(arrays, source, collection.target_names, largest)
 
 
 def _read_kept(path: Path, collection: _Collection, largest: int | None) -> Bunch:
-    """Read what an earlier call wrote."""
-    with np.load(path) as kept:
-        arrays = {part: kept[part] for part in _PARTS}
-        return _bunch(arrays, str(kept["source"]), collection.target_names, largest)
+    """Read what an earlier call wrote.
+
+    Raises
+    ------
+    OSError
+        If it is not that any more.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            arrays = {part: kept[part] for part in _PARTS}
+            source, noted = str(kept["source"]), str(kept["sha256"])
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise OSError(f"{path} is damaged; delete it, and fetch it again") from error
+    if _checksum(arrays, source) != noted:
+        raise OSError(f"{path} is damaged: its checksum is wrong; delete it, and fetch it again")
+    return _bunch(arrays, source, collection.target_names, largest)
+
+
+def _checksum(arrays: dict[str, NDArray[np.uint8]], source: str) -> str:
+    """Compute the SHA-256 of images and labels, their shapes and their source."""
+    digest = hashlib.sha256(source.encode())
+    for part in _PARTS:
+        digest.update(f"{part} {arrays[part].dtype} {arrays[part].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[part]))
+    return digest.hexdigest()
 
 
 def _bunch(

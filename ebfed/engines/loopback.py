@@ -109,9 +109,8 @@ class Federation:
             server += ["--ssl-keyfile", str(certificates / "server.key")]
             client = ["--root-certificates", authority]
             connection = f"root-certificates = {json.dumps(authority)}"
-        (self.directory / "flower" / "config.toml").write_text(
-            f'[superlink.loopback]\naddress = "{HOST}:{port}"\n{connection}\n'
-        )
+        with replaced(self.directory / "flower" / "config.toml") as new:
+            new.write_text(f'[superlink.loopback]\naddress = "{HOST}:{port}"\n{connection}\n')
         try:
             self._start(
                 "superlink",
@@ -380,6 +379,5 @@ def make_certificates(directory: Path, days: int = 30) -> None:
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        path = directory / name
-        path.touch(mode=0o600 if name.endswith(".key") else 0o644)
-        path.write_bytes(content)
+        with replaced(directory / name, private=name.endswith(".key")) as new:
+            new.write_bytes(content)

@@ -20,7 +20,7 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
-from ebfed.tables.numbers import check_numeric, unmasked
+from ebfed.tables.numbers import check_booleans, check_numeric, unmasked
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows"]
 
@@ -102,6 +102,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     def start(self, facts: Any, key: NDArray) -> Any:
         """Return the state before the first round."""
+        check_booleans(self)
         for name in ("n_features", "columns"):
             if len(np.unique(facts[name])) > 1:
                 different = np.unique(facts[name]).tolist()
@@ -292,6 +293,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if isinstance(X, Clients):
             return self._read_clients(X, groups, reset, covariates)
         if reset:
+            check_booleans(self)
             self._y_name = y if isinstance(y, str) else None
             self._group_name = groups if isinstance(groups, str) else None
         table = self._table(self._features(X, covariates, reset), y, groups)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from ebfed.models.losses import CrossEntropy, Loss, SquaredError
+from ebfed.tables.numbers import check_booleans
 
 __all__ = ["Batch", "Model", "Predictor", "Slope"]
 
@@ -120,6 +121,7 @@ class Model(BaseEstimator, ABC):
         >>> Softmax().bind(n_features=4, n_outputs=3).size
         15
         """
+        check_booleans(self)
         return Predictor(self, n_features, n_outputs)
 
 

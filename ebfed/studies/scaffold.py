@@ -27,6 +27,7 @@ import pandas as pd
 
 from ebfed.report.summary import Text
 from ebfed.tables.replacing import replaced
+from ebfed.tables.spreadsheets import write_csv
 
 __all__ = [
     "THICK",
@@ -111,7 +112,7 @@ class Results(ABC):
         for name, frame in self.frames().items():
             paths.append(folder / f"{stem}_{name}.csv")
             with replaced(paths[-1]) as new:
-                frame.to_csv(new, index=False)
+                write_csv(frame, new)
         paths.append(folder / f"{stem}.txt")
         with replaced(paths[-1]) as new:
             new.write_text(self.to_text() + "\n", encoding="utf-8")

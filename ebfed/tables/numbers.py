@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import warnings
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import index_of
 
-__all__ = ["check_numeric", "filled", "numbers", "unmasked"]
+__all__ = ["check_booleans", "check_numeric", "filled", "numbers", "unmasked"]
 
 # Objects that NumPy turns into numbers, in a unit that nobody chose.
 TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
@@ -68,6 +69,32 @@ def filled(values: Any, name: str) -> Any:
     if values.dtype.kind in "iuf":
         return values.astype(float).filled(np.nan)
     return unmasked(values, name)
+
+
+def check_booleans(estimator: Any) -> None:
+    """Refuse other values of arguments than True and False, where these are the default.
+
+    Parameters
+    ----------
+    estimator : object
+        Its arguments are attributes of the same names, as in scikit-learn.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> from ebfed.models import Softmax
+    >>> check_booleans(Softmax(fit_intercept=7))
+    Traceback (most recent call last):
+    ...
+    ValueError: fit_intercept must be True or False; got 7.
+    """
+    for name, argument in inspect.signature(type(estimator)).parameters.items():
+        value = getattr(estimator, name, None)
+        if isinstance(argument.default, bool) and not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False; got {value!r}.")
 
 
 def check_numeric(values: Any, name: str) -> None:

@@ -116,6 +116,51 @@ def test_labels_stay_what_they_are(tmp_path, labels, expected):
     assert pd.read_parquet(out)["place"].tolist() == expected
 
 
+def test_damaged_files_are_refused_by_name(rows, tmp_path):
+    rows.to_csv(path := tmp_path / "rows.csv.gz", index=False)
+    whole, columns = path.read_bytes(), ("--group", "fips", "--value", "score")
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 255
+    for content in (whole[: len(whole) // 2], whole[:-4], bytes(flipped), b"no gz"):
+        path.write_bytes(content)
+        for options in (columns, ("--formula", "score ~ 1 + (1 | fips)")):
+            line = refusal("fit", path, *options)
+            assert f"{path}: the compressed file is damaged or cut off" in line
+
+
+def test_labels_are_no_lists(rows, tmp_path):
+    for name, labels in (("list", [[1, 2]]), ("struct", [{"a": 1}])):
+        path = tmp_path / f"{name}.parquet"
+        rows.assign(fips=labels * len(rows)).to_parquet(path)
+        for options in (
+            ("--group", "fips", "--value", "score"),
+            ("--formula", "score ~ 1 + (1 | fips)"),
+        ):
+            line = refusal("fit", path, *options)
+            assert f"column 'fips' holds {name}<" in line
+            assert "not labels of groups" in line
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    write(path := tmp_path / "rows.csv", "g,v,v\na,1,2\nb,2,3\n")
+    for options in (("--group", "g", "--value", "v"), ("--formula", "v ~ 1 + (1 | g)")):
+        assert "2 columns are called 'v'" in refusal("fit", path, *options)
+
+
+def test_no_text_of_the_output_is_computed_by_a_spreadsheet(tmp_path):
+    labels = ["=cmd|' /C calc'!A0", "@SUM(A1)", "-7", "+a", "plain"]
+    rows = pd.DataFrame({"=g": np.repeat(labels, 3), "v": np.arange(15.0)})
+    rows.to_csv(path := tmp_path / "rows.csv", index=False)
+    for suffix, quote in ((".csv", "'"), (".parquet", "")):
+        out = tmp_path / f"out{suffix}"
+        result = invoke("fit", path, "--group", "=g", "--value", "v", "--out", out)
+        assert result.exit_code == 0, result.output
+        read = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
+        names = [quote + name if name[0] in "=@+" else name for name in sorted(labels)]
+        assert read[f"{quote}=g"].tolist() == names
+        assert read["local"].tolist() == rows.groupby("=g")["v"].mean().tolist()
+
+
 def test_missing_rows_are_refused_or_counted(rows, tmp_path):
     rows["score"] = rows["score"].astype(object)
     rows.loc[[0, 1], "score"] = ["NA", None]

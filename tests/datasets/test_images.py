@@ -189,6 +189,28 @@ def test_what_was_found_is_kept(folder):
     check_published(fetch_mnist(scaled=False))
 
 
+@pytest.mark.parametrize("harm", ["cut", "flip", "other", "no npz"])
+def test_a_damaged_cache_is_refused(folder, harm):
+    save(folder / "mnist", GZIPPED)
+    fetch_mnist()
+    path = folder / "mnist.npz"
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        content = content[: len(content) // 2]
+    elif harm == "flip":
+        content[len(content) // 2] ^= 1
+    elif harm == "no npz":
+        content = b"images"
+    path.write_bytes(content)
+    if harm == "other":  # whole files of other images
+        with np.load(path) as kept:
+            arrays = dict(kept)
+        arrays["data"] = arrays["data"] ^ 1
+        np.savez_compressed(path, **arrays)
+    with pytest.raises(OSError, match=r"mnist\.npz is damaged.* delete it"):
+        fetch_mnist()
+
+
 def test_the_cache_of_the_user_serves_where_the_folder_has_nothing(folder, tmp_path, monkeypatch):
     monkeypatch.delenv("EBFED_DATA")
     save(tmp_path / "cache" / "ebfed" / "mnist", GZIPPED)

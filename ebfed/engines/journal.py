@@ -7,6 +7,7 @@ the line is about, it is removed. Any other damage is refused.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,12 @@ CHECK = "check"
 
 
 def append(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Add a line for each entry; only the owner may read a new file.
+    """Add a line for each entry, or nothing; only the owner may read a new file.
+
+    Raises
+    ------
+    OSError
+        If they cannot all be written, as on a full disk.
 
     Examples
     --------
@@ -30,10 +36,16 @@ def append(path: Path, entries: list[dict[str, Any]]) -> None:
     [{'round': 1}, {'round': 2}]
     """
     lines = [json.dumps(entry | {CHECK: _checksum(entry)}) + "\n" for entry in entries]
-    with open(path, "a", encoding="utf-8", opener=_own) as file:
-        file.write("".join(lines))
-        file.flush()
-        os.fsync(file.fileno())
+    content = "".join(lines).encode()
+    with open(path, "ab", buffering=0, opener=_own) as file:
+        before = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), before)
+            raise
 
 
 def read(path: Path) -> list[dict[str, Any]]:

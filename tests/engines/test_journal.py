@@ -1,6 +1,8 @@
 """Journals: a torn last line is removed, other damage is refused."""
 
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -49,3 +51,26 @@ def test_other_damage_is_refused_with_the_line(path):
 
 def test_no_file_has_no_entries(tmp_path):
     assert journal.read(tmp_path / "ledger.jsonl") == []
+
+
+FULL = """
+import resource, signal
+from pathlib import Path
+from ebfed.engines import journal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
+journal.append(Path("{path}"), [{{"round": 2}}, {{"round": 3}}])
+"""
+
+
+def test_a_full_disk_leaves_no_torn_line(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    journal.append(path, [{"round": 1}])
+    before = path.read_bytes()
+    for more in (0, 1, 60):
+        code = FULL.format(size=len(before) + more, path=path)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "OSError" in done.stderr
+        assert path.read_bytes() == before
+    journal.append(path, [{"round": 2}])
+    assert journal.read(path) == [{"round": 1}, {"round": 2}]

@@ -1,7 +1,9 @@
 """Fits that are interrupted go on to the same result, and the ledger never counts too little."""
 
+import hashlib
 import json
 import os
+import resource
 import signal
 import time
 
@@ -181,12 +183,13 @@ def run_and_kill(folder, seconds):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_killed_at_twenty_random_moments(tmp_path):
+@pytest.mark.parametrize("kills", [20, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(kills, tmp_path):
     began = time.monotonic()
     whole = learner().fit(X, Y, groups=GROUPS, consent=CONSENT)
     takes = time.monotonic() - began
     rng, reached = np.random.default_rng(0), []
-    for _ in range(20):
+    for _ in range(kills):
         run_and_kill(tmp_path, takes * rng.uniform(0.05, 0.4))
         kept = tmp_path / "fit.ebfed"
         state = wire.unpack(kept.read_bytes()[DIGEST:])["state"] if kept.exists() else {"round": 0}
@@ -198,6 +201,47 @@ def test_killed_at_twenty_random_moments(tmp_path):
     again = learner(checkpoint=tmp_path).fit(X, Y, groups=GROUPS, consent=CONSENT)
     assert_same(again, whole)
     assert entered(tmp_path) == list(range(60))
+
+
+def run_on_a_small_disk(folder, size):
+    """Fit in a process of its own, whose files may have so many bytes; whether it ended."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        try:
+            learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
+        except OSError:
+            os._exit(1)
+        except BaseException:
+            os._exit(2)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 1), "a full disk is an OSError"
+    return status == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("steps", [6, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_full_disk_loses_nothing(steps, tmp_path):
+    whole = learner(checkpoint=tmp_path / "whole").fit(X, Y, groups=GROUPS, consent=CONSENT)
+    most = (tmp_path / "whole" / "fit.ebfed").stat().st_size
+    folder, ended = tmp_path / "small", []
+    for size in np.linspace(0, most - 1, steps).astype(int).tolist():
+        ended.append(run_on_a_small_disk(folder, size))
+        kept, ledger = folder / "fit.ebfed", folder / "ledger.jsonl"
+        # all that was written is whole, and no round is there that the ledger lacks
+        lines = entered(folder) if ledger.exists() else []
+        assert lines == list(range(len(lines)))
+        if kept.exists():
+            content = kept.read_bytes()
+            assert hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]
+            assert len(lines) >= wire.unpack(content[DIGEST:])["state"]["round"]
+        assert {path.name for path in folder.iterdir()} <= {"fit.ebfed", "ledger.jsonl"}
+    assert not any(ended)
+    again = learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
+    assert_same(again, whole)
+    assert entered(folder) == list(range(60))
 
 
 @pytest.mark.parametrize("cls", [eb.FedAvg, eb.Ditto, eb.AdaPeD])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ebfed.channels.base import Channel, Message, public_figures
 from ebfed.channels.report import box
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood
-from ebfed.privacy.calibration import is_number
+from ebfed.privacy.calibration import as_float
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import LARGEST, Summary
 
@@ -88,7 +87,7 @@ class AddNoise(Channel):
         return {"sd"} if self.sd is None else set()
 
     def _scale(self) -> float:
-        sd = float(self.sd) if self.sd is not None and is_number(self.sd) else math.nan
+        sd = as_float(self.sd)
         if not 0 <= sd <= LARGEST:
             raise ValueError(f"sd must be a number from 0 to {LARGEST:g}; got {self.sd!r}.")
         return sd

@@ -226,7 +226,7 @@ def _checksum(arrays: dict[str, NDArray[np.uint8]], source: str) -> str:
     digest = hashlib.sha256(source.encode())
     for part in _PARTS:
         digest.update(f"{part} {arrays[part].dtype} {arrays[part].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[part]))
+        digest.update(arrays[part].tobytes())
     return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -11,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import without_messages
@@ -20,9 +21,9 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
-from ebfed.tables.numbers import check_booleans, check_numeric, unmasked
+from ebfed.tables.numbers import check_numeric, check_single, numbers, unmasked, validated
 
-__all__ = ["SupervisedEstimator", "check_size", "paired_rows"]
+__all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
 
 
 class SupervisedEstimator(BaseEstimator, ABC):
@@ -57,11 +58,17 @@ class SupervisedEstimator(BaseEstimator, ABC):
             return y
         if y.dtype.kind == "O":
             y = _plain(y)
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore"):  # of huge numbers, as whole ones
+            check_classification_targets(y)
         classes = np.unique(y)
         if reset:
             if self._declared is not None:
-                classes = np.union1d(classes, self._declared)
+                try:
+                    classes = np.union1d(classes, self._declared)
+                except TypeError:
+                    raise ValueError(
+                        f"classes must be labels like those of y; got {self._declared.tolist()!r}."
+                    ) from None
             self._check_classes(classes)
             self.classes_ = classes
         elif not np.isin(classes, self.classes_).all():
@@ -102,7 +109,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     def start(self, facts: Any, key: NDArray) -> Any:
         """Return the state before the first round."""
-        check_booleans(self)
+        check_single(self)
         for name in ("n_features", "columns"):
             if len(np.unique(facts[name])) > 1:
                 different = np.unique(facts[name]).tolist()
@@ -263,7 +270,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         name = self._y_name or "y"
         columns[name] = response
         columns[".fitted"] = fitted
-        if response.dtype.kind == "f":
+        if self._numeric:
             columns[".resid"] = response - fitted
             columns |= self._expected_of_rows(X, groups)
         style = table.style.avoiding(columns)
@@ -293,7 +300,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if isinstance(X, Clients):
             return self._read_clients(X, groups, reset, covariates)
         if reset:
-            check_booleans(self)
+            check_single(self)
             self._y_name = y if isinstance(y, str) else None
             self._group_name = groups if isinstance(groups, str) else None
         table = self._table(self._features(X, covariates, reset), y, groups)
@@ -342,14 +349,23 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
-        y = np.asarray(table.y)
+        shape: tuple[int, ...] = getattr(table.y, "shape", ())
+        if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
+            raise ValueError(f"y must be one response for each row; got shape {shape}.")
+        try:
+            y = np.asarray(table.y)
+        except ValueError as error:
+            raise ValueError(f"y must be one response for each row: {error}") from None
         if self._numeric:
             check_numeric(table.y, "y")
         if not self._numeric and y.ndim == 1 and y.dtype.kind == "O" and pd.isna(y).any():
             raise ValueError("y contains missing values.")
-        values, response = validate_data(
-            self, table.X, table.y, dtype=np.float64, reset=reset, y_numeric=self._numeric
-        )
+        if table.y is None:
+            raise ValueError(
+                f"y is missing: it is what is to be learned{self._hint()} "
+                "(requires y to be passed, but the target y is None)."
+            )
+        values, response = validated(self, table.X, table.y, reset=reset, y_numeric=self._numeric)
         check_size(values)
         if self._numeric:
             try:
@@ -364,7 +380,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         """Return rows and labels, for prediction."""
         check_is_fitted(self, "clients_")
         table = self._table(self._features(X, covariates, False), None, groups)
-        values = validate_data(self, table.X, dtype=np.float64, reset=False)
+        values = validated(self, table.X, reset=False)
         check_size(values)
         if table.labels is not None and len(table.labels) != len(values):
             raise ValueError(
@@ -412,6 +428,22 @@ def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, 
     return X, y, groups, unmasked(weights, "sample_weight")
 
 
+def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:
+    """Return R**2 of predicted numbers, or the share of rows whose class is predicted."""
+    from sklearn.metrics import accuracy_score, r2_score
+
+    measure = r2_score if numeric else accuracy_score
+    if numeric:
+        check_size(numbers(response, "y"), "y")
+    try:
+        with np.errstate(invalid="ignore"):  # of huge numbers, as whole ones
+            return float(measure(response, predicted, sample_weight=weights))
+    except (TypeError, ValueError, OverflowError) as error:
+        if re.search(r"\by\b|sample_weight", str(error)):
+            raise
+        raise ValueError(f"y must be what the fit learned from, in each row: {error}") from None
+
+
 def check_size(values: NDArray, name: str = "X") -> None:
     """Refuse values whose squares would leave the range of float64."""
     if np.abs(values).max(initial=0.0) > LARGEST:
@@ -424,7 +456,10 @@ def check_size(values: NDArray, name: str = "X") -> None:
 def _plain(labels: NDArray) -> NDArray:
     """Return labels as an array of the type that they have."""
     kinds = {type(label) for label in labels}
-    plain = np.array(labels.tolist())
+    try:
+        plain = np.array(labels.tolist())
+    except ValueError as error:
+        raise ValueError(f"y must be one label for each row: {error}") from None
     if len(kinds) > 1 and plain.dtype.kind not in "bif":
         raise ValueError(
             f"y has labels of several types: {', '.join(sorted(kind.__name__ for kind in kinds))}."

@@ -119,7 +119,7 @@ def parse(formula: str) -> FormulaTerms:
         return _model(text, left, fixed, column, offset=offset, correlated=correlated)
     varying, *groups = _split_bars(bars[0])
     if not varying or len(groups) != 1:
-        raise ValueError(f"({bars[0]}) must be like (1 + x | county).")
+        raise ValueError(f"formula: ({bars[0]}) must be like (1 + x | county).")
     group = groups[0]
     rest: dict[str, str | bool] = {"offset": offset, "correlated": "||" not in bars[0]}
     return _model(text, left, fixed, _column(group), varying=varying, **rest)
@@ -213,7 +213,7 @@ def _take_bars(text: str) -> tuple[str, list[str]]:
             if not called and len(_split(inside, "|")) > 1:
                 ahead = text[last:start].rstrip()
                 if ahead and not ahead.endswith("+"):
-                    raise ValueError(f"({inside}) must be added with '+' in {text!r}.")
+                    raise ValueError(f"formula: ({inside}) must be added with '+' in {text!r}.")
                 kept += ahead.removesuffix("+").rstrip()
                 last = place + 1
                 bars.append(inside)

@@ -30,7 +30,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
-from ebfed.engines.supervised import SupervisedEstimator, paired_rows
+from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.fitting import hold_rounds, read_clients, settle
@@ -436,15 +436,11 @@ class Learner(SupervisedEstimator):
         X, y, groups : as in `fit`
         sample_weight : array-like of shape (n_rows,), optional
         """
-        from sklearn.metrics import accuracy_score, r2_score
-
         X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
         response = self._table(X, y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
-        measure = r2_score if self._numeric else accuracy_score
-        predicted = self.predict(X, groups=groups)
-        return float(measure(response, predicted, sample_weight=weights))
+        return score_of(response, self.predict(X, groups=groups), weights, self._numeric)
 
     # Reports ----------------------------------------------------------------------------------
 

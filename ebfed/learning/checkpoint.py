@@ -52,6 +52,8 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, settings: dict[str, str], clients: Clients, memory: Any):
+        if not isinstance(folder, str | Path) or not str(folder):
+            raise TypeError(f"checkpoint must be a path of a folder; got {folder!r}.")
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file, self._ledger = self._folder / "fit.ebfed", self._folder / "ledger.jsonl"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, get_args
 
 from ebfed.learning.schedule import Sampling
-from ebfed.privacy.calibration import check_count, check_positive, is_number
+from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
 
 if TYPE_CHECKING:
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["check_arguments", "check_between"]
 
+MOST_GROWTH = math.log(LARGEST)
+
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise a ValueError if an argument is not a number of an interval."""
-    if not (is_number(value) and low <= value <= high):
+    if not low <= as_float(value) <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
 
 
@@ -27,7 +30,9 @@ def check_arguments(learner: Learner) -> None:
     check_count("n_rounds", learner.n_rounds)
     check_count("local_steps", learner.local_steps)
     check_positive("learning_rate", learner.learning_rate)
-    check_positive("decay", learner.decay)
+    decay = check_positive("decay", learner.decay)
+    if learner.n_rounds * math.log(decay) > MOST_GROWTH:
+        raise ValueError(f"decay must not let learning rates grow without end; got {decay!r}.")
     if learner.batch_size is not None:
         check_count("batch_size", learner.batch_size)
     check_between("weight_decay", learner.weight_decay, 0, LARGEST)

@@ -18,6 +18,7 @@ from ebfed.learning.schedule import INVITE, draw
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.clients import Clients
+from ebfed.tables.labels import number_labels
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
@@ -27,7 +28,8 @@ __all__ = ["hold_rounds", "read_clients", "settle"]
 
 def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
     """Read rows, as in `fit`; return clients, and the label of each row."""
-    learner._declared = None if learner.classes is None else np.unique(learner.classes)
+    declared = learner.classes
+    learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     clients, labels = learner._read(X, y, groups, reset=True)
     if learner._numeric:
         check_size(np.asarray(clients.y), "y")

@@ -118,6 +118,7 @@ class Gaussian(Likelihood):
             return np.linspace(-1.0, 1.0, k)
         values, errors = np.sort(self.values[has_data, 0]), np.sqrt(self.variances[has_data, 0])
         reach = 4 * np.median(errors) or max(values[-1] - values[0], 1.0)
+        reach = max(reach, 4 * np.spacing(np.abs(values[[0, -1]]).max()))  # or all nodes are one
         cuts = np.flatnonzero(np.diff(values) > 4 * reach)
         low = values[np.append(0, cuts + 1)] - reach
         high = values[np.append(cuts, len(values) - 1)] + reach

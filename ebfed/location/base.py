@@ -38,6 +38,7 @@ from ebfed.tables.consent import classes_of
 from ebfed.tables.frames import Style, frame, indexed_like, read_labels
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
+from ebfed.tables.numbers import check_single, validated
 
 __all__ = ["LocationEstimator"]
 
@@ -163,6 +164,7 @@ class LocationEstimator(
         exposure: Any = None,
     ) -> tuple[Summary, LocationMemory]:
         """Summarise rows, and note covariates and which class each client chose."""
+        check_single(self)
         named_channels(self.channel)
         if covariates is not None:
             self.check_covariates()
@@ -648,12 +650,7 @@ class LocationEstimator(
         """Check values as scikit-learn does; returns them as floats, (n_rows, d)."""
         if _ndim(X) == 1 and (learn or self.n_features_in_ == 1):
             X = np.asarray(X).reshape(-1, 1)
-        try:
-            return validate_data(self, X, dtype=np.float64, reset=learn)
-        except (TypeError, ValueError) as error:
-            if "could not convert" in str(error) or "argument must be" in str(error):
-                raise type(error)(f"X must hold numbers: {error}") from None
-            raise
+        return validated(self, X, reset=learn)
 
     def check_lazy(self) -> None:
         """Refuse rows that tables of other engines cannot summarise."""
@@ -689,7 +686,10 @@ def chosen_prior(prior: Any, names: Mapping[str, Prior]) -> Prior:
 
 
 def _ndim(X: Any) -> int:
-    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+    try:
+        return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+    except ValueError:
+        raise ValueError("X must have rows of one length.") from None
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

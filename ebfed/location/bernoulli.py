@@ -13,7 +13,7 @@ from ebfed.engines import Engine
 from ebfed.families import Binomial
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.priors import Beta, Discrete, LogSpline, Prior
-from ebfed.privacy.calibration import is_number
+from ebfed.privacy.calibration import as_float
 
 __all__ = ["BernoulliEB"]
 
@@ -134,7 +134,7 @@ class BernoulliEB(LocationEstimator):
         """Check values, and cut them at the threshold if there is one."""
         if self.binarize is None:
             return super().checked_rows(X, learn)
-        if not is_number(self.binarize) or np.isnan(self.binarize):
+        if np.isnan(as_float(self.binarize)):
             raise ValueError(f"binarize must be a number or None; got {self.binarize!r}.")
         return (self.numbers(X, learn) > self.binarize).astype(float)
 

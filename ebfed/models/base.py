@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from ebfed.models.losses import CrossEntropy, Loss, SquaredError
-from ebfed.tables.numbers import check_booleans
+from ebfed.tables.numbers import check_single
 
 __all__ = ["Batch", "Model", "Predictor", "Slope"]
 
@@ -121,7 +121,7 @@ class Model(BaseEstimator, ABC):
         >>> Softmax().bind(n_features=4, n_outputs=3).size
         15
         """
-        check_booleans(self)
+        check_single(self)
         return Predictor(self, n_features, n_outputs)
 
 

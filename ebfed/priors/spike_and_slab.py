@@ -114,7 +114,8 @@ class SpikeAndSlab(Symmetric):
                 base, weights = whole.null(mode), parameters[at_mode, 0]
                 each = np.empty(len(place))
                 for weight in np.unique(weights):
-                    heights = counts @ np.log1p(weight * gains)
+                    with np.errstate(divide="ignore"):  # no spike and no slab explains a client
+                        heights = counts @ np.log1p(weight * gains)
                     same = weights == weight
                     each[same] = heights[place[same]]
                 values[at_mode] = base + each
@@ -218,7 +219,8 @@ class _Surface(ABC):
     def peaks(self, mode: float, weights: NDArray, scales: NDArray) -> list[NDArray]:
         """Points where the likelihood, at the best of the weights, peaks over scales."""
         gains, counts = self.gains(mode, scales)
-        heights = np.array([counts @ np.log1p(weight * gains) for weight in weights])
+        with np.errstate(divide="ignore"):  # of a client that no spike and no slab explains
+            heights = np.array([counts @ np.log1p(weight * gains) for weight in weights])
         profile = np.concatenate(([-np.inf], heights.max(axis=0), [-np.inf]))
         tops = np.flatnonzero((profile[1:-1] >= profile[:-2]) & (profile[1:-1] > profile[2:]))
         best = weights[heights[:, tops].argmax(axis=0)]

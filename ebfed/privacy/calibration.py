@@ -22,6 +22,7 @@ import numpy as np
 
 __all__ = [
     "PrivacyWarning",
+    "as_float",
     "check_count",
     "check_delta",
     "check_epsilon",
@@ -52,6 +53,20 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
+def as_float(value: Any) -> float:
+    """Return an argument as a float; NaN if it is not one real number, or beyond every float.
+
+    Examples
+    --------
+    >>> as_float(2), as_float("2"), as_float(10**400)
+    (2.0, nan, nan)
+    """
+    try:
+        return float(value) if is_number(value) else math.nan
+    except OverflowError:
+        return math.nan
+
+
 def check_positive(name: str, value: Any) -> float:
     """Return an argument that must be a finite number above 0.
 
@@ -75,16 +90,9 @@ def check_positive(name: str, value: Any) -> float:
     >>> check_positive("half_width", 2)
     2.0
     """
-    if not (is_number(value) and _is_finite(value) and value > 0):
+    if not 0 < as_float(value) < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, such as 1.0; got {value!r}.")
     return float(value)
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number larger than any float
-        return False
 
 
 def check_epsilon(epsilon: Any) -> float:

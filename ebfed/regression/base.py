@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.rounds import converse_here
-from ebfed.engines.supervised import SupervisedEstimator, paired_rows
+from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.priors import Posterior
 from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
@@ -365,15 +365,12 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         **options
             Arguments of `predict`.
         """
-        from sklearn.metrics import accuracy_score, r2_score
-
         X, y, groups, weights = paired_rows(X, y, groups, sample_weight)
         predicted = self.predict(X, groups=groups, **options)
         response = self._table(self._features(X, None, False), y, groups).y
         if response is None:
             raise ValueError(f"y is missing: score compares predictions with it{self._hint()}.")
-        measure = r2_score if self._numeric else accuracy_score
-        return float(measure(response, predicted, sample_weight=weights))
+        return score_of(response, predicted, weights, self._numeric)
 
     @property
     def coef_(self) -> NDArray:

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
+from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
@@ -79,8 +80,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             self.covariance != "spherical" or self.varying is not None
         ):
             raise ValueError("solver='gradient' needs covariance='spherical' and varying=None.")
-        if not (self.learning_rate > 0 and self.n_steps > 0):
-            raise ValueError("learning_rate and n_steps must be positive.")
+        check_positive("learning_rate", self.learning_rate)
+        check_count("n_steps", self.n_steps)
         names = np.unique(facts["covariates"])
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names.tolist()}.")

@@ -134,6 +134,10 @@ class Intake:
             raise ValueError(
                 f"exposure has {len(exposure)} entries for the {len(values)} rows of X."
             )
+        if table.labels is not None and len(table.labels) != len(values):
+            raise ValueError(
+                f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
+            )
         style = self._remember(table.style, learn)
         summary = summarised(values, table.labels, exposure)
         given = self._read_covariates(covariates, whole, table.labels, summary.ids, style, learn)

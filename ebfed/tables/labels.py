@@ -74,7 +74,10 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
 def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     """Return labels as a one-dimensional array; integers become int64."""
     given = unmasked(labels, name)
-    labels = np.asarray(given)
+    try:
+        labels = np.asarray(given)
+    except ValueError:
+        raise ValueError(f"{name} must be one label per row; got lists of several.") from None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -92,6 +95,8 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
         return labels.astype(np.int64, copy=False) if whole else labels
     if labels.dtype.kind == "f":
+        if labels.dtype.itemsize not in (4, 8):  # which pandas has no index of
+            labels = labels.astype(np.float64)
         missing = ~np.isfinite(labels)
     elif labels.dtype.kind in "Mm":
         missing = np.isnat(labels)
@@ -99,6 +104,12 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         import pandas as pd
 
         missing = pd.isna(labels)
+        try:
+            hash(tuple(labels.tolist()))
+        except TypeError as error:
+            raise TypeError(
+                f"{name} must hold labels such as numbers or text, which can be compared: {error}."
+            ) from None
     elif labels.dtype.kind == "c":
         raise TypeError(f"{name} must be labels that can be sorted; got complex numbers.")
     else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import inspect
+import re
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.alignment import index_of
 
-__all__ = ["check_booleans", "check_numeric", "filled", "numbers", "unmasked"]
+__all__ = ["check_numeric", "check_single", "filled", "numbers", "unmasked", "validated"]
 
 # Objects that NumPy turns into numbers, in a unit that nobody chose.
 TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.timedelta)
@@ -71,8 +74,13 @@ def filled(values: Any, name: str) -> Any:
     return unmasked(values, name)
 
 
-def check_booleans(estimator: Any) -> None:
-    """Refuse other values of arguments than True and False, where these are the default.
+def check_single(estimator: Any) -> None:
+    """Refuse values of arguments that are of another kind than the default.
+
+    Arguments that have arguments are looked into.
+
+    Where the default is True or False, these are the only values. Where it is a number or text, a
+    value may be a number, text, None, or an object with arguments of its own, but no array.
 
     Parameters
     ----------
@@ -86,15 +94,59 @@ def check_booleans(estimator: Any) -> None:
     Examples
     --------
     >>> from ebfed.models import Softmax
-    >>> check_booleans(Softmax(fit_intercept=7))
+    >>> check_single(Softmax(fit_intercept=7))
     Traceback (most recent call last):
     ...
     ValueError: fit_intercept must be True or False; got 7.
     """
     for name, argument in inspect.signature(type(estimator)).parameters.items():
-        value = getattr(estimator, name, None)
-        if isinstance(argument.default, bool) and not isinstance(value, bool | np.bool_):
-            raise ValueError(f"{name} must be True or False; got {value!r}.")
+        value, default = getattr(estimator, name, None), argument.default
+        for part in value.values() if isinstance(value, dict) else [value]:
+            if hasattr(part, "get_params") and not isinstance(part, type):
+                check_single(part)
+        if isinstance(default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False; got {value!r}.")
+        elif isinstance(default, int | float | str) and "Array" not in str(argument.annotation):
+            known = value is None or hasattr(value, "get_params") or isinstance(value, str | Real)
+            known = known and not isinstance(value, np.timedelta64)  # a whole number, to NumPy
+            if not known or (isinstance(default, int | float) and isinstance(value, str)):
+                what = "text or a number" if isinstance(default, str) else "a number"
+                raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
+
+
+def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: Any) -> Any:
+    """Check rows as scikit-learn does, in errors that say whether it is `X` or `y`.
+
+    Returns
+    -------
+    X : float64 ndarray of shape (n_rows, d)
+        And y, where it was given.
+
+    Raises
+    ------
+    ValueError, TypeError
+    """
+    from sklearn.utils.validation import validate_data
+
+    given = {} if y is None else {"y": y}
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # in the sum that looks for NaN
+            return validate_data(estimator, X, **given, dtype=np.float64, reset=reset, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = str(error)
+        says_which = re.search(r"(?<!['\w])[Xy](?!['\w])", message)
+        if says_which and type(error) in (TypeError, ValueError):
+            raise
+        name = "X"
+        if y is not None:
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                if np.asarray(X, np.float64).ndim == 2:
+                    name = "y"
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"{name} must hold numbers, in one row for each observation: {message}"
+        ) from None
 
 
 def check_numeric(values: Any, name: str) -> None:
@@ -156,7 +208,7 @@ def numbers(values: Any, name: str, *, booleans: bool = False) -> NDArray[np.flo
         if index_of(values) is not None:  # nullable types of pandas
             return np.asarray(values.to_numpy(float, na_value=np.nan))
         return np.asarray(values, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} must be numbers; got {values!r}.") from None
 
 

@@ -117,4 +117,5 @@ def _bend(root: NDArray, curvature: NDArray) -> NDArray:
 def raised_inverse(matrix: NDArray, least: float = 1e-10) -> NDArray:
     """Inverse of a symmetric matrix, eigenvalues below a share of the largest raised to it."""
     values, vectors = np.linalg.eigh(matrix)
-    return (vectors / np.maximum(values, least * max(values.max(initial=0.0), 1e-300))) @ vectors.T
+    floor = max(least * values.max(initial=0.0), 1e-300)
+    return (vectors / np.maximum(values, floor)) @ vectors.T

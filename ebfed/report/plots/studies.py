@@ -45,8 +45,9 @@ def plot_by_fold(gains: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     heights = np.linspace(-0.24, 0.24, len(gains))
     few = len(gains) <= len(COLOURS)
     for k, (fold, values) in enumerate(gains.iterrows()):
-        named = {"color": COLOURS[k % 7], "marker": MARKERS[k % 7], "label": plain(fold)}
-        look = named if few else {"color": GREY}
+        look: dict[str, Any] = {"color": GREY}
+        if few:
+            look = {"color": COLOURS[k], "marker": MARKERS[k], "label": plain(fold)}
         ax.scatter(values, rows + heights[k], s=28, zorder=3, **look)
     mean, sd = gains.mean(), gains.std(ddof=0)
     ax.barh(rows, 2 * sd, left=mean - sd, height=0.66, color="#e6e6e6", zorder=1)

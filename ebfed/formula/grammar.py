@@ -96,7 +96,9 @@ def parse(formula: str) -> FormulaTerms:
         return _model(text, response, "1", _column(groups[0]))
     fixed, *groups = _split_bars(right[0])
     if groups and not fixed:
-        raise ValueError(f"nothing stands between '~' and '|' in {text!r}; write 1 for a constant.")
+        raise ValueError(
+            f"formula: nothing stands between '~' and '|' in {text!r}; write 1 for a constant."
+        )
     fixed, bars = _take_bars(fixed)
     if len(groups) + len(bars) != 1:
         owners = {_split_bars(bar)[-1] for bar in bars}

@@ -38,7 +38,7 @@ def check_arguments(learner: Learner) -> None:
     check_between("weight_decay", learner.weight_decay, 0, LARGEST)
     if check_positive("sample_rate", learner.sample_rate) > 1:
         raise ValueError(f"sample_rate must be at most 1; got {learner.sample_rate!r}.")
-    if learner.sampling not in (None, *get_args(Sampling)):
+    if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
     if learner.privacy is None and learner.requires_privacy:
         raise ValueError(

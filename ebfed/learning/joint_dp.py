@@ -161,6 +161,8 @@ class JointDPSGD(Learner):
         for name in ("own_learning_rate", "radius", "own_radius"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+        if not np.iterable(self.personal):
+            raise TypeError(f"personal must be a sequence of names; got {self.personal!r}.")
         if self.schedule.sampling != "poisson":
             raise ValueError(f"sampling must be 'poisson'; got {self.sampling!r}.")
         if self.privacy.clip_quantile is not None:

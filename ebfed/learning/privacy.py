@@ -243,8 +243,8 @@ class PrivateExchange(Exchange):
         for name, limit in limits.items():
             if not SMALLEST <= limit <= LARGEST:
                 raise ValueError(
-                    f"clip must limit the norm of what is sent to between {SMALLEST:g} and "
-                    f"{LARGEST:g}; the limit of {name!r} is {limit!r}."
+                    "clip and learning_rate must limit what is sent to a norm between "
+                    f"{SMALLEST:g} and {LARGEST:g}; the limit of {name!r} is {limit!r}."
                 )
         return limits
 

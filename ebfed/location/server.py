@@ -369,7 +369,11 @@ class Server:
         wanted: Any = self.participation
         if wanted is None:
             return np.ones(n_clients, bool)
-        if np.ndim(wanted) == 0:
+        try:
+            single = np.ndim(wanted) == 0
+        except ValueError:
+            raise ValueError("participation must be a number of clients, or a mask.") from None
+        if single:
             whole = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
             if not (whole and 1 <= wanted <= n_clients):
                 raise ValueError(

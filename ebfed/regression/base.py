@@ -306,6 +306,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         if self._is_server or not known:  # a server does not have the rows of groups
             return without
         place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
+        if not (place >= 0).any():  # labels may be of another type
+            return without
         seen = self.clients_.take(place[place >= 0])
         return seen if (place >= 0).all() else without.merge(seen)
 

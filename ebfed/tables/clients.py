@@ -92,7 +92,7 @@ class Clients:
     def merge(self, other: Self) -> Self:
         """Join the rows of two blocks, which may share clients."""
         blocks = (self, other)
-        ids, codes = number_labels(np.concatenate([block.ids for block in blocks]))
+        ids, codes = joined_ids(self.ids, other.ids)
         owner = np.repeat(codes, np.concatenate([block.n for block in blocks]))
         order = np.argsort(owner, kind="stable")
         n = np.bincount(owner, minlength=len(ids))
@@ -362,13 +362,7 @@ class Summary:
                 f"cannot merge a summary of {other.n_features} columns with one of "
                 f"{self.n_features}."
             )
-        if len(self) and len(other) and not _comparable(self.ids, other.ids):
-            raise TypeError(
-                f"group labels have type {other.ids.dtype} where earlier ones had type "
-                f"{self.ids.dtype}."
-            )
-        both = [block.ids for block in (self, other) if len(block)] or [self.ids]
-        ids, codes = number_labels(np.concatenate(both))
+        ids, codes = joined_ids(self.ids, other.ids)
         n = np.zeros(len(ids), np.int64)
         mean, scatter = (np.zeros((len(ids), self.n_features)) for _ in range(2))
         first, second = codes[: len(self)], codes[len(self) :]
@@ -490,6 +484,26 @@ def _same_length(X: NDArray, **others: NDArray) -> None:
 def _edges(length: int, n_blocks: int) -> list[tuple[int, int]]:
     edges = np.linspace(0, length, max(1, min(n_blocks, length)) + 1).astype(int)
     return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def joined_ids(ids: NDArray, others: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    """Number the labels of two blocks of clients, as `number_labels` does.
+
+    Raises
+    ------
+    TypeError
+        If they are of types that cannot be sorted together.
+
+    Examples
+    --------
+    >>> joined_ids(np.array(["b", "a"]), np.array(["b"]))[1].tolist()
+    [1, 0, 1]
+    """
+    if len(ids) and len(others) and not _comparable(ids, others):
+        raise TypeError(
+            f"group labels have type {others.dtype} where earlier ones had type {ids.dtype}."
+        )
+    return number_labels(np.concatenate([each for each in (ids, others) if len(each)] or [ids]))
 
 
 def _comparable(a: NDArray, b: NDArray) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.numbers import check_numeric
+
 __all__ = ["column_of", "complete", "first_row", "levels_of", "matrix_of", "take", "values_of"]
 
 
@@ -85,7 +87,9 @@ def matrix_of(X: Any) -> NDArray[np.float64]:
     """
     import narwhals as nw
 
-    return np.asarray(nw.from_native(X, eager_only=True).to_numpy(), float)
+    matrix = nw.from_native(X, eager_only=True).to_numpy()
+    check_numeric(matrix, "columns of a formula")
+    return np.asarray(matrix, float)
 
 
 def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:

@@ -13,8 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary
-from ebfed.tables.labels import number_labels
+from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids
 
 __all__ = ["Factors"]
 
@@ -143,7 +142,7 @@ class Factors:
                 f"cannot merge regressions on {self.n_features} columns with some on "
                 f"{other.n_features}."
             )
-        ids, codes = number_labels(np.concatenate([self.ids, other.ids]))
+        ids, codes = joined_ids(self.ids, other.ids)
         n = np.bincount(codes, np.concatenate([self.n, other.n]), len(ids)).astype(np.int64)
         rows = np.concatenate([x.reshape(-1, x.shape[2]) for x in (self.rows, other.rows)])
         sizes = np.repeat([self.rows.shape[1], other.rows.shape[1]], [len(self), len(other)])

@@ -272,7 +272,7 @@ def test_noise_that_would_underflow_is_refused(name, value):
 @pytest.mark.filterwarnings("ignore:the predictors")
 def test_limits_that_would_underflow_are_refused():
     est = make(eb.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300)
-    with pytest.raises(ValueError, match="clip must limit the norm"):
+    with pytest.raises(ValueError, match="clip and learning_rate must limit"):
         est.fit(FEATURES, NUMBERS, groups=GROUPS)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,18 +107,20 @@ def plan(
 def export(directory: Directory) -> None:
     """Print the ledger as a CSV file, a line for each plan and each release."""
     with errors_of_the_user():
+        import pandas as pd
+
         from ebfed.engines.flower.account import Account
+        from ebfed.tables.spreadsheets import without_formulas
 
         names = ["time", "run", "kind", "round", "method", "who", "what", "groups", "rounds"]
         names += ["epsilon", "delta", "relation", "assumptions", "bits"]
-        text = io.StringIO()
-        table = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
+        rows = []
         for row in Account(directory).entries:
             count = len(row["groups"]) if row["kind"] == "plan" else row["clients"]
             cost = "inf" if row["epsilon"] is None else row["epsilon"]
-            table.writerow(row | {"groups": count, "epsilon": cost})
-        typer.echo(text.getvalue(), nl=False)
+            rows.append(row | {"groups": count, "epsilon": cost})
+        table = pd.DataFrame(rows, columns=names)
+        typer.echo(without_formulas(table).to_csv(index=False), nl=False)
 
 
 def _rules(rules: Rules) -> str:

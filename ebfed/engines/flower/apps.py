@@ -139,7 +139,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
             saved["log_likelihood"] = fitted.log_likelihood_
         write(out / "fit.ebfed", wire.pack(saved))
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
-        write(out / "ledger.csv", fitted.privacy_.to_csv(index=False).encode())
+        write(out / "ledger.csv", table_of(fitted.privacy_))
         cohort.tell(fitted.broadcast(state))
     finally:
         write(out / "participants.csv", table_of(cohort.records))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ebfed.tables.replacing import replaced
+from ebfed.tables.spreadsheets import without_formulas
 
 __all__ = ["now", "table_of", "write"]
 
@@ -20,13 +19,11 @@ def write(path: Path, content: bytes) -> None:
         new.write_bytes(content)
 
 
-def table_of(rows: list[dict[str, Any]]) -> bytes:
-    """Return what nodes did in each exchange, as a CSV file."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, ["exchange", "node", "status", "detail"], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue().encode()
+def table_of(table: Any) -> bytes:
+    """Return a table, or a list of rows, as a CSV file whose text a spreadsheet does not compute."""
+    import pandas as pd
+
+    return without_formulas(pd.DataFrame(table)).to_csv(index=False).encode()
 
 
 def now() -> str:

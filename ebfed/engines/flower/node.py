@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ebfed import wire
 from ebfed.engines import journal
-from ebfed.engines.flower.files import now, write
+from ebfed.engines.flower.files import now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.privacy.odometer import Charge, Odometer, Plan
@@ -146,8 +146,7 @@ class Node:
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
         """Write the estimates of this node's groups for its owner."""
         fitted = estimator.finish(sent, memory, clients)
-        table = fitted.estimates("pandas").to_csv(index=False)
-        write(folder / "estimate.csv", table.encode())
+        write(folder / "estimate.csv", table_of(fitted.estimates("pandas")))
         write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
     def _charge(

@@ -20,7 +20,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def table_of(table: Any) -> bytes:
-    """Return a table, or a list of rows, as a CSV file whose text a spreadsheet does not compute."""
+    """Return a table, or rows, as a CSV file whose text a spreadsheet does not compute."""
     import pandas as pd
 
     return without_formulas(pd.DataFrame(table)).to_csv(index=False).encode()

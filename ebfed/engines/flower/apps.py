@@ -15,6 +15,8 @@ from ebfed.engines.rounds import converse
 
 __all__ = ["client_app", "load_fit", "serve", "server_app"]
 
+EXCHANGES = ["exchange", "node", "status", "detail"]
+
 
 def server_app(
     estimator: Any,
@@ -142,7 +144,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         write(out / "ledger.csv", table_of(fitted.privacy_))
         cohort.tell(fitted.broadcast(state))
     finally:
-        write(out / "participants.csv", table_of(cohort.records))
+        write(out / "participants.csv", table_of(cohort.records, EXCHANGES))
     print(fitted.summary(), flush=True)
     return fitted
 

@@ -19,11 +19,11 @@ def write(path: Path, content: bytes) -> None:
         new.write_bytes(content)
 
 
-def table_of(table: Any) -> bytes:
+def table_of(table: Any, columns: list[str] | None = None) -> bytes:
     """Return a table, or rows, as a CSV file whose text a spreadsheet does not compute."""
     import pandas as pd
 
-    return without_formulas(pd.DataFrame(table)).to_csv(index=False).encode()
+    return without_formulas(pd.DataFrame(table, columns=columns)).to_csv(index=False).encode()
 
 
 def now() -> str:

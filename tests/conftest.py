@@ -1,6 +1,19 @@
 """Every run tries the same examples: a failure is a change of the code, not of the weather."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+THOROUGH = frozenset(Path(__file__).with_name("thorough.txt").read_text().split("\n"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests that only the thorough set has; see `tests/tiers.py`."""
+    for item in items:
+        if item.nodeid.split("[", 1)[0] in THOROUGH:
+            item.add_marker("thorough")

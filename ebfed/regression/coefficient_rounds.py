@@ -129,9 +129,10 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
         with warnings.catch_warnings():  # the ledger says what the warning does
             warnings.simplefilter("ignore", PrivacyWarning)
             delta = channel.guarantee(p)[1]
+        everyone, epsilon = np.ones(len(clients), bool), _composed(channel, p, times)
+        if not np.isfinite(epsilon):
+            return [Plan.exact("all clients", everyone, times)]
         event = events.repeated(channel.event(p), times)
-        epsilon = _composed(channel, p, times)
-        everyone = np.ones(len(clients), bool)
         return [Plan("all clients", everyone, event, "replace_one", epsilon, delta, times)]
 
     def releases(

@@ -240,5 +240,5 @@ def test_the_largest_outputs_of_classes_have_finite_losses():
 
 @pytest.mark.parametrize("hidden", [0, 2.5, True, "many"])
 def test_units_are_counted(hidden):
-    with pytest.raises(ValueError, match="hidden must be a (whole )?number"):
+    with pytest.raises(ValueError, match=r"hidden must be a (whole )?number"):
         MLP(hidden=hidden).bind(3, 2)

@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 FILE = Path(__file__).with_name("thorough.txt")
-QUICK, MOST = 110.0, 4.0  # seconds, where the log was made
+QUICK, MOST = 50.0, 2.0  # seconds, where the log was made
 LINE = re.compile(r"([\d.]+)s (?:call|setup|teardown) +(\S.*)")
 
 

@@ -5,7 +5,7 @@
 
 writes `tests/thorough.txt`: a line for each test function that is left out of the quick set. The
 quick set has the cheapest functions, up to `QUICK` seconds of one core, and the cheapest of every
-file, unless that takes more than `MOST` seconds. Marks are set by `tests/conftest.py`.
+file, unless that or a fixture of the file takes more than `MOST` seconds. Marks are set by `tests/conftest.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("thorough.txt")
 QUICK, MOST = 50.0, 2.0  # seconds, where the log was made
-LINE = re.compile(r"([\d.]+)s (?:call|setup|teardown) +(\S.*)")
+LINE = re.compile(r"([\d.]+)s (call|setup|teardown) +(\S.*)")
 
 
 def function_of(test: str) -> str:
@@ -26,11 +26,24 @@ def function_of(test: str) -> str:
 
 
 def read(log: str) -> dict[str, float]:
-    """Return the seconds that each function took, all its parameters together."""
+    """Return the seconds that each function took, all its parameters together.
+
+    A fixture that all functions of a file share is counted for the first only; so the longest is
+    counted for each of them, where it takes more than `MOST` seconds.
+    """
     seconds: dict[str, float] = defaultdict(float)
-    for took, test in LINE.findall(log):
-        seconds[function_of(test)] += float(took)
-    return seconds
+    fixture: dict[str, float] = defaultdict(float)
+    for took, when, test in LINE.findall(log):
+        name = function_of(test)
+        if when == "setup":
+            file = name.split("::")[0]
+            fixture[file] = max(fixture[file], float(took))
+        else:
+            seconds[name] += float(took)
+    return {
+        name: took + (longest if (longest := fixture[name.split("::")[0]]) > MOST else 0.0)
+        for name, took in seconds.items()
+    }
 
 
 def choose(seconds: dict[str, float]) -> list[str]:

@@ -15,5 +15,6 @@ THOROUGH = frozenset(Path(__file__).with_name("thorough.txt").read_text().split(
 def pytest_collection_modifyitems(items):
     """Mark the tests that only the thorough set has; see `tests/tiers.py`."""
     for item in items:
-        if item.nodeid.split("[", 1)[0] in THOROUGH:
+        name = item.nodeid.split("[", 1)[0]
+        if not THOROUGH.isdisjoint((name, name.split("::")[0])):
             item.add_marker("thorough")

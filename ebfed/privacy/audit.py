@@ -25,6 +25,7 @@ distinguishes two inputs, as for whole trainings (`ebfed.studies.training_audit`
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -35,13 +36,66 @@ from numpy.typing import ArrayLike
 from ebfed.privacy.attacks import best_threshold, candidate_events, learn_distinguishers, simulate
 from ebfed.privacy.calibration import check_count, check_epsilon
 
-__all__ = ["Audit", "Shown", "audit", "bound_from_scores", "largest_bound", "lower_bound"]
+__all__ = [
+    "Audit",
+    "LowerBound",
+    "Shown",
+    "audit",
+    "bound_from_scores",
+    "largest_bound",
+    "lower_bound",
+]
 
 FEWEST = 1000  # simulations
 
 
 @dataclass(frozen=True)
-class Audit:
+class LowerBound(ABC):
+    """Lower bound on an epsilon that is claimed.
+
+    Attributes
+    ----------
+    channel : str
+        What was tested, with all its arguments.
+    n_features : int
+        Columns of the clients' data.
+    epsilon, delta : float
+        Guarantee that is tested.
+    lower : float
+        Lower bound on epsilon; 0 if nothing was shown.
+    """
+
+    channel: str
+    n_features: int
+    epsilon: float
+    delta: float
+    lower: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the guarantee was not refuted; True is no proof of it."""
+        return self.lower <= self.epsilon
+
+    @property
+    @abstractmethod
+    def event(self) -> str:
+        """Describe what was observed."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of a table of audits."""
+        return {
+            "channel": self.channel,
+            "n_features": self.n_features,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "lower": self.lower,
+            "event": self.event,
+            "passed": self.passed,
+        }
+
+
+@dataclass(frozen=True)
+class Audit(LowerBound):
     """Lower bound on the epsilon of a channel.
 
     Attributes
@@ -68,11 +122,6 @@ class Audit:
     False
     """
 
-    channel: str
-    n_features: int
-    epsilon: float
-    delta: float
-    lower: float
     first: str
     second: str
     p: float
@@ -81,26 +130,9 @@ class Audit:
     error: float
 
     @property
-    def passed(self) -> bool:
-        """Whether the guarantee was not refuted; True is no proof of it."""
-        return self.lower <= self.epsilon
-
-    @property
     def event(self) -> str:
         """Describe the probability of the event for each client."""
         return f"{self.p:.2g} if {self.first}, {self.q:.2g} if {self.second}"
-
-    def row(self) -> dict[str, Any]:
-        """Return the row of a table of audits."""
-        return {
-            "channel": self.channel,
-            "n_features": self.n_features,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "lower": self.lower,
-            "event": self.event,
-            "passed": self.passed,
-        }
 
 
 def audit(

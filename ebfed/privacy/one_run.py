@@ -40,6 +40,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.privacy.audit import LowerBound
 from ebfed.privacy.calibration import (
     check_count,
     check_delta,
@@ -65,7 +66,7 @@ FEWEST = 100  # canaries
 
 
 @dataclass(frozen=True)
-class OneRunAudit:
+class OneRunAudit(LowerBound):
     """Lower bound on the epsilon of one training.
 
     Attributes
@@ -91,11 +92,6 @@ class OneRunAudit:
     (False, '196 of 200 guesses are right')
     """
 
-    channel: str
-    n_features: int
-    epsilon: float
-    delta: float
-    lower: float
     canaries: int
     guesses: int
     right: int
@@ -103,26 +99,9 @@ class OneRunAudit:
     error: float
 
     @property
-    def passed(self) -> bool:
-        """Whether the guarantee was not refuted; True is no proof of it."""
-        return self.lower <= self.epsilon
-
-    @property
     def event(self) -> str:
         """Describe how often the attacker was right."""
         return f"{self.right:,} of {self.guesses:,} guesses are right"
-
-    def row(self) -> dict[str, Any]:
-        """Return the row of a table of audits."""
-        return {
-            "channel": self.channel,
-            "n_features": self.n_features,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "lower": self.lower,
-            "event": self.event,
-            "passed": self.passed,
-        }
 
 
 @dataclass(frozen=True)

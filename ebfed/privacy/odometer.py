@@ -137,6 +137,10 @@ class Odometer:
         for group in groups:
             self._of[group] = (*self._of.get(group, ()), len(self.charges) - 1)
 
+    def charges_of(self, group: str) -> list[Charge]:
+        """Return the charges of a group, none if it is not known."""
+        return [self.charges[i] for i in self._of.get(group, ())]
+
     def spent(self, delta: float, groups: Iterable[str] | None = None) -> dict[str, float]:
         """Return the epsilon of each group at a delta, 0 for a group without charges.
 

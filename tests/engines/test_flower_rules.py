@@ -10,7 +10,7 @@ import ebfed as eb
 from ebfed.channels import AddNoise, Exact, Gaussian
 from ebfed.engines import journal
 from ebfed.engines.flower import Node, Rules
-from ebfed.engines.flower.node import epsilons
+from ebfed.engines.flower.node import odometer_of
 from ebfed.learning import ClientPrivacy, DPFedAvg, JointDPSGD
 from ebfed.models import Linear
 
@@ -80,7 +80,7 @@ def test_a_training_is_charged_as_a_whole(tmp_path):
     assert hold(learner, tmp_path / "enough", budget=Rules(8.0)) == 40
     assert hold(learner, tmp_path / "short", budget=Rules(7.9)) == 0
     assert not journal.read(tmp_path / "short" / "ledger.jsonl")
-    spent = epsilons(journal.read(tmp_path / "enough" / "ledger.jsonl"), 1e-5)
+    spent = odometer_of(journal.read(tmp_path / "enough" / "ledger.jsonl")).spent(1e-5)
     fitted = clone(learner).fit(X, Y, groups=GROUPS)
     ledger = fitted.privacy_["epsilon"].to_numpy()[0]
     np.testing.assert_allclose(list(spent.values()), ledger, atol=1e-3)
@@ -98,7 +98,7 @@ def test_runs_are_composed_as_mechanisms(tmp_path):
     answered = ["message" in node.answer(run, ask) for run in range(12)]
     assert answered == sorted(answered, reverse=True)
     assert sum(answered) >= 9
-    spent = max(epsilons(journal.read(tmp_path / "ledger.jsonl"), 1e-5).values())
+    spent = max(odometer_of(journal.read(tmp_path / "ledger.jsonl")).spent(1e-5).values())
     assert 3.0 < spent <= 4.0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ebfed.engines import journal
-from ebfed.engines.flower.node import LEDGER, epsilons
+from ebfed.engines.flower.node import LEDGER, odometer_of
 from ebfed.engines.flower.rules import FILE, Rules
 from ebfed.privacy import events, gaussian_sigma
 from ebfed.privacy.odometer import Charge, Plan, compose
@@ -43,7 +43,8 @@ class Account:
     def __init__(self, directory: Path):
         self.rules = Rules.read(directory / FILE)
         self.entries = journal.read(directory / LEDGER)
-        self.spent = epsilons(self.entries, self.rules.delta)
+        self._odometer = odometer_of(self.entries)
+        self.spent = self._odometer.spent(self.rules.delta)
 
     @property
     def most(self) -> float:
@@ -83,7 +84,8 @@ class Account:
             | plan.charge.to_dict()
             for plan in plans
         ]
-        return max(epsilons([*self.entries, *new], self.rules.delta, groups).values(), default=0.0)
+        after = odometer_of([*self.entries, *new])
+        return max(after.spent(self.rules.delta, groups).values(), default=0.0)
 
     def left(self) -> float:
         """Return the largest epsilon of one more run by every group, with Gaussian noise.
@@ -93,13 +95,8 @@ class Account:
         budget, delta = self.rules.epsilon, self.rules.delta
         if not math.isfinite(budget) or self.most >= budget:
             return max(budget - self.most, 0.0)
-        before: dict[str, list] = {group: [] for group in self.spent} or {"": []}
-        for row in self.entries:
-            if row["kind"] == "plan" and row["epsilon"] is not None:
-                for group in row["groups"]:
-                    before[group].append(row)
-        worst = max(before, key=lambda group: self.spent.get(group, 0.0))
-        charges = [Charge.from_dict(row) for row in before[worst]]
+        worst = max(self.spent, key=self.spent.__getitem__, default="")
+        charges = self._odometer.charges_of(worst)
         low, high = 0.0, budget
         while high - low > 1e-3 * budget:
             middle = (low + high) / 2

@@ -22,7 +22,7 @@ from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
 
-__all__ = ["LEDGER", "Node", "epsilons"]
+__all__ = ["LEDGER", "Node", "odometer_of"]
 
 LEDGER = "ledger.jsonl"
 
@@ -62,11 +62,6 @@ class Node:
         self._seed = seed
         self._directory = None if directory is None else Path(directory)
 
-    @property
-    def _rules(self) -> Rules:
-        assert self._directory is not None
-        return self._given or Rules.read(self._directory / RULES)
-
     def answer(self, run: int, request: dict) -> dict:
         """Answer a request of a run; of a failure, only the kind is sent, and the text logged."""
         try:
@@ -87,7 +82,7 @@ class Node:
         folder = self._directory / f"run-{int(run)}"
         estimator = clone(self._estimator)
         estimator._simulated = self._seed is not None
-        rules = self._rules
+        rules = self._given or Rules.read(self._directory / RULES)
         rules.check_plans(type(estimator).__name__, [])
         clients, memory = estimator.prepare(**self._load())
         rules.check_groups(clients.n)
@@ -99,14 +94,22 @@ class Node:
             nobody = np.full(len(clients), -1, np.int8)
             memory |= {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
-                return {"message": self._report(run, request, estimator, clients, memory, folder)}
+                message = self._report(run, request, rules, estimator, clients, memory, folder)
+                return {"message": message}
             if not request["used"]:  # the message was too late for the result
                 memory |= {"turn": nobody}
             self._finish(estimator, request["sent"], memory, clients, folder)
             return {}
 
     def _report(
-        self, run: int, request: dict, estimator: Any, clients: Any, memory: dict, folder: Path
+        self,
+        run: int,
+        request: dict,
+        rules: Rules,
+        estimator: Any,
+        clients: Any,
+        memory: dict,
+        folder: Path,
     ) -> dict:
         """Return the message of a round: the stored one, or a new one.
 
@@ -120,8 +123,11 @@ class Node:
             raise ValueError(f"round must be an integer from 0 on; got a {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
-        entries = [row for row in self._entries() if row["run"] == str(run)]
-        listed = {row["round"] for row in entries if row["kind"] == "release"}
+        assert self._directory is not None
+        ledger = journal.read(self._directory / LEDGER)
+        listed = {
+            row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
+        }
         if gone := [each for each in listed if not _kept(folder, each).exists()]:
             raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
         kept = _kept(folder, round_)
@@ -130,7 +136,12 @@ class Node:
             if once and list(folder.glob("round-*.ebfed")):  # its turn is that of its first round
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
-            self._charge(run, round_, type(estimator).__name__, plans, clients)
+            rules.check_plans(type(estimator).__name__, plans)
+            entries = [row for row in ledger if row["kind"] == "plan"]
+            ids = [str(each) for each in clients.ids.tolist()]
+            new = _charged(plans, round_, type(estimator).__name__, ids)
+            if _is_new(run, new, entries, rules, ids):
+                self._enter(run, new)
             rng: Any = "secure"
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
@@ -149,45 +160,6 @@ class Node:
         write(folder / "estimate.csv", table_of(fitted.estimates("pandas")))
         write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
-    def _charge(
-        self, run: int, round_: int, method: str, plans: Sequence[Plan], clients: Any
-    ) -> None:
-        """Charge the plan of a run once, if the rules and the budget allow all of it."""
-        rules = self._rules
-        rules.check_plans(method, plans)
-        for plan in plans:
-            if plan.rounds is not None and round_ >= plan.rounds:
-                raise ValueError(f"round {round_ + 1} is not in the plan of {plan.rounds} rounds.")
-        ids = [str(each) for each in clients.ids.tolist()]
-        new: list[dict[str, Any]] = [
-            {
-                "kind": "plan",
-                "method": method,
-                "who": plan.who,
-                "groups": [each for each, own in zip(ids, plan.members, strict=True) if own],
-                "rounds": plan.rounds,
-            }
-            | plan.charge.to_dict()
-            for plan in plans
-        ]
-        entries = [row for row in self._entries() if row["kind"] == "plan"]
-        if known := [row for row in entries if row["run"] == str(run)]:
-            if [{name: row[name] for name in new[0]} for row in known] != new:
-                raise ValueError("the plan differs from the one that was charged for this run.")
-            return
-        if math.isfinite(rules.epsilon):
-            spent = max(epsilons([*entries, *new], rules.delta, ids).values(), default=0.0)
-            if spent > rules.epsilon * (1 + 1e-9):
-                runs = len({row["run"] for row in entries} | {str(run)})
-                raise ValueError(
-                    f"epsilon {spent:.4g} of {runs} runs would exceed budget {rules.epsilon:g}."
-                )
-        self._enter(run, new)
-
-    def _entries(self) -> list[dict[str, Any]]:
-        assert self._directory is not None
-        return journal.read(self._directory / LEDGER)
-
     def _enter(self, run: int, rows: list[dict[str, Any]]) -> None:
         assert self._directory is not None
         head = {"time": now(), "run": str(run)}
@@ -202,15 +174,49 @@ class Node:
             file.write(text)
 
 
-def epsilons(
-    entries: Iterable[Mapping[str, Any]], delta: float, groups: Iterable[str] | None = None
-) -> dict[str, float]:
-    """Return what the plans in a ledger have cost each group; open releases are not counted."""
+def _charged(
+    plans: Sequence[Plan], round_: int, method: str, ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the rows of the ledger for the plan of a run, in which this round must be."""
+    rows: list[dict[str, Any]] = []
+    for plan in plans:
+        if plan.rounds is not None and round_ >= plan.rounds:
+            raise ValueError(f"round {round_ + 1} is not in the plan of {plan.rounds} rounds.")
+        groups = [each for each, own in zip(ids, plan.members, strict=True) if own]
+        row = {"kind": "plan", "method": method, "who": plan.who, "groups": groups}
+        rows.append(row | {"rounds": plan.rounds} | plan.charge.to_dict())
+    return rows
+
+
+def _is_new(
+    run: int,
+    new: Sequence[dict[str, Any]],
+    entries: Sequence[dict[str, Any]],
+    rules: Rules,
+    ids: Sequence[str],
+) -> bool:
+    """Return whether a plan is to be charged; refuse one that the budget does not allow."""
+    if known := [row for row in entries if row["run"] == str(run)]:
+        if [{name: row[name] for name in new[0]} for row in known] != new:
+            raise ValueError("the plan differs from the one that was charged for this run.")
+        return False
+    if math.isfinite(rules.epsilon):
+        spent = max(odometer_of([*entries, *new]).spent(rules.delta, ids).values(), default=0.0)
+        if spent > rules.epsilon * (1 + 1e-9):
+            runs = len({row["run"] for row in entries} | {str(run)})
+            raise ValueError(
+                f"epsilon {spent:.4g} of {runs} runs would exceed budget {rules.epsilon:g}."
+            )
+    return True
+
+
+def odometer_of(entries: Iterable[Mapping[str, Any]]) -> Odometer:
+    """Return what the plans in a ledger charge each group; open releases are not counted."""
     odometer = Odometer()
     for row in entries:
         if row["kind"] == "plan" and row["epsilon"] is not None:
             odometer.add(Charge.from_dict(dict(row)), row["groups"])
-    return odometer.spent(delta, groups)
+    return odometer
 
 
 def _kept(folder: Path, round_: int) -> Path:

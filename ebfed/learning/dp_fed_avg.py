@@ -8,9 +8,8 @@ import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.fed_avg import FedAvg
-from ebfed.learning.fitting import read_clients
+from ebfed.learning.fitting import read_choices
 from ebfed.learning.individual import IndividualExchange
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import epsilons_of
 
@@ -89,11 +88,7 @@ class DPFedAvg(FedAvg):
         """Read rows, as in `fit`."""
         if consent is None:
             return super().prepare(X, y, groups=groups)
-        X, y, groups, consent = aligned(
-            {"X": X, "y": y, "groups": groups, "consent": consent}
-        ).values()
-        consent, X = self._aside(X, consent, "consent", reset=True)
-        clients, labels = read_clients(self, X, y, groups)
+        clients, labels, consent = read_choices(self, X, y, groups, consent)
         return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:

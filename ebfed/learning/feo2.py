@@ -10,9 +10,8 @@ import numpy as np
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.checks import check_between
 from ebfed.learning.ditto import Ditto
-from ebfed.learning.fitting import read_clients
+from ebfed.learning.fitting import read_choices
 from ebfed.learning.opting_out import CLASSES, OptOutExchange
-from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import classes_of
 
@@ -94,11 +93,7 @@ class FeO2(Ditto):
         self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        X, y, groups, consent = aligned(
-            {"X": X, "y": y, "groups": groups, "consent": consent}
-        ).values()
-        consent, X = self._aside(X, consent, "consent", reset=True)
-        clients, labels = read_clients(self, X, y, groups)
+        clients, labels, consent = read_choices(self, X, y, groups, consent)
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
         return clients, {"consent": classes_of(consent, CLASSES, clients.ids, labels)}

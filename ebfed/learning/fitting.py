@@ -17,13 +17,14 @@ from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
+from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_labels
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["hold_rounds", "read_clients", "settle"]
+__all__ = ["hold_rounds", "read_choices", "read_clients", "settle"]
 
 
 def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
@@ -37,6 +38,15 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
         unknown = np.setdiff1d(learner.classes_, learner._declared).tolist()
         raise ValueError(f"y has labels that are not among classes: {unknown}.")
     return clients, labels
+
+
+def read_choices(
+    learner: Learner, X: Any, y: Any, groups: Any, consent: Any
+) -> tuple[Clients, NDArray | None, Any]:
+    """Read rows and what clients chose; return clients, the label of each row, and `consent`."""
+    X, y, groups, consent = aligned({"X": X, "y": y, "groups": groups, "consent": consent}).values()
+    consent, X = learner._aside(X, consent, "consent", reset=True)
+    return *read_clients(learner, X, y, groups), consent
 
 
 def hold_rounds(

@@ -8,6 +8,7 @@ and 4.6 standard errors fewer: once in 5,000 audits. Seeds are fixed.
 
 import numpy as np
 import pytest
+from planted import HalfTheNoise, NoClip, Planted
 
 import ebfed.learning
 from ebfed.learning import (
@@ -118,26 +119,6 @@ def test_many_seeds_and_rounds():
 
 
 # Planted errors -----------------------------------------------------------------------------
-
-
-class Planted(DPFedAvg):
-    kind = PrivateExchange
-
-    def exchange(self, n_clients):
-        return self.kind(self.schedule, n_clients, self.privacy, self.message_bounds)
-
-
-class HalfTheNoise(Planted):
-    class kind(PrivateExchange):
-        def scales(self, sent):
-            scales, bits = super().scales(sent)
-            return {name: scale / 2 for name, scale in scales.items()}, bits / 2
-
-
-class NoClip(Planted):
-    class kind(PrivateExchange):
-        def send(self, changes, *others):
-            return super().send(changes, *others) | {"changes": changes}
 
 
 class SameNoise(Planted):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from planted import HalfTheNoise, NoClip, Planted
 
 from ebfed.learning import ClientPrivacy, DPAdaPeD, DPFedAvg, FedAvg, FeO2
 from ebfed.learning.opting_out import OptOutExchange
@@ -70,26 +71,6 @@ def test_who_has_no_rows_sends_no_bit():
 
 
 # Planted errors -----------------------------------------------------------------------------
-
-
-class Planted(DPFedAvg):
-    kind = PrivateExchange
-
-    def exchange(self, n_clients):
-        return self.kind(self.schedule, n_clients, self.privacy, self.message_bounds)
-
-
-class HalfTheNoise(Planted):
-    class kind(PrivateExchange):
-        def scales(self, sent):
-            scales, bits = super().scales(sent)
-            return {name: scale / 2 for name, scale in scales.items()}, bits / 2
-
-
-class NoClip(Planted):
-    class kind(PrivateExchange):
-        def send(self, changes, *others):
-            return super().send(changes, *others) | {"changes": changes}
 
 
 class EachCoordinateClipped(Planted):

@@ -10,6 +10,7 @@ from ebfed.datasets.counties import (
     fetch_county_returns,
     load_county_outcomes,
     load_county_patterns,
+    load_county_patterns_2024,
     tidy_county_returns,
 )
 from ebfed.datasets.groups import make_bernoulli_groups, make_gaussian_groups
@@ -32,6 +33,7 @@ __all__ = [
     "fetch_mnist",
     "load_county_outcomes",
     "load_county_patterns",
+    "load_county_patterns_2024",
     "load_digits",
     "make_additive_regression",
     "make_bernoulli_groups",

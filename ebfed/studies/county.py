@@ -1,4 +1,4 @@
-"""Polling counties: each of six elections predicted from the other five.
+"""Polling counties: each of six elections predicted from the other five, and the next from all.
 
 The protocol is that of Ozkara, Girgis, Data and Diggavi (2023): counties are clients, an election
 is a row, 1 if the Republican won. Each election is left out in turn; every county's rate p is
@@ -27,6 +27,11 @@ population fitted to all. An implied gain takes the fitted population as true. I
 where the population follows few data closely: that of a small state, or the NPMLE. Six frequencies
 do not determine the NPMLE; where several populations are likeliest, it is their analytic centre
 (see `ebfed.priors.Discrete`).
+
+The page begins with the election of 2024, which nobody had seen when these methods were written:
+populations and estimates are from all six elections, and the errors are those on the seventh. A
+gain on one election has a standard error too: that of leaving out the counties of one state at a
+time (the delete-one-group jackknife), since counties of a state change sides together.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ebfed.datasets import load_county_outcomes
+from ebfed.channels import TwoBit
+from ebfed.datasets import load_county_outcomes, load_county_patterns_2024
 from ebfed.likelihoods import Binomial
 from ebfed.location import BernoulliEB
 from ebfed.priors import IdentificationWarning, Prior
@@ -57,6 +63,8 @@ POPULATIONS: dict[str, dict[str, Any]] = {
     "NPMLE": {"prior": "npmle"},
 }
 BY_STATE = "ML by state"
+PRIVATE = "ML, TwoBit"
+SEEDS = range(10)
 FACTS = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
 
 
@@ -79,6 +87,11 @@ class CountyStudy(Results):
     fits : mapping of name to fitted BernoulliEB
         The populations of the last fold.
     n_counties : int
+    later : DataFrame or None
+        A row for each method, fitted to all six elections: ``mse`` on the election of 2024,
+        ``gain`` over local in per cent and its standard error ``gain_se``. "ML, TwoBit" is fitted
+        to randomised answers of two bits with epsilon 1: means over ten seeds, and ``gain_pm``,
+        the standard deviation over them. None for outcomes of your own.
     """
 
     name: ClassVar[str] = "county"
@@ -87,6 +100,7 @@ class CountyStudy(Results):
     table: pd.DataFrame
     fits: Mapping[str, BernoulliEB]
     n_counties: int
+    later: pd.DataFrame | None = None
 
     def title(self) -> str:
         """Return the first line of the page."""
@@ -97,7 +111,10 @@ class CountyStudy(Results):
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield errors and gains, gains by year, and the fitted populations."""
+        """Yield errors and gains in 2024 and by held-out election, and the fitted populations."""
+        if self.later is not None:
+            yield from _later_lines(self.later)
+            yield ""
         yield (
             f"{'':<12}{'squared error':>18}{'gain over local, %: on the election left out':>49}"
             f"{'for the rate':>17}"
@@ -130,6 +147,14 @@ class CountyStudy(Results):
     def notes(self) -> Iterator[str]:
         """Yield the notes at the end of the page."""
         n = self.folds["year"].nunique() - 1
+        if self.later is not None:
+            private = self.later.set_index("method").loc[PRIVATE]
+            yield (
+                f"2024: estimates from {n + 1} elections, errors on the next one. Standard errors "
+                f"by leaving out one state at a time. {PRIVATE}: each county sends two randomised "
+                f"bits (epsilon 1); the mean of {len(SEEDS)} seeds, between which the gain has a "
+                f"standard deviation of {private['gain_pm']:.1f}."
+            )
         yield f"Means ± standard deviations over the {n + 1} elections."
         yield (
             "Held-out: the fall in squared error on an election that the estimates did not use. "
@@ -156,7 +181,8 @@ class CountyStudy(Results):
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return the tables by their names."""
-        return {"table": self.table, "folds": self.folds}
+        frames = {"table": self.table, "folds": self.folds}
+        return frames if self.later is None else frames | {"later": self.later}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for JSON; None for missing values."""
@@ -164,6 +190,7 @@ class CountyStudy(Results):
             "n_counties": self.n_counties,
             "folds": records(self.folds),
             "table": records(self.table),
+            "later": None if self.later is None else records(self.later),
         }
 
     def figures(self) -> dict[str, Any]:
@@ -194,13 +221,13 @@ class CountyStudy(Results):
 
 
 def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
-    """Run the study: every method, every election left out once.
+    """Run the study: every method, every election left out once, and the election of 2024.
 
     Parameters
     ----------
     outcomes : DataFrame, optional
         ``state``, ``county``, ``year`` and ``republican`` (0 or 1), a row for each county and
-        election; `datasets.load_county_outcomes` if None.
+        election; `datasets.load_county_outcomes` if None. Of these the winners of 2024 are known.
 
     Returns
     -------
@@ -213,6 +240,7 @@ def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
     >>> study.table["method"].tolist()
     ['local', 'pooled', 'eq. (6)', 'moments', 'ML', 'NPMLE', 'ML by state']
     """
+    later = _predict_2024() if outcomes is None else None
     outcomes = load_county_outcomes() if outcomes is None else outcomes
     votes = outcomes.pivot(index=["state", "county"], columns="year", values="republican")
     found = list(
@@ -220,7 +248,64 @@ def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
     )
     columns = ["year", "method", *FACTS, "saturated"]
     folds = pd.DataFrame([row for rows, _ in found for row in rows], columns=columns)
-    return CountyStudy(folds, _tabulate(folds), found[-1][1], len(votes))
+    return CountyStudy(folds, _tabulate(folds), found[-1][1], len(votes), later)
+
+
+def _predict_2024() -> pd.DataFrame:
+    """Predict the election of 2024 by every method from the six before it."""
+    patterns = load_county_patterns_2024()
+    counties = patterns.loc[patterns.index.repeat(patterns["n_counties"])]
+    wins = counties["pattern"].str.count("R").to_numpy()
+    # counties of one state and one record are interchangeable: the first are those won in 2024
+    place = counties.groupby(level=0).cumcount()
+    truth = (place < counties["republican_2024"]).to_numpy(float)
+    states = counties["state"].to_numpy()
+    summary = Summary.from_counts(wins, np.full(len(wins), len(patterns["pattern"][0])))
+    errors = {
+        name: (estimate - truth) ** 2 for name, estimate in _fit_all(summary, states)[0].items()
+    }
+    local = errors["local"]
+    rows = [
+        {"method": name, "mse": error.mean(), "gain": _gain(error.mean(), local.mean())}
+        | {"gain_se": _standard_error(error, local, states)}
+        for name, error in errors.items()
+    ]
+    private = [
+        (answer - truth) ** 2
+        for answer in each(
+            _privately, [{"summary": summary, "seed": seed} for seed in SEEDS], label="seeds"
+        )
+    ]
+    gains = [_gain(error.mean(), local.mean()) for error in private]
+    error = np.mean(private, axis=0)
+    rows.append(
+        {"method": PRIVATE, "mse": error.mean(), "gain": np.mean(gains), "gain_pm": np.std(gains)}
+        | {"gain_se": _standard_error(error, local, states)}
+    )
+    rows[0]["gain_se"] = np.nan
+    return pd.DataFrame(rows)
+
+
+def _privately(summary: Summary, seed: int) -> NDArray:
+    fit = BernoulliEB(channel=TwoBit(epsilon=1), random_state=seed).fit(summary)
+    return fit.predict()
+
+
+def _standard_error(error: NDArray, local: NDArray, states: NDArray) -> float:
+    """Return that of the gain in per cent, by the delete-one-group jackknife."""
+    _, which = np.unique(states, return_inverse=True)
+    ratio = [total.sum() - np.bincount(which, total) for total in (error, local)]
+    gains = 100 * (1 - ratio[0] / ratio[1])
+    n = len(gains)
+    return float(np.sqrt((n - 1) / n * ((gains - gains.mean()) ** 2).sum()))
+
+
+def _later_lines(later: pd.DataFrame) -> Iterator[str]:
+    yield f"{'the election of 2024':<24}{'squared error':>16}{'gain over local, %':>24}"
+    yield THIN
+    for row in later.itertuples():
+        gain = "0.0" if np.isnan(row.gain_se) else _spread(row.gain, row.gain_se, 1)
+        yield f"{row.method:<24}{row.mse:>16.4f}{gain:>24}"
 
 
 def _leave_out(

@@ -13,6 +13,7 @@ from ebfed.datasets import (
     fetch_county_returns,
     load_county_outcomes,
     load_county_patterns,
+    load_county_patterns_2024,
     tidy_county_returns,
 )
 
@@ -34,6 +35,17 @@ def test_patterns_are_those_shipped():
     assert patterns["state"].nunique() == 50  # Hawaii and DC, without Alaska
     assert "AK" not in set(patterns["state"])
     assert not patterns.duplicated(["state", "pattern"]).any()
+
+
+def test_patterns_of_2024_are_the_same_counties_but_those_of_connecticut():
+    before = load_county_patterns().set_index(["state", "pattern"])["n_counties"]
+    later = load_county_patterns_2024().set_index(["state", "pattern"])
+    both = later.join(before.rename("before"))
+    assert (both["n_counties"] == both["before"]).all()
+    gone = before.drop(both.index)
+    assert set(gone.index.get_level_values("state")) == {"CT"}
+    assert gone.sum() == 8
+    assert later["republican_2024"].between(0, later["n_counties"]).all()
 
 
 def test_outcomes_are_the_patterns_spelled_out():

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ebfed.datasets import load_county_outcomes
+from ebfed.datasets import load_county_outcomes, load_county_patterns_2024
 from ebfed.likelihoods import Binomial
 from ebfed.priors import Beta, Discrete
 from ebfed.studies import county
+from ebfed.tables.clients import Summary
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,53 @@ def test_measured_figures(study, table):
     ]:
         assert table.loc[method, column] == pytest.approx(mean, abs=0.05)
         assert table.loc[method, f"{column}_pm"] == pytest.approx(spread, abs=0.05)
+
+
+def test_the_election_of_2024(study):
+    """Gains measured independently, and the errors of own and mean rates from the counts."""
+    later = study.later.set_index("method")
+    known = {"eq. (6)": 4.2, "moments": 5.1, "ML": 4.9, "NPMLE": 6.2}
+    for method, gain in known.items():
+        assert later.loc[method, "gain"] == pytest.approx(gain, abs=0.05)
+    counted = load_county_patterns_2024()
+    rate = counted["pattern"].str.count("R") / 6
+    won = counted["republican_2024"]
+    total = won * (rate - 1) ** 2 + (counted["n_counties"] - won) * rate**2
+    assert later.loc["local", "mse"] == pytest.approx(total.sum() / 3103)
+    mean = np.average(rate, weights=counted["n_counties"])
+    pooled = won.sum() * (mean - 1) ** 2 + (3103 - won.sum()) * mean**2
+    assert later.loc["pooled", "mse"] == pytest.approx(pooled / 3103)
+    # ten seeds of reports, whose gains have a standard deviation of 0.8
+    assert later.loc["ML, TwoBit", "gain"] == pytest.approx(later.loc["ML", "gain"], abs=1.0)
+    assert 0.3 < later.loc["ML, TwoBit", "gain_pm"] < 1.5
+
+
+def test_the_standard_error_of_a_gain_is_that_of_states(study):
+    """Beside a bootstrap of the states, for ML."""
+    counted = load_county_patterns_2024()
+    rng = np.random.default_rng(0)
+    fit = (
+        study.fits["ML"]
+        .__class__()
+        .fit(
+            Summary.from_counts(
+                counted["pattern"].str.count("R").repeat(counted["n_counties"]).to_numpy(),
+                np.full(3103, 6),
+            )
+        )
+    )
+    estimate = fit.posterior().mean[counted["n_counties"].cumsum().to_numpy() - 1, 0]
+    own = counted["pattern"].str.count("R").to_numpy() / 6
+    won, lost = counted["republican_2024"], counted["n_counties"] - counted["republican_2024"]
+    errors = pd.DataFrame(
+        {name: won * (x - 1) ** 2 + lost * x**2 for name, x in (("ML", estimate), ("own", own))}
+    )
+    states = errors.groupby(counted["state"]).sum().to_numpy()
+    drawn = states[rng.integers(len(states), size=(4000, len(states)))].sum(axis=1)
+    gains = 100 * (1 - drawn[:, 0] / drawn[:, 1])
+    stated = study.later.set_index("method").loc["ML", "gain_se"]
+    # jackknife and bootstrap differ by second-order terms
+    assert stated == pytest.approx(gains.std(), rel=0.15)
 
 
 def test_beta_shrinks_by_concentration(study):
@@ -115,6 +163,7 @@ def test_text_says_which_gain_is_which(study, table):
     assert max(map(len, lines)) <= 96
     heads = ["left-out election", "held-out", "model expects", "model-implied"]
     (head,) = [line for line in lines if line.startswith("method")]
+    lines = lines[lines.index(head) :]
     ends = [head.index(name) + len(name) for name in heads]
     assert ends == sorted(ends)
     shown = {"mse": 4, "gain": 1, "expected": 1, "implied": 1}
@@ -139,6 +188,7 @@ def test_dict_is_json(study):
     plain = json.loads(json.dumps(study.to_dict(), allow_nan=False))
     assert plain["table"][0]["implied"] is None
     assert [row["method"] for row in plain["table"]] == study.table["method"].tolist()
+    assert [row["method"] for row in plain["later"]] == study.later["method"].tolist()
     assert plain["folds"][2]["gain"] == pytest.approx(study.folds["gain"][2], rel=1e-12)
 
 
@@ -148,6 +198,7 @@ def test_save(study, tmp_path):
         "county.txt",
         "county_table.csv",
         "county_folds.csv",
+        "county_later.csv",
         "county_shrinkage.png",
         "county_populations.png",
         "county_gains.png",
@@ -166,3 +217,5 @@ def test_a_state_without_any_change(study):
     np.testing.assert_allclose(result.table["mse"], 0, atol=1e-12)
     assert result.table["gain"].isna().all()
     assert "–" in result.to_text()
+    assert result.later is None
+    assert "2024" not in result.to_text()

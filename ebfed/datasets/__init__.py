@@ -6,6 +6,7 @@ by side, the group of each row, and the parameters that made them, so that an es
 compared with the truth. The partitions deal labelled rows to clients.
 """
 
+from ebfed.datasets.batting import load_batting
 from ebfed.datasets.counties import (
     fetch_county_returns,
     load_county_outcomes,
@@ -31,6 +32,7 @@ __all__ = [
     "fetch_county_shapes",
     "fetch_fashion_mnist",
     "fetch_mnist",
+    "load_batting",
     "load_county_outcomes",
     "load_county_patterns",
     "load_county_patterns_2024",

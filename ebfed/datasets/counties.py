@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ebfed.datasets.shipped import read_shipped
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -56,7 +58,7 @@ def load_county_patterns() -> pd.DataFrame:
     >>> int(patterns["n_counties"].sum())
     3111
     """
-    return _counted("county_patterns.csv")
+    return read_shipped("county_patterns.csv")
 
 
 def load_county_patterns_2024() -> pd.DataFrame:
@@ -86,17 +88,7 @@ def load_county_patterns_2024() -> pd.DataFrame:
     >>> int(later["n_counties"].sum()), int(later["republican_2024"].sum())
     (3103, 2658)
     """
-    return _counted("county_patterns_2024.csv")
-
-
-def _counted(name: str) -> pd.DataFrame:
-    import pandas as pd
-
-    package = Path(__file__).parents[1]
-    path = package / "data" / name
-    if not path.is_file():  # an editable install: the file lies beside the package
-        path = package.parent / "data" / name
-    return pd.read_csv(path)
+    return read_shipped("county_patterns_2024.csv")
 
 
 def load_county_outcomes() -> pd.DataFrame:

@@ -1,0 +1,39 @@
+"""Batting averages of two seasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebfed.datasets.shipped import read_shipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["load_batting"]
+
+
+def load_batting() -> pd.DataFrame:
+    """Load the hits and at-bats of all baseball players who batted in the major leagues in 2015.
+
+    Estimates from 2015 can be compared with what the same players hit in 2016.
+
+    Returns
+    -------
+    DataFrame of shape (953, 5)
+        ``player``: name; ``hits`` of ``at_bats`` in 2015; ``hits_2016`` of ``at_bats_2016``, both 0
+        for 259 players who did not bat in 2016.
+
+    References
+    ----------
+    S. Lahman's *Baseball Database*, which includes the Chadwick Baseball Bureau's *Baseball
+    Databank* (CC BY-SA 3.0). So is this table.
+
+    Examples
+    --------
+    >>> batters = load_batting()
+    >>> batters.iloc[1].tolist()
+    ['Jose Abreu', 178, 613, 183, 624]
+    >>> int((batters["at_bats_2016"] == 0).sum())
+    259
+    """
+    return read_shipped("batting.csv")

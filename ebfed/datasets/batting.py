@@ -31,8 +31,10 @@ def load_batting() -> pd.DataFrame:
     Examples
     --------
     >>> batters = load_batting()
-    >>> batters.iloc[1].tolist()
-    ['Jose Abreu', 178, 613, 183, 624]
+    >>> batters.head(2)
+              player  hits  at_bats  hits_2016  at_bats_2016
+    0  David Aardsma     0        1          0             0
+    1     Jose Abreu   178      613        183           624
     >>> int((batters["at_bats_2016"] == 0).sum())
     259
     """

@@ -99,8 +99,9 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
     """
     exchange, key, round_ = learner.exchange(len(state["n"])), state["key"], state["round"]
     sent, rng = learner.broadcast(state), secure.noise(state, NOISE, round_)
-    average, state = exchange.average(state, sent, message, rng)
-    shared = learner.move(state["shared"], average, round_)
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        average, state = exchange.average(state, sent, message, rng)
+        shared = learner.move(state["shared"], average, round_)
     if not all(np.isfinite(value).all() for value in shared.values()):
         raise ValueError(
             f"shared parameters are no longer finite in round {round_ + 1}: choose a "

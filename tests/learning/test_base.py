@@ -556,3 +556,12 @@ def test_the_ledger_of_what_is_not_protected():
     assert est.privacy_["times"].tolist() == [ROUNDS]
     assert est.privacy_["bits"].tolist() == [64.0 * 9 * 4 * ROUNDS]
     assert fit(eb.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("rate", [1e200, 1e308])
+@pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD, eb.Ditto, eb.PFedMe])
+def test_steps_that_are_far_too_long_are_named(learner, rate):
+    """Changes overflow, with either sign: their mean is refused, without a warning from NumPy."""
+    est = learner(Linear(), n_rounds=2, learning_rate=rate, random_state=0)
+    with pytest.raises(ValueError, match="choose a smaller learning_rate than 1e"):
+        est.fit(FEATURES, NUMBERS, groups=GROUPS)

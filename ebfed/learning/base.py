@@ -290,7 +290,7 @@ class Learner(SupervisedEstimator):
     def schedule(self) -> Schedule:
         """Rounds, who is invited to them, and how learning rates fall."""
         default: Sampling = "fixed" if self.privacy is None else "poisson"
-        return Schedule(self.n_rounds, self.sample_rate, self.sampling or default, self.decay)
+        return Schedule(int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay)
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]

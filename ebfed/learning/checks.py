@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["check_arguments", "check_between"]
 
 MOST_GROWTH = math.log(LARGEST)
+# Sums are divided by the expected number of clients: below this rate their noise has no bounds.
+LEAST_RATE = 1e-9
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
@@ -36,8 +38,10 @@ def check_arguments(learner: Learner) -> None:
     if learner.batch_size is not None:
         check_count("batch_size", learner.batch_size)
     check_between("weight_decay", learner.weight_decay, 0, LARGEST)
-    if check_positive("sample_rate", learner.sample_rate) > 1:
-        raise ValueError(f"sample_rate must be at most 1; got {learner.sample_rate!r}.")
+    if not LEAST_RATE <= check_positive("sample_rate", learner.sample_rate) <= 1:
+        raise ValueError(
+            f"sample_rate must be between {LEAST_RATE:g} and 1; got {learner.sample_rate!r}."
+        )
     if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
     if learner.privacy is None and learner.requires_privacy:

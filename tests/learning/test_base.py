@@ -565,3 +565,17 @@ def test_steps_that_are_far_too_long_are_named(learner, rate):
     est = learner(Linear(), n_rounds=2, learning_rate=rate, random_state=0)
     with pytest.raises(ValueError, match="choose a smaller learning_rate than 1e"):
         est.fit(FEATURES, NUMBERS, groups=GROUPS)
+
+
+@pytest.mark.parametrize("rate", [1e-320, 1e-10, 0.0, 1.5, np.nan])
+def test_a_rate_at_which_nobody_takes_part_is_refused(rate):
+    with pytest.raises(ValueError, match="sample_rate must be"):
+        eb.FedAvg(sample_rate=rate).fit(FEATURES, CLASSES, groups=GROUPS)
+
+
+def test_rounds_may_be_any_integer():
+    few, plain = (
+        eb.FedAvg(n_rounds=n, random_state=0).fit(FEATURES, CLASSES, groups=GROUPS)
+        for n in (np.int8(3), 3)
+    )
+    np.testing.assert_array_equal(few.shared_["w"], plain.shared_["w"])

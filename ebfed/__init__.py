@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ebfed.regression import *
     from ebfed.tables import *
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Packages whose public names are also names of ebfed.
 _WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation")

@@ -3,12 +3,14 @@
 The slow tests make an environment for each extra, from the package index.
 """
 
+import re
 import subprocess
 import sys
 import tomllib
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ebfed as eb
@@ -53,6 +55,9 @@ USES = {
     "spark": ROWS + "from pyspark.sql import SparkSession\n"
     "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
     "check(spark.createDataFrame(list(rows.itertuples(index=False)), ['g', 'x']))\n",
+    "accounting": "from ebfed.privacy import accountant, events\n"
+    "spent = accountant.epsilon(events.gaussian(2), 1e-4, relation='replace_one', interval=1e-3)\n"
+    "assert 3.5 < spent < 4.5, spent\n",
     "secure": "import ebfed\n"
     "summary = ebfed.Summary.from_counts([1, 2], [4, 4])\n"
     "ebfed.channels.TwoBit(1, .5, (0, 1)).encode(summary, 'secure')\n",
@@ -84,7 +89,16 @@ MISSING = {
     "flwr": ("flower", "from ebfed.engines.flower import client_app; client_app(None, dict)"),
     "polars": ("polars", "FITTED.set_output(transform='polars').posterior().to_frame()"),
     "pooch": ("data", "eb.datasets.fetch_county_returns()"),
+    "dp_accounting": ("accounting", "eb.privacy.events.gaussian(2.0)"),
 }
+
+
+def hide(package, monkeypatch):
+    """Let imports of a package fail, as where it is not installed."""
+    for name in [*sys.modules]:
+        if name == package or name.startswith(f"{package}."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
 
 
 @pytest.mark.parametrize("package", MISSING)
@@ -93,9 +107,48 @@ def test_what_is_missing_is_named(package, monkeypatch, tmp_path):
     monkeypatch.setenv("EBFED_DATA", str(tmp_path))
     summary = eb.Summary.from_counts([1, 2, 4], [4, 4, 5])
     fitted = eb.BernoulliEB().fit(summary)
-    for name in [*sys.modules]:
-        if name == package or name.startswith(f"{package}."):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    hide(package, monkeypatch)
     with pytest.raises(ImportError, match=rf"ebfed\[{extra}\]"):
         exec(code, {"eb": eb, "SUMMARY": summary, "FITTED": fitted})
+
+
+CHANNELS = [
+    eb.channels.TwoBit(1),
+    eb.channels.Piecewise(1),
+    eb.channels.Gaussian(1, 1e-6),
+    eb.channels.DiscreteGaussian(1, 1e-6),
+    eb.channels.RandomizedResponse(1),
+]
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: type(channel).__name__)
+def test_channels_need_no_accountant(channel, monkeypatch):
+    hide("dp_accounting", monkeypatch)
+    summary = eb.Summary.from_counts(np.arange(60) % 5, np.full(60, 4))
+    private = eb.BernoulliEB(channel=channel, random_state=0).fit(summary)
+    assert private.privacy_["epsilon"].tolist() == [1.0]
+
+
+def test_learners_need_an_accountant_only_for_samples_of_clients(monkeypatch):
+    hide("dp_accounting", monkeypatch)
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(60, 2)), np.arange(60) % 12
+    y = (x.sum(axis=1) > 0).astype(int)
+    # a delta of its own: accounts of other tests are kept
+    privacy = eb.ClientPrivacy(epsilon=8, delta=3.1e-5)
+    all_clients = eb.DPFedAvg(privacy=privacy, n_rounds=2).fit(x, y, groups=groups)
+    assert all_clients.privacy_["epsilon"].tolist() == pytest.approx([8.0])
+    sampled = eb.DPFedAvg(privacy=privacy, n_rounds=2, sample_rate=0.5)
+    with pytest.raises(ImportError, match=r"ebfed\[accounting\]"):
+        sampled.fit(x, y, groups=groups)
+
+
+def test_no_module_imports_what_only_tests_need():
+    files = (ROOT / "ebfed").rglob("*.py")
+    found = [
+        path.name
+        for path in files
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(import|from) (statsmodels|linearmodels|pyfixest)\b", line)
+    ]
+    assert not found

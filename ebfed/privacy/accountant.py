@@ -15,6 +15,8 @@ before RDP accounting under "replace_one". An event then has the same meaning fo
 ``method="pld"`` composes the distribution of the privacy loss numerically. It rounds upwards and is
 exact up to `interval`. ``method="rdp"`` composes Rényi divergences. It is an upper bound, loose for
 epsilon below 0.1, and the only method for samples of fixed size.
+
+All functions need ``pip install "ebfed[accounting]"``.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.privacy.calibration import check_count, check_delta, check_epsilon, check_positive
+from ebfed.privacy.events import accounting
 
 if TYPE_CHECKING:
     from ebfed.privacy.events import Event
@@ -301,8 +304,7 @@ def noise_multiplier(
     ... )
     1.40
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     check_epsilon(epsilon)
     check_delta(delta)
     check_positive("interval", interval)
@@ -375,14 +377,15 @@ def _quietly() -> Iterator[None]:
 
 def _fresh(relation: Relation, method: Method, interval: float) -> Any:
     """Return an accountant without events."""
-    from dp_accounting import NeighboringRelation, RandomizedResponseDpEvent, pld, rdp
+    dpa = accounting()
+    from dp_accounting import pld, rdp
 
     class PLDAccountant(pld.PLDAccountant):
         _pld: Any
 
         # dp-accounting 0.6 counts a repeated randomised response once
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-            if not (isinstance(event, RandomizedResponseDpEvent) and do_compose and count > 1):
+            if not (isinstance(event, dpa.RandomizedResponseDpEvent) and do_compose and count > 1):
                 return super()._maybe_compose(event, count, do_compose)
             before = self._pld
             self._pld = pld.privacy_loss_distribution.identity(interval)
@@ -391,8 +394,8 @@ def _fresh(relation: Relation, method: Method, interval: float) -> Any:
             return None
 
     neighbours = {
-        "add_or_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
-        "replace_one": NeighboringRelation.REPLACE_ONE,
+        "add_or_remove": dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
     }[relation]
     if method == "pld":
         return PLDAccountant(neighbours, value_discretization_interval=interval)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ebfed.privacy.accountant import Relation
 from ebfed.privacy.calibration import gaussian_epsilon
+from ebfed.privacy.events import accounting
 
 if TYPE_CHECKING:
     from ebfed.privacy.events import Event
@@ -141,10 +142,11 @@ def sampled(
     >>> family.curve(1.0)(0.5), GAUSSIAN.curve(1.0)(0.5)
     (0.158..., 0.158...)
     """
-    from dp_accounting import NeighboringRelation, pld
+    relations = accounting().NeighboringRelation
+    from dp_accounting import pld
 
     exchange = relation == "replace_one"
-    neighbours = getattr(NeighboringRelation, "REPLACE_ONE" if exchange else "ADD_OR_REMOVE_ONE")
+    neighbours = getattr(relations, "REPLACE_ONE" if exchange else "ADD_OR_REMOVE_ONE")
 
     @lru_cache(maxsize=64)
     def curve(strength: float) -> Curve:

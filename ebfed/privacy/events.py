@@ -4,12 +4,16 @@ An event describes a release. Its epsilon depends on the neighbours (`ebfed.priv
 The noise multiplier of a Gaussian release is always the standard deviation of its noise divided by
 the largest Euclidean norm C of one contribution. If one client may be exchanged for another, the
 answer changes by up to 2 C.
+
+dp-accounting is optional: the noise of one report, and of repeated sums without sampling, has a
+closed form (`ebfed.privacy.calibration`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ebfed.privacy.calibration import check_count, check_epsilon, check_positive
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     Event: TypeAlias = dp_accounting.DpEvent
 
 __all__ = [
+    "accounting",
     "concentrated",
     "fixed_size",
     "from_dict",
@@ -32,6 +37,24 @@ __all__ = [
     "split_multiplier",
     "to_dict",
 ]
+
+
+def accounting() -> ModuleType:
+    """Return the package dp-accounting.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed; the message names the extra that has it.
+    """
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise ImportError(
+            "composing private releases, and accounts of sampled ones, need dp-accounting: "
+            'pip install "ebfed[accounting]"'
+        ) from error
+    return dp_accounting
 
 
 def pure(epsilon: float) -> Event:
@@ -63,8 +86,7 @@ def pure(epsilon: float) -> Event:
     >>> pure(1.0)
     RandomizedResponseDpEvent(noise_parameter=0.5378..., num_buckets=2)
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     odds = math.exp(-check_epsilon(epsilon))  # of the untrue answer
     return dpa.RandomizedResponseDpEvent(2 * odds / (1 + odds), 2)
 
@@ -92,8 +114,7 @@ def gaussian(noise_multiplier: float) -> Event:
     >>> gaussian(1.5)
     GaussianDpEvent(noise_multiplier=1.5)
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     return dpa.GaussianDpEvent(check_positive("noise_multiplier", noise_multiplier))
 
 
@@ -207,8 +228,7 @@ def poisson(rate: float, event: Event) -> Event:
     >>> poisson(0.05, gaussian(1.0)).sampling_probability
     0.05
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     if check_positive("rate", rate) > 1:
         raise ValueError(f"rate must be a probability above 0, at most 1; got {rate!r}.")
     return dpa.PoissonSampledDpEvent(float(rate), event)
@@ -239,8 +259,7 @@ def fixed_size(total: int, sample: int, event: Event) -> Event:
     >>> fixed_size(2000, 100, gaussian(1.0)).sample_size
     100
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     total, sample = check_count("total", total), check_count("sample", sample)
     if sample > total:
         raise ValueError(f"sample must be at most total, {total}; got {sample}.")
@@ -268,8 +287,7 @@ def repeated(event: Event, times: int) -> Event:
     >>> repeated(gaussian(1.0), 10)
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.0), count=10)
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     return dpa.SelfComposedDpEvent(event, check_count("times", times))
 
 
@@ -301,8 +319,7 @@ def concentrated(rho: float) -> Event:
     >>> concentrated(0.5)
     ZCDpEvent(rho=0.5, xi=0.0)
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     return dpa.ZCDpEvent(check_positive("rho", rho))
 
 
@@ -318,8 +335,7 @@ def open_release() -> Event:
     >>> open_release()
     NonPrivateDpEvent()
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     return dpa.NonPrivateDpEvent()
 
 
@@ -331,7 +347,7 @@ def to_dict(event: Event) -> dict[str, Any]:
     >>> to_dict(poisson(0.05, gaussian(1.0)))["event"]
     {'kind': 'GaussianDpEvent', 'noise_multiplier': 1.0}
     """
-    import attr
+    import attr  # of dp-accounting
 
     fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {"kind": type(event).__name__} | {name: _plain(x) for name, x in fields.items()}
@@ -350,8 +366,7 @@ def from_dict(description: dict[str, Any]) -> Event:
     >>> from_dict(to_dict(repeated(gaussian(1.0), 10)))
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.0), count=10)
     """
-    import dp_accounting as dpa
-
+    dpa = accounting()
     given = dict(description)
     kind = getattr(dpa, str(given.pop("kind", "")), None)
     if not (isinstance(kind, type) and issubclass(kind, dpa.DpEvent)):
@@ -363,8 +378,7 @@ def from_dict(description: dict[str, Any]) -> Event:
 
 
 def _plain(x: Any) -> Any:
-    import dp_accounting as dpa
-
+    dpa = accounting()
     if isinstance(x, dpa.DpEvent):
         return to_dict(x)
     return [_plain(each) for each in x] if isinstance(x, list | tuple) else x

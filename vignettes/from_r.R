@@ -1,6 +1,7 @@
-# ebfed from R, by reticulate. The environment variable RETICULATE_PYTHON chooses the Python.
-library(reticulate)
-eb <- import("ebfed")
+# ebfed from R, by the functions of ebfed.R, which is beside this script.
+#   Rscript vignettes/from_r.R
+script <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE))
+source(file.path(dirname(script), "ebfed.R"))
 
 # Reaction times of 18 drivers on ten days without sleep: lme4's sleepstudy.
 times <- "
@@ -30,37 +31,43 @@ sleep <- data.frame(
   Reaction = as.vector(t(wide[, -1]))
 )
 
-# A formula is passed as a string, a data frame as it is. Results are data frames, except with older
-# versions of reticulate and newer ones of pandas.
-table <- function(x) {
-  if (is.data.frame(x)) x else data.frame(x$to_dict("list"), check.names = FALSE)
-}
+# A formula of R, and a data frame. Results are data frames with the names of broom.mixed.
+fit <- ebfed(Reaction ~ Days + (Days | Subject), sleep)
+print(fit)
+print(tidy(fit, conf.int = TRUE))
+print(glance(fit))
+print(head(augment(fit)))
+print(head(ranef(fit)))
+stopifnot(
+  identical(names(tidy(fit)), c("effect", "group", "term", "estimate", "std.error", "statistic")),
+  nrow(glance(fit)) == 1,
+  nrow(augment(fit)) == nrow(sleep),
+  all.equal(augment(fit)$.fitted, as.numeric(predict(fit))),
+  all.equal(augment(fit)$.fitted + augment(fit)$.resid, sleep$Reaction),
+  all.equal(as.numeric(logLik(fit)), glance(fit)$logLik),
+  length(predict(fit, head(sleep, 3))) == 3
+)
 
-fit <- eb$from_formula("Reaction ~ Days + (Days | Subject)", sleep)
-print(fit$summary())
-print(table(fit$tidy(conf_int = TRUE)))
-print(head(table(fit$ranef())))
-print(head(table(fit$ranks("Days", top = 3L))))
-print(head(table(fit$augment())))
-
-# Formulas of R can be deparsed.
-model <- Reaction ~ Days + (1 | Subject)
-print(table(eb$compare(fit, eb$from_formula(deparse(model), sleep))))
+# Methods without a function of R are those of Python.
+print(head(as_r(fit$py$ranks("Days", top = 3L))))
+alone <- ebfed(Reaction ~ Days + (1 | Subject), sleep)
+eb <- reticulate::import("ebfed")
+print(as_r(eb$compare(fit$py, alone$py)))
 
 # Eight schools: vectors are arrays.
 effects <- c(28, 8, -3, 7, -1, 1, 18, 12)
 errors <- c(15, 10, 16, 11, 9, 11, 10, 18)
-print(table(eb$posterior_from(effects, errors, prior = "normal")$to_frame()))
+print(as_r(eb$posterior_from(effects, errors, prior = "normal")$to_frame()))
 
 if (requireNamespace("lme4", quietly = TRUE)) {
   peer <- lme4::lmer(Reaction ~ Days + (Days | Subject), sleep)
   spreads <- as.data.frame(lme4::VarCorr(peer))$sdcor[c(1, 2, 4)]
   expected <- c(lme4::fixef(peer), spreads, lme4::REMLcrit(peer))
-  tidied <- table(fit$tidy())
+  tidied <- tidy(fit)
   of <- function(term) tidied$estimate[tidied$term == term]
   found <- c(
     of("intercept"), of("Days"), of("sd__intercept"), of("sd__Days"), of("sd__Observation"),
-    table(fit$glance())$REMLcrit
+    glance(fit)$REMLcrit
   )
   print(data.frame(
     of = c("intercept", "Days", "sd intercept", "sd Days", "sd residual", "REML criterion"),
@@ -68,7 +75,7 @@ if (requireNamespace("lme4", quietly = TRUE)) {
   ))
   # both optimisers stop near the optimum: four digits
   stopifnot(all.equal(unname(expected), found, tolerance = 1e-4))
-  both <- cbind(as.matrix(lme4::ranef(peer)$Subject), as.matrix(table(fit$ranef())[, -1]))
+  both <- cbind(as.matrix(lme4::ranef(peer)$Subject), as.matrix(ranef(fit)[, -1]))
   stopifnot(max(abs(both[, 1:2] - both[, 3:4])) < 1e-3 * max(abs(both)))
   cat("lme4 and ebfed agree.\n")
 } else {

@@ -245,14 +245,16 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop"
 # %% [markdown]
 # ## From within R
 #
-# `vignettes/from_r.R` is an R script that calls ebfed by reticulate, and compares the results with
-# lme4 if that is installed. It begins with:
+# `vignettes/ebfed.R` has functions of R that call ebfed by reticulate: `ebfed` takes a formula and a
+# data frame, and `tidy`, `glance` and `augment` return the frames of broom.
 #
 # ```r
-# library(reticulate)
-# eb <- import("ebfed")
-# fit <- eb$from_formula("Reaction ~ Days + (Days | Subject)", lme4::sleepstudy)
-# print(fit$summary())
+# source("vignettes/ebfed.R")
+# fit <- ebfed(Reaction ~ Days + (Days | Subject), lme4::sleepstudy)
+# fit
+# tidy(fit, conf.int = TRUE)
 # ```
 #
-# Integers need an L: `fit$ranks("Days", top = 3L)`.
+# `fixef`, `ranef`, `coef`, `confint`, `predict` and `logLik` work too. Other methods are those of the
+# Python object, `fit$py$ranks("Days", top = 3L)`. Integers need an L. `vignettes/from_r.R` tries all of
+# this, and compares the results with lme4 if that is installed.

@@ -1,5 +1,7 @@
-"""Files about the project say what is true of it: how to contribute, the recipe, the workflow."""
+"""Files about the project say what is true of it: how to contribute, the paper, the recipe."""
 
+import contextlib
+import io
 import re
 import sys
 import tomllib
@@ -13,6 +15,8 @@ import ebfed as eb
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+FOLDER = ROOT / "vignettes/paper"
+PAPER = (FOLDER / "paper.md").read_text()
 PAGES = ["CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "README.md"]
 
 
@@ -33,6 +37,31 @@ def test_the_examples_for_contributors_run(monkeypatch):
         "learner",
         "plot",
     ]
+
+
+def test_blocks_of_the_paper_print_what_stands_below_them():
+    blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAPER, flags=re.DOTALL)
+    assert len(blocks) == PAPER.count("```python") == PAPER.count("```text")
+    names = {}
+    for code, expected in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        assert printed.getvalue().rstrip() == expected.rstrip()
+
+
+def test_references_of_the_paper_are_those_it_cites():
+    entries = re.findall(r"^@\w+\{(\w+),", (FOLDER / "paper.bib").read_text(), re.MULTILINE)
+    assert len(entries) == len(set(entries))
+    assert set(entries) == set(re.findall(r"@(\w+\d{4})", PAPER))
+
+
+def test_packages_that_the_paper_names_are_in_the_references():
+    """Stored results are of R's packages that the scripts beside them attach."""
+    scripts = "".join(path.read_text() for path in (ROOT / "tests/reference").glob("*.R"))
+    for package in ("lme4", "MASS", "mixsqp", "deconvolveR"):
+        assert package in PAPER
+        assert f"library({package})" in scripts or f"{package}::" in scripts
 
 
 @pytest.mark.parametrize("page", PAGES)

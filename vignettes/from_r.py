@@ -245,8 +245,8 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop"
 # %% [markdown]
 # ## From within R
 #
-# `vignettes/ebfed.R` has functions of R that call ebfed by reticulate: `ebfed` takes a formula and a
-# data frame, and `tidy`, `glance` and `augment` return the frames of broom.
+# `vignettes/ebfed.R` has functions of R that call ebfed by reticulate: `ebfed` takes a formula and
+# a data frame, and `tidy`, `glance` and `augment` return the frames of broom.
 #
 # ```r
 # source("vignettes/ebfed.R")
@@ -255,6 +255,6 @@ print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop"
 # tidy(fit, conf.int = TRUE)
 # ```
 #
-# `fixef`, `ranef`, `coef`, `confint`, `predict` and `logLik` work too. Other methods are those of the
-# Python object, `fit$py$ranks("Days", top = 3L)`. Integers need an L. `vignettes/from_r.R` tries all of
-# this, and compares the results with lme4 if that is installed.
+# `fixef`, `ranef`, `coef`, `confint`, `predict` and `logLik` work too. Other methods are those of
+# the Python object, `fit$py$ranks("Days", top = 3L)`. Integers need an L. `vignettes/from_r.R`
+# tries all of this, and compares the results with lme4 if that is installed.

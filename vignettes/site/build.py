@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
-import importlib.util
-import inspect
 import io
 import json
 import logging
@@ -21,21 +19,24 @@ import re
 import shutil
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE)]  # this checkout's package; the modules beside this one
+
+import api_pages  # noqa: E402
+from api_pages import link_names  # noqa: E402
+
 PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
 NEEDED = ("ebfed/**/*.py", "data/*", "tests/reference/*")  # by executed pages
 BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
-TITLES = {"report": "Report and plots", "price": "Price of privacy", "formula": "Formulas"}
 PAPERS = {
     "E": "A statistical framework for personalized federated learning and estimation",
     "O": "FeO2: federated learning with opt-out differential privacy",
@@ -54,7 +55,6 @@ RESULTS = (
     "Appendix",
 )
 TAG = re.compile(rf"# \[([{''.join(PAPERS)}])\] ({'|'.join(RESULTS)}) (\w+(?:\.\w+)*)")
-ESTIMATORS = ("location", "regression", "learning")  # the three wings
 
 # Executed pages
 
@@ -85,7 +85,7 @@ def execute(path: Path, sources: str) -> Any:
     cached = EXECUTED / f"{path.stem}-{key}.ipynb"
     if cached.exists():
         return nbformat.read(cached, as_version=4)
-    notebook = jupytext.read(path)
+    notebook = jupytext.reads(cells(path), fmt=path.suffix[1:])
     if lacking := missing(path.read_text()):
         note = (
             f"!!! note\n\n    Not run when this page was built: {', '.join(lacking)} is not there."
@@ -106,22 +106,32 @@ def execute(path: Path, sources: str) -> Any:
         )
         try:
             searched = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-            client.execute(env=os.environ | {"PYTHONPATH": os.pathsep.join(searched)})
+            scripts = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+            paths = {"PYTHONPATH": os.pathsep.join(searched), "PATH": os.pathsep.join(scripts)}
+            client.execute(env=os.environ | paths | {"COLUMNS": "80"})
         except CellExecutionError as error:
             raise RuntimeError(f"{path.name} does not run: {error}") from error
         for cell in notebook.cells:
             for output in cell.get("outputs", []):
                 if "text" in output:  # colours are for terminals, and the folder is gone
-                    text = re.sub(r"\x1b\[[\d;]*m", "", output.text)
+                    text = re.sub(r"\x1b\[[\d;]*m|\r(?=\n)", "", output.text)
                     output.text = text.replace(f"{folder}/", "")
     EXECUTED.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, cached)
     return notebook
 
 
+def cells(path: Path) -> str:
+    """Read a page; its commands, ``$ ebfed …`` in console blocks, become cells to execute."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        text = re.sub(r"```console\n\$ (ebfed .+)\n```", r"```python\n!\1\n```", text)
+    return text
+
+
 def missing(text: str) -> list[str]:
-    """Name packages that a page needs, as its ``pip install "ebfed[…]"`` says, and has not."""
-    extras = re.findall(r'needs `pip install "ebfed\[([\w,]+)\]', text)
+    """Name packages that a page needs, as its ``pip install ".[…]"`` says, and has not."""
+    extras = re.findall(r'needs `pip install "\.\[([\w,]+)\]', text)
     lacking = []
     for requirement in requirements():
         for extra in ",".join(extras).split(","):
@@ -154,7 +164,9 @@ def to_markdown(notebook: Any, page: Path) -> str:
             parts.append(cell.source)
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
             continue
-        parts.append(f"````python\n{cell.source}\n````")
+        command = cell.source.startswith("!")
+        source = f"$ {cell.source[1:]}" if command else cell.source
+        parts.append(f"````{'console' if command else 'python'}\n{source}\n````")
         printed = ""
         for output in cell.get("outputs", []):
             data = output.get("data", {})
@@ -169,110 +181,6 @@ def to_markdown(notebook: Any, page: Path) -> str:
         if printed.strip():
             parts.append(f"````text\n{printed.rstrip()}\n````")
     return "\n\n".join(parts) + "\n"
-
-
-# API pages, from `__all__`
-
-
-def members(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """All public names of a module and of the modules among them, with what they name."""
-    for name in module.__all__:
-        member = getattr(module, name)
-        yield f"{module.__name__}.{name}", member
-        if inspect.ismodule(member):
-            yield from members(member)
-
-
-def topics() -> dict[str, tuple[str, list[tuple[str, Any]]]]:
-    """Every API page: its title, and the public names on it."""
-    import ebfed
-
-    pages: dict[str, tuple[str, list]] = {name: (name.capitalize(), []) for name in ESTIMATORS}
-    for name in ebfed.__all__:
-        member = getattr(ebfed, name)
-        if inspect.ismodule(member):
-            title = TITLES.get(name, name.capitalize())
-            pages[name] = (title, list(members(member)))
-    there = {id(member) for _, pairs in pages.values() for _, member in pairs}
-    for name in ebfed.__all__:  # what lives in a module at the top: a page for each of those
-        member = getattr(ebfed, name)
-        if not inspect.ismodule(member) and id(member) not in there:
-            home = member.__module__.split(".")[1]
-            page = pages.setdefault(home, (TITLES.get(home, home.capitalize()), []))
-            page[1].append((f"{member.__module__}.{name}", member))
-    return pages
-
-
-def api_page(slug: str) -> str:
-    """Write one API page: a directive of mkdocstrings for every name."""
-    title, names = topics()[slug]
-    parts = [f"# {title}"]
-    if importlib.util.find_spec(f"ebfed.{slug}"):
-        parts.append(directive(f"ebfed.{slug}", members="false", show_root_heading="false"))
-    for path, member in names:
-        if inspect.ismodule(member):
-            parts.append(directive(path, members="false", show_root_full_path="true"))
-        elif path == "ebfed.studies.STUDIES":
-            rows = [f"| `ebfed study {name}` | {subject} |" for name, subject in member.items()]
-            parts.append("\n".join(["| command | what it measures |", "|---|---|", *rows]))
-        else:
-            parts.append(directive(path, heading_level=path.count("."), **shown(member)))
-    shared = [base for base in bases(member for _, member in names) if slug in ESTIMATORS]
-    if shared:
-        parts.append("## What they share")
-    for base in shared:
-        path = f"{base.__module__}.{base.__name__}"
-        parts.append(directive(path, heading_level=3, members="false", inherited_members="false"))
-    return "\n\n".join(parts) + "\n"
-
-
-def bases(classes: Iterable[Any]) -> list[type]:
-    """Find the classes of the package that these build on and that are not public themselves."""
-    public = {
-        member for _, pairs in topics().values() for _, member in pairs if hasattr(member, "mro")
-    }
-    found = {base: None for each in classes if hasattr(each, "mro") for base in each.mro()}
-    return [base for base in found if base.__module__.startswith("ebfed.") and base not in public]
-
-
-def shown(member: Any) -> dict[str, str]:
-    """Choose members: those of all learners and those for engines are shown once, at the base."""
-    from ebfed.engines import Estimator
-    from ebfed.learning import Learner
-
-    filters = ["!^_"]
-    asked = inspect.isclass(member) and hasattr(member, "describe") and member is not Estimator
-    if asked:
-        filters += [f"!^{name}$" for name in vars(Estimator) if not name.startswith("_")]
-    derived = inspect.isclass(member) and issubclass(member, Learner) and member is not Learner
-    return {"filters": json.dumps(filters), "inherited_members": json.dumps(not derived)}
-
-
-def directive(path: str, **options: Any) -> str:
-    """Ask mkdocstrings for the documentation of a name."""
-    settings = "".join(f"\n      {key}: {value}" for key, value in options.items())
-    return f"::: {path}\n    options:{settings}"
-
-
-def link_names(text: str) -> str:
-    """Make links to the API of public names that stand in code type, outside of code blocks."""
-    targets: dict[str, set[str]] = {}
-    for _, names in topics().values():
-        for path, _ in names:
-            parts = path.split(".")
-            for k in range(1, len(parts)):
-                targets.setdefault(".".join(parts[k:]), set()).add(path)
-
-    def link(match: re.Match) -> str:
-        if match["name"] is None:  # a code block, which ends with as many backticks as it begins
-            return match[0]
-        name = match["name"].split("(")[0].removeprefix("eb.")
-        found = targets.get(name, set()) if name[0].isupper() or "." in name else set()
-        return f"[{match[0]}][{found.pop()}]" if len(found) == 1 else match[0]
-
-    block = r"^(?P<fence>`{3,})(?!`).*?^(?P=fence)`*$"
-    code = r"(?<![\[`])`(?P<name>[\w.]+(?:\([^`]*\))?)`(?![\]`])"
-    return re.sub(f"{block}|{code}", link, text, flags=re.M | re.S)
 
 
 # The other pages
@@ -374,21 +282,10 @@ def natural(text: str) -> list[tuple[int, str]]:
     ]
 
 
-def vignettes(listed: list[str]) -> list[Path]:
-    """Find all vignettes: those listed in mkdocs.yml first, then the others by name."""
-    order = {name: k for k, name in enumerate(listed)}
-    found = (ROOT / "vignettes").glob("*.py")
-    return sorted(found, key=lambda path: (order.get(path.stem, len(order)), path.stem))
-
-
 def navigation(config: dict[str, Any]) -> list:
-    """Fill in the folders that mkdocs.yml leaves open."""
-    folders = {
-        "vignettes/*": [f"vignettes/{p.stem}.md" for p in vignettes(config["extra"]["vignettes"])],
-        "api/*": [{title: f"api/{slug}.md"} for slug, (title, _) in topics().items()],
-    }
+    """Fill in the pages of the API, which mkdocs.yml leaves open."""
     return [
-        {title: folders.get(entry, entry) if isinstance(entry, str) else entry}
+        {title: api_pages.navigation() if entry == "api/*" else entry}
         for item in config["nav"]
         for title, entry in item.items()
     ]
@@ -399,35 +296,25 @@ def write_pages() -> None:
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.copytree(PAGES, DOCS)
     shutil.copytree(HERE / "assets", DOCS / "assets")
-    for folder in ("api", "vignettes"):
-        (DOCS / folder).mkdir()
-    for slug in topics():
-        (DOCS / "api" / f"{slug}.md").write_text(api_page(slug))
-    (DOCS / "benchmarks.md").write_text(link_names(benchmarks_page()))
-    (DOCS / "theory.md").write_text(link_names(theory_page()))
-    (DOCS / "changelog.md").write_text(link_names((ROOT / "CHANGELOG.md").read_text()))
-    (DOCS / "index.md").write_text(link_names(relink((ROOT / "README.md").read_text())))
-
-    sources = {Path("vignettes") / f"{p.stem}.md": p for p in (ROOT / "vignettes").glob("*.py")}
-    sources |= {
-        p.relative_to(PAGES): p for p in PAGES.rglob("*.md") if "```python" in p.read_text()
-    }
-    key = source_hash()
+    written = {path.relative_to(PAGES).as_posix(): path.read_text() for path in PAGES.rglob("*.md")}
+    written |= {"benchmarks.md": benchmarks_page(), "theory.md": theory_page()}
+    written["changelog.md"] = (ROOT / "CHANGELOG.md").read_text()
+    key, sources = source_hash(), executed_pages()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         notebooks = pool.map(lambda path: execute(path, key), sources.values())
         for page, notebook in zip(sources, notebooks, strict=True):
-            (DOCS / page).write_text(link_names(to_markdown(notebook, page)))
-    for page in DOCS.glob("*.md"):  # those without neighbours need no menu of them
-        page.write_text("---\nhide: [navigation]\n---\n\n" + page.read_text())
+            written[page] = to_markdown(notebook, Path(page))
+    written = {page: link_names(text) for page, text in written.items()} | api_pages.pages()
+    for page, text in written.items():
+        (DOCS / page).parent.mkdir(parents=True, exist_ok=True)
+        (DOCS / page).write_text(text)
 
 
-def relink(text: str) -> str:
-    """Turn what the README says of files of the repository into links to their pages."""
-    for path in (ROOT / "vignettes").glob("*.py"):
-        text = text.replace(f"`vignettes/{path.name}`", f"[{path.stem}](vignettes/{path.stem}.md)")
-        text = text.replace(f"](vignettes/{path.name})", f"](vignettes/{path.stem}.md)")
-    text = text.replace("`tests/benchmarks`", "[`tests/benchmarks`](benchmarks.md)")
-    return text.replace("](CHANGELOG.md)", "](changelog.md)")
+def executed_pages() -> dict[str, Path]:
+    """Find the sources of all pages that have Python in them, by page."""
+    found = {f"vignettes/{p.stem}.md": p for p in sorted((ROOT / "vignettes").glob("*.py"))}
+    with_python = (p for p in sorted(PAGES.rglob("*.md")) if "```python" in p.read_text())
+    return found | {p.relative_to(PAGES).as_posix(): p for p in with_python}
 
 
 def main() -> None:
@@ -437,7 +324,6 @@ def main() -> None:
     from mkdocs.utils.yaml import yaml_load
 
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
-    sys.path[:0] = [str(ROOT), str(HERE)]  # this checkout's package; the extension `mathml`
     write_pages()
     with open(HERE / "mkdocs.yml", "rb") as file:
         nav = navigation(yaml_load(file))

@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ HERE = ROOT / "vignettes" / "site"
 
 
 def load(name, folder=HERE):
+    sys.path[:0] = [str(folder)]  # a module may need those beside it
     spec = importlib.util.spec_from_file_location(f"site_{name}", folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(folder))
     return module
 
 
@@ -38,28 +41,85 @@ def entries(nav):
     ]
 
 
-def test_every_page_of_the_menu_has_a_source_and_every_source_is_in_the_menu(build):
+@pytest.fixture(scope="module")
+def api():
+    return load("api_pages")
+
+
+@pytest.fixture(scope="module")
+def pages(api):
+    return api.pages()
+
+
+def test_every_page_of_the_menu_has_a_source_and_every_source_is_in_the_menu(build, pages):
     yaml = pytest.importorskip("yaml")
     menu = entries(build.navigation(yaml.safe_load((HERE / "mkdocs.yml").read_text())))
     written = {path.relative_to(build.PAGES).as_posix() for path in build.PAGES.rglob("*.md")}
     written |= {f"vignettes/{path.stem}.md" for path in (ROOT / "vignettes").glob("*.py")}
-    written |= {f"api/{slug}.md" for slug in build.topics()}
-    written |= {"index.md", "changelog.md"}
+    written |= {*pages, "changelog.md"}
     assert sorted(menu) == sorted(written)
 
 
-def test_every_public_name_is_on_an_api_page(build):
-    pages = "\n".join(build.api_page(slug) for slug in build.topics())
-    shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+def test_every_public_name_has_a_page_of_its_own(api, pages):
+    shown = re.findall(
+        r"^::: ([\w.]+)\n    options:\n      heading_level: 1$", "".join(pages.values()), re.M
+    )
     for name in ebfed.__all__:
         member = getattr(ebfed, name)
         if inspect.ismodule(member):
-            wanted = [path for path, _ in build.members(member) if path != "ebfed.studies.STUDIES"]
-            assert set(wanted) <= shown, set(wanted) - shown
+            wanted = {path for path, each in api.members(member) if api.has_page(each)}
+            assert wanted <= set(shown), wanted - set(shown)
         else:
             assert any(path.endswith(f".{name}") for path in shown), name
+    assert len(shown) == len(set(shown))
+    assert len({page.lower() for page in pages}) == len(pages)  # also on disks without capitals
+
+
+def test_every_public_name_is_listed_with_its_topic_and_with_all(api, pages):
+    for slug, (title, names) in api.topics().items():
+        assert f"## [{title}]({slug}/index.md)" in pages["api/index.md"]
+        for path, member in names:
+            if api.has_page(member):
+                page = api.page_of(slug, path).removeprefix(f"api/{slug}/")
+                assert f"| [`{page[:-3]}`]({slug}/{page}) |" in pages["api/index.md"]
+                assert f"| [`{page[:-3]}`]({page}) |" in pages[f"api/{slug}/index.md"]
     for name in ebfed.studies.STUDIES:
-        assert f"`ebfed study {name}`" in pages
+        assert f"`ebfed study {name}`" in pages["api/studies/index.md"]
+
+
+def test_methods_are_shown_once(api, pages):
+    assert api.public_base(ebfed.channels.TwoBit) == "ebfed.channels.Channel"
+    assert api.public_base(ebfed.GaussianEB) is None
+    assert "are those of [`Channel`]" in pages["api/channels/TwoBit.md"]
+    assert "inherited_members: false" in pages["api/channels/TwoBit.md"]
+    assert "inherited_members: true" in pages["api/location/GaussianEB.md"]
+    base = ebfed.GaussianEB.__mro__[1]
+    assert set(api.HOOKS) <= {name for each in base.__mro__ for name in vars(each)}
+
+
+def test_the_search_leaves_out_code_and_tables():
+    hook = load("search_index").on_page_content
+    page = '<p>a</p><pre id="x"><code>b</code></pre><table><tr></tr></table><prefix>'
+    marked = page.replace("<pre ", "<pre data-search-exclude ")
+    marked = marked.replace("<table", "<table data-search-exclude")
+    assert hook(page) == marked
+    assert hook('<math display="inline">') == '<math display="inline">'
+    assert hook('<math display="block">') == '<math data-search-exclude display="block">'
+    api_page = '<div class="doc doc-object doc-class">\n<h1 id="a">A</h1><p>b</p></div>'
+    assert hook(api_page).startswith('<h1 id="a">A</h1><div')
+
+
+def test_commands_of_pages_are_executed(build, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ ebfed fit a.csv\n```\n\n```console\n$ pip install .\n```\n")
+    assert build.cells(page).startswith("```python\n!ebfed fit a.csv\n```\n")
+    assert "$ pip install ." in build.cells(page)
+
+
+def test_every_extra_is_explained():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (HERE / "pages" / "install.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(project["optional-dependencies"])
 
 
 def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
@@ -74,7 +134,7 @@ def test_names_in_code_type_become_links_and_blocks_stay_as_they_are(build):
 
 def test_a_vignette_says_what_it_lacks(build):
     assert build.missing("no word of it") == []
-    assert build.missing('This needs `pip install "ebfed[test]"`.') == []
+    assert build.missing('This needs `pip install ".[test]"`.') == []
 
 
 def test_a_page_runs_beside_its_checkout_and_is_kept(build, tmp_path, monkeypatch):

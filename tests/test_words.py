@@ -39,7 +39,8 @@ def test_the_code_uses_plain_words(part):
 
 
 def test_pages_of_the_site_use_plain_words():
-    for path in (ROOT / "vignettes" / "site" / "pages").rglob("*.md"):
+    vignettes = ROOT / "vignettes"
+    for path in [*vignettes.glob("*.py"), *(vignettes / "site" / "pages").rglob("*.md")]:
         if path.name != "glossary.md":
             assert not unwanted(path.read_text()), path
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Eighteen batters, and the rest of their season
+# # Rates: eighteen batters, and the rest of their season
 #
 # Efron and Morris (1975) took the batting averages of eighteen players after their first forty-five
 # at-bats of 1970, and predicted what each would hit in the rest of the season. The rest is known,

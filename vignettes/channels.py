@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Choosing a channel: the price of privacy
+# # Which channel? The price of privacy, compared
 #
 # A group needs only the population of the other groups. So no group has to show its rows. It can
 # send a private report, and the population is fitted to the reports. Channels differ in what they
@@ -140,9 +140,9 @@ print(f"own means: {means['local_error'].iloc[0]:.3f}")
 
 # %% [markdown]
 # No channel makes estimates worse than the groups' own means, and all errors are smaller than
-# these. `Gaussian` gains least. Its noise is large beside the spread of the population, so its
-# reports leave many spreads plausible, and a population that is hardly known shrinks hardly. The
-# next cell shows the likeliest spread, the average over plausible populations, and the weight that
+# these. `Gaussian` gains least. Its noise is large compared with the spread of the population. So
+# many spreads are plausible after the reports, and estimates are shrunk only a little. The next
+# cell shows the likeliest spread, the average over plausible populations, and the weight that
 # groups' own means have in their estimates.
 
 # %%
@@ -182,12 +182,12 @@ for name, found in audits.items():
     print("not refuted" if found.passed else "refuted")
 
 # %% [markdown]
-# ## When which
+# ## Which channel when
 #
 # - Rates of few rows: `TwoBit` or `Hybrid` for small epsilon, `RandomizedResponse` for larger.
 # - Means: `TwoBit` if epsilon is small or bits are expensive, `Hybrid` otherwise.
 # - `Gaussian`, or `DiscreteGaussian` if reports must be whole numbers, for vectors and for many
-#   releases, which compose well; they have a delta, and need very many groups.
+#   releases, whose epsilons add up slowly. They have a delta, and need very many groups.
 # - `OneBit` if only the mean of the population is needed.
 #
 # Try it on data like yours. `price_of_privacy` uses the exact data of all groups, and its result is

@@ -140,7 +140,7 @@ ax = eb.report.plot_responsibilities(kinds)
 ax = eb.report.plot_coefficients(kinds)
 
 # %% [markdown]
-# ## Rounds, and who learns what
+# ## Rounds, and what is sent
 #
 # `LinearEB` needs one message from each client. `AdaMix` needs several rounds: in each the server
 # sends its parameters, clients answer with the gradient of their likelihood, and the server takes a

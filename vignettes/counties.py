@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Six elections, 3,111 counties
+# # Rates: six elections in 3,111 counties
 #
 # The counties of 48 states, Hawaii and DC voted in six presidential elections between 2000 and
 # 2020. What is the probability that a county elects a Republican? Six elections say little about
@@ -27,10 +27,10 @@ print(fit.summary())
 # %% [markdown]
 # ## The population of counties
 #
-# The population is U-shaped: most counties are safe for one side. From its two parameters follows
-# how many counties should have zero, one, … or six Republican elections. The bars on the left are
-# the data. The plot on the right shows shares of counties, beside data that are simulated from the
-# fit: some counts are rarer and some more frequent, so a beta fits nearly, but not exactly.
+# The population is U-shaped: most counties are safe for one side. Its two parameters determine how
+# many counties should have zero, one, … or six Republican elections. The bars on the left are the
+# data. The plot on the right shows shares of counties, beside data that are simulated from the fit:
+# some counts are rarer and some more frequent, so a beta does not fit exactly.
 
 # %%
 _, (left, right) = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A population, a channel, a plot and a learner of your own
+# # Extending ebfed: a population, a channel, a plot and a learner
 #
 # A prior uses only the likelihood of what clients sent. So a new prior works with every channel,
 # and a new channel works with every prior. Each is one class. `ebfed.testing` has the contracts
@@ -87,8 +87,9 @@ table["error"] = [np.sqrt(np.mean((fit.predict() - rates) ** 2)) for fit in fits
 print(table.drop(columns=["sure", "local"]).round(4))
 
 # %% [markdown]
-# These rates were drawn from a beta population. The likelihoods prefer it, by a little. The last
-# column is the error against the true rates. The shapes differ, but the estimates hardly differ.
+# These rates were drawn from a beta population. The likelihood of the beta is larger than that of
+# the logit-normal, by a little. The last column is the error against the true rates. The shapes
+# differ, but the estimates hardly differ.
 
 # %%
 ax = eb.report.plot_population({name: fits[name] for name in ("beta", "logit-normal")})
@@ -239,8 +240,8 @@ ax = eb.report.plot_privacy(price)
 # %% [markdown]
 # ## A plot: from the view of a fit
 #
-# Tables and plots read `fit.view()`, a small dataclass, and nothing private. The view names the
-# family of the rows, which knows the sampling variance of a group's own estimate. So one function
+# Tables and plots read `fit.view()`, a small dataclass, and no private attribute. The view names
+# the family of the rows, which has the sampling variance of a group's own estimate. So one function
 # serves means and rates: here, the distances of own estimates from the mean of the population, over
 # the standard deviation that the fit expects of them.
 

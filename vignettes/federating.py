@@ -4,13 +4,13 @@
 # Three hospitals want to know the complication rate of each of their surgeons. No surgeon has
 # operated often enough for a precise rate of their own, and no hospital may show its cases.
 # Together they have several hundred surgeons, enough to learn the population of surgeons. The
-# estimate of a surgeon needs no more than that from the others.
+# estimate of a surgeon needs only this population from the others.
 #
 # One hospital publishes its rates, so it opts out of privacy. The others send a randomised answer
 # for each surgeon. The database of one hospital is down on the day of the fit.
 #
-# This needs `pip install "ebfed[flower,secure]"`. Everything runs on this machine, as processes
-# that communicate over TLS, as over a network. The cases are made up.
+# This needs `pip install ".[flower,secure]"`. Everything runs on this machine, as processes that
+# communicate over TLS, as over a network. The cases are made up.
 
 # %%
 import atexit
@@ -76,8 +76,9 @@ print(server.read_text())
 # ## Rules of a node
 #
 # Each hospital writes rules into the directory of its node. No run can change them. Here a surgeon
-# may spend epsilon 3 over all runs, and only two methods are allowed. A node charges all that a run
-# may take before the first round, and refuses a run that it cannot pay for.
+# may spend epsilon 3 over all runs, and only two methods are allowed. Before the first round a node
+# subtracts from the budget all that a run may cost. It refuses a run that costs more than what is
+# left.
 
 # %%
 rules = """\

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # From R
+# # Coming from R: lme4, ebnm, ashr and ebbr
 #
 # In R, the packages lme4, ebnm, ashr and ebbr estimate many groups at once. This page shows their
 # commands and the commands of ebfed. Every line of Python on this page is executed when the page is
@@ -66,7 +66,7 @@ assert np.allclose(
 ax = eb.report.plot_coefficients(m)
 
 # %% [markdown]
-# ## Phrases
+# ## Commands
 #
 # The first line of a pair is R. The second is Python and is executed; the comment is the class of
 # the result.

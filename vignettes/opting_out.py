@@ -64,8 +64,8 @@ print(pd.DataFrame(rows).T.round(4))
 # $$ r^* = \frac{\tau^2 + \alpha^2}{\tau^2 + \alpha^2 + q}, $$
 #
 # where $\tau^2 + \alpha^2$ is the variance of a client's own mean and q that of its noise. This is
-# weighting by precision, and a likelihood does it by itself. So the paper's estimator,
-# `OptOutMean`, gives the same numbers as `GaussianEB` with a channel for each class:
+# weighting by precision. The likelihood of all messages has the same weights. So the paper's
+# estimator, `OptOutMean`, gives the same numbers as `GaussianEB` with a channel for each class:
 
 # %%
 n, n_open, tau2, alpha2, q = 100, 10, 0.25, 1.0, 30.0

@@ -6,8 +6,8 @@
 # than a hundred. We want the level of each county, and how it depends on the floor. This is a
 # linear mixed model, as in lme4.
 #
-# The data are those of Price, Nero and Gelman (1996) and of the book of Gelman and Hill (2007). This
-# script reads them from `tests/reference` of a checkout.
+# The data are those of Price, Nero and Gelman (1996), and of the book of Gelman and Hill (2007).
+# This script reads them from `tests/reference` of a checkout.
 
 # %%
 from pathlib import Path
@@ -35,9 +35,8 @@ print(fit.summary())
 
 # %% [markdown]
 # `from_formula` takes factors, contrasts, interactions and transformations. It remembers them for
-# new frames. The same model without a formula is
-# `LinearEB(varying=["intercept", "floor"]).fit(homes, "log_radon", groups="county")`, with the frame
-# of these four columns.
+# new frames. Without a formula, `varying=` names the coefficients that differ between counties. All
+# columns that are not the response or the groups are in the model.
 
 # %%
 columns = homes[["county", "floor", "log_uranium", "log_radon"]]
@@ -77,10 +76,10 @@ print(new.assign(predicted=fit.predict(new), lower=lower, upper=upper).round(2))
 # | estimator | a row, given the coefficients of its group | population of the coefficients |
 # |---|---|---|
 # | `LinearEB` | normal | normal: a variance for each, one for all, or any covariance |
-# | `LogisticEB` | one of two classes | normal, by adaptive Gauss-Hermite quadrature if at most three coefficients vary |
+# | `LogisticEB` | one of two classes | normal; up to three coefficients by adaptive quadrature |
 # | `AdaMix`, `AdaMixClassifier` | normal; classes | a mixture of normals |
 # | `MixtureLinearEB` | normal | a few points |
 #
 # Coefficients that do not vary between groups are those outside of the parentheses of a formula, or
-# those not in `varying=`. For more than three varying coefficients `LogisticEB` uses expectation
+# those not in `varying=`. If more than three coefficients vary, `LogisticEB` uses expectation
 # propagation. `method=` also has Pólya-Gamma augmentation and Laplace's method.

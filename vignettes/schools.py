@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Schools: slopes that differ, compared with lme4
+# # Slopes that differ: exam results of schools, compared with lme4
 #
 # In 1997 about thirty thousand pupils of more than two thousand English schools took an A-level
 # exam in chemistry. How does the score depend on a pupil's earlier GCSE results and gender, and how

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Which intervals to trust, and when
+# # Which intervals can I trust?
 #
 # A 95 % interval of a group should contain the group's parameter 95 times in 100, on average over
 # groups. Does it? This depends on the number of groups, on the prior, and on the true population,
 # which nobody knows. `ebfed study coverage` measures it for every prior, likelihood and channel.
-# This page runs a small part of that study, and says in plain words what follows.
+# This page runs a small part of that study, and says what follows from it.
 #
 # ## What an interval contains
 #
@@ -67,11 +67,11 @@ axes[0].set_ylabel("coverage")
 axes[1].legend()
 
 # %% [markdown]
-# With eight groups and a small spread, intervals are about twice as wide as the oracle's. This is
-# the price of not knowing the population, and no method avoids it. With two hundred groups little
-# of it remains for a parametric prior. The NPMLE pays longer, because it has to learn the shape
-# too. With a large spread the population matters less, and all widths are near the oracle's. No
-# interval has zero width:
+# With eight groups and a small spread, intervals are about twice as wide as the oracle's. The
+# population is not known, and no method avoids this. With two hundred groups the intervals of a
+# parametric prior are nearly as short as the oracle's. The NPMLE needs more groups, because its
+# shape is estimated too. With a large spread the population matters less, and all widths are near
+# the oracle's. No interval has zero width:
 
 # %%
 print(f"share of fits with an interval of no width: {inside.table['zero_width'].max():.0%}")
@@ -82,8 +82,8 @@ assert (inside.table["zero_width"] == 0).all()
 #
 # The true population is now skewed, or has heavy tails (Student's t with three degrees of freedom),
 # or has two values only. The normal prior is wrong for all of these. `kind="robust"` widens its
-# intervals until they cover for every population with the same second and fourth moments. The
-# NPMLE has no shape to be wrong about.
+# intervals until they cover for every population with the same second and fourth moments. The NPMLE
+# assumes no shape.
 
 # %%
 outside = coverage.run(
@@ -100,10 +100,10 @@ columns = ["population", "spread", "prior", "coverage", "relative_width", "robus
 print(outside.table[columns].round(3).to_string(index=False, na_rep=""))
 
 # %% [markdown]
-# On average over groups the normal prior covers well even here. The average hides who pays: it is
-# the few groups far from the mean whose intervals fail, and those in the middle which are covered
-# too often. If single extreme groups matter, use robust intervals, or a prior that can have the
-# shape.
+# On average over groups the normal prior covers well even here. But the average hides a difference.
+# The intervals of the few groups far from the mean fail too often. The intervals of groups in the
+# middle contain the truth too often. If single extreme groups matter, use robust intervals, or a
+# prior that can have this shape.
 #
 # ## Numbers of rows that depend on the parameter
 #
@@ -150,19 +150,20 @@ columns = ["channel", "coverage", "relative_width", "mean_coverage", "new_covera
 print(private.table[columns].round(3).to_string(index=False))
 
 # %% [markdown]
-# Noise on the reports makes the population less known, and so intervals wider. `mean_coverage` is
-# of the interval of the population's mean, and `new_coverage` of a group without any data, which
-# depends on the population alone.
+# With noise on the reports the population is known less well, and intervals are wider.
+# `mean_coverage` is of the interval of the population's mean, and `new_coverage` of a group without
+# any data, which depends on the population alone.
 #
 # ## When to trust which
 #
 # - A parametric prior (`normal`, `beta`, `gamma`, `laplace`) whose shape is plausible: trust its
 #   intervals at any number of groups. With few groups they are wide, and this is right.
-# - Fewer than about twenty groups: choose a parametric prior. The data cannot show the shape, and
-#   `npmle` and `log_spline` rest on assumptions that cannot be seen.
+# - Fewer than about twenty groups: choose a parametric prior. Few groups cannot show the shape, and
+#   the answers of `npmle` and `log_spline` depend on assumptions that the data cannot check.
 # - `npmle` and `log_spline`: from about fifty groups on, if the shape is not known. A log-spline is
 #   smooth: where the population has spikes or a pole, at a rate of 0 for example, use the NPMLE.
-#   Through channels the log-spline covers as without them, and the NPMLE less: choose the former.
+#   Through channels the intervals of a log-spline cover as well as without them, and those of the
+#   NPMLE less well. Choose the log-spline there.
 # - Priors with a point at zero: if some effects really are zero. Else their intervals are a little
 #   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.

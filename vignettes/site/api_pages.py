@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -36,11 +37,28 @@ TOPICS = {
     "testing": "Contracts",
 }
 ESTIMATORS = ("location", "regression", "learning")  # the three wings
+# Methods of location estimators that are for engines and for those who write an estimator. They are
+# shown once, at the class that defines them.
+HOOKS = (
+    "answers_every_round",
+    "check_covariates",
+    "check_lazy",
+    "checked_rows",
+    "client_side",
+    "default_consent",
+    "entered",
+    "family",
+    "hold_rounds",
+    "learned",
+    "numbers",
+    "population",
+    "server_side",
+)
 INTRODUCTION = """# API
 
-Every public class and function has a page. `import ebfed as eb` gives the names of the first five topics,
-and `Clients`, `Summary` and `Guess`, directly: `eb.GaussianEB`. Other names are in their module:
-`eb.priors.Normal`.
+Every public class and function has a page. After `import ebfed as eb`, the names of the first five
+topics, and `Clients`, `Summary` and `Guess`, are names of `eb`: `eb.GaussianEB`. Other names are in
+their module: `eb.priors.Normal`.
 """
 
 
@@ -53,6 +71,7 @@ def members(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield from members(member)
 
 
+@cache
 def topics() -> dict[str, tuple[str, list[tuple[str, Any]]]]:
     """Every topic: its title, and its public names with what they name."""
     import ebfed
@@ -92,8 +111,7 @@ def pages() -> dict[str, str]:
         written[f"api/{slug}/index.md"] = topic_page(slug)
         for path, member in names:
             if has_page(member):
-                options = {"heading_level": 1, **shown(member)}
-                written[page_of(slug, path)] = directive(path, **options) + "\n"
+                written[page_of(slug, path)] = name_page(path, member)
     return written
 
 
@@ -161,7 +179,9 @@ def topic_page(slug: str) -> str:
         parts.append("## What they share")
     for base in shared:
         path = f"{base.__module__}.{base.__name__}"
-        parts.append(directive(path, heading_level=3, members="false", inherited_members="false"))
+        own = json.dumps([name for name in HOOKS if name in vars(base)])
+        options = {"members": own, "summary": "false", "inherited_members": "false"}
+        parts.append(directive(path, heading_level=3, **options))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -174,17 +194,27 @@ def bases(classes: Iterable[Any]) -> list[type]:
     return [base for base in found if base.__module__.startswith("ebfed.") and base not in public]
 
 
-def shown(member: Any) -> dict[str, str]:
-    """Choose members: those of all learners and those for engines are shown once, at the base."""
+def name_page(path: str, member: Any) -> str:
+    """Write the page of a public name; methods of a public base are on the page of that."""
     from ebfed.engines import Estimator
-    from ebfed.learning import Learner
 
     filters = ["!^_"]
-    asked = inspect.isclass(member) and hasattr(member, "describe") and member is not Estimator
-    if asked:
-        filters += [f"!^{name}$" for name in vars(Estimator) if not name.startswith("_")]
-    derived = inspect.isclass(member) and issubclass(member, Learner) and member is not Learner
-    return {"filters": json.dumps(filters), "inherited_members": json.dumps(not derived)}
+    base = public_base(member)
+    if hasattr(member, "describe") and member is not Estimator:
+        hidden = [name for name in vars(Estimator) if not name.startswith("_")]
+        filters += [f"!^{name}$" for name in (*hidden, *HOOKS)]
+    options = {"filters": json.dumps(filters), "inherited_members": json.dumps(base is None)}
+    page = directive(path, heading_level=1, **options) + "\n"
+    if base:
+        page += f"\nAll other methods are those of [`{base.rpartition('.')[2]}`][{base}].\n"
+    return page
+
+
+def public_base(member: Any) -> str | None:
+    """Find the nearest public class that a class builds on."""
+    paths = {id(each): path for _, names in topics().values() for path, each in names}
+    bases = member.mro()[1:] if inspect.isclass(member) else []
+    return next((paths[id(base)] for base in bases if id(base) in paths), None)
 
 
 def directive(path: str, **options: Any) -> str:

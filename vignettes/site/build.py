@@ -30,8 +30,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE)]  # this checkout's package; the modules beside this one
 
-import api_pages  # noqa: E402
-from api_pages import link_names  # noqa: E402
+import api_pages
+from api_pages import link_names
 
 PAGES, CACHE = HERE / "pages", HERE / ".cache"
 DOCS, EXECUTED = CACHE / "docs", CACHE / "executed"
@@ -291,7 +291,7 @@ def navigation(config: dict[str, Any]) -> list:
     ]
 
 
-def write_pages() -> None:
+def write_pages(nav: list) -> None:
     """Write every page where mkdocs finds it."""
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.copytree(PAGES, DOCS)
@@ -305,6 +305,10 @@ def write_pages() -> None:
         for page, notebook in zip(sources, notebooks, strict=True):
             written[page] = to_markdown(notebook, Path(page))
     written = {page: link_names(text) for page, text in written.items()} | api_pages.pages()
+    for item in nav:  # a page without neighbours needs no menu of them
+        for entry in item.values():
+            if isinstance(entry, str):
+                written[entry] = f"---\nhide: [navigation]\n---\n\n{written[entry]}"
     for page, text in written.items():
         (DOCS / page).parent.mkdir(parents=True, exist_ok=True)
         (DOCS / page).write_text(text)
@@ -324,9 +328,9 @@ def main() -> None:
     from mkdocs.utils.yaml import yaml_load
 
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
-    write_pages()
     with open(HERE / "mkdocs.yml", "rb") as file:
         nav = navigation(yaml_load(file))
+    write_pages(nav)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     config = load_config(str(HERE / "mkdocs.yml"), nav=nav)
     config.plugins.on_startup(command="build", dirty=False)

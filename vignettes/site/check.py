@@ -23,8 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
-PICTURES = ("index", "vignettes/counties", "methods/location", "api/location", "benchmarks")
+PICTURES = ("index", "groups/index", "cost", "vignettes/counties", "api/location/GaussianEB")
 SIDEWAYS = "document.documentElement.scrollWidth > window.innerWidth"
+# Results of the search that show more than one paragraph.
+LONG = """[...document.querySelectorAll(".md-search-result__article")].filter(result =>
+  [...result.querySelectorAll("p:not(.md-search-result__terms), li")].filter(each =>
+    each.checkVisibility() && !each.querySelector("p, li")).length > 1).length"""
 EMPTY = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 
@@ -76,8 +80,8 @@ def watch(page: Any, home: str, defects: list[str]) -> None:
     )
 
 
-def search(page: Any, address: str, word: str) -> bool:
-    """Type a word into the search; whether a result has it."""
+def search(page: Any, address: str, word: str) -> list[str]:
+    """Type a word into the search; returns what is wrong with the results."""
     from playwright.sync_api import TimeoutError as NothingFound
 
     page.goto(address)
@@ -87,8 +91,10 @@ def search(page: Any, address: str, word: str) -> bool:
     try:
         result.wait_for(timeout=20_000)
     except NothingFound:
-        return False
-    return True
+        return [f"{address}: the search does not find {word}"]
+    if results := page.evaluate(LONG):
+        return [f"{address}: {results} results for {word} are longer than a paragraph"]
+    return []
 
 
 def check(site: Path = SITE, pictures: Path | None = None) -> list[str]:
@@ -103,7 +109,8 @@ def check(site: Path = SITE, pictures: Path | None = None) -> list[str]:
             page = browser.new_page(viewport=size)
             watch(page, home, defects)
             for name in names:
-                page.goto(home + name, wait_until="networkidle")
+                settled = "load" if name.startswith("api/") else "networkidle"  # they are many
+                page.goto(home + name, wait_until=settled)
                 defects += [f"{name}: no picture at {src}" for src in page.evaluate(EMPTY)]
                 if page.evaluate(SIDEWAYS):
                     defects.append(f"{name}: scrolls sideways on a {label}")
@@ -114,8 +121,7 @@ def check(site: Path = SITE, pictures: Path | None = None) -> list[str]:
         for address in (home, (site / "index.html").as_uri()):
             page = browser.new_page(viewport=PHONE)
             watch(page, address.removesuffix("index.html"), defects)
-            if not search(page, address, "GaussianEB"):
-                defects.append(f"{address}: the search does not find GaussianEB")
+            defects += search(page, address, "GaussianEB")
             page.close()
         browser.close()
     print(f"{len(names)} pages, {len(defects)} defects")

@@ -1,6 +1,7 @@
 """Every vignette and every page of the site runs from top to bottom, with the extras it names."""
 
 import ast
+import builtins
 import os
 import re
 import runpy
@@ -20,6 +21,8 @@ FOLDER = ROOT / "vignettes"
 PAGES = FOLDER / "site" / "pages"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 RUNNING = [path for path in sorted(PAGES.rglob("*.md")) if "```python" in path.read_text()]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 # What is slow, and the package that it needs.
 SLOW = {"federating": "flwr"}
 VIGNETTES = [
@@ -28,10 +31,42 @@ VIGNETTES = [
 ]
 
 
+def packages(requirements):
+    """The names under which the packages of some requirements are imported."""
+    names = {re.split(r"[^\w-]", line)[0] for line in requirements}
+    return {name.replace("scikit-learn", "sklearn").replace("-", "_") for name in names}
+
+
+def needed(path):
+    """Packages that a page may import: those of ebfed, and of the extras that the page names."""
+    lines = list(PROJECT["dependencies"])
+    for extras in re.findall(r'needs `pip install "\.\[([\w,]+)\]"`', path.read_text()):
+        for extra in extras.split(","):
+            lines += EXTRAS[extra]
+    return packages(lines)
+
+
+def hide_other_extras(path, monkeypatch):
+    """Refuse imports, by the page or by ebfed, from extras that the page does not name."""
+    tools = ("bench", "docs", "test")
+    lines = [line for extra, lines in EXTRAS.items() if extra not in tools for line in lines]
+    hidden = packages(lines) - needed(path)
+
+    def imported(name, names=None, *rest, **named):
+        importer = (names or {}).get("__name__", "ebfed")  # a page has no name
+        if name.split(".")[0] in hidden and importer.split(".")[0] in ("ebfed", "<run_path>"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return original(name, names, *rest, **named)
+
+    original = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", imported)
+
+
 @pytest.mark.parametrize("path", VIGNETTES, ids=lambda path: path.stem)
 def test_vignette(path, tmp_path, monkeypatch, capsys):
     if path.stem in SLOW:
         pytest.importorskip(SLOW[path.stem])
+    hide_other_extras(path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     names = runpy.run_path(str(path))
     assert names["eb"].__name__ == "ebfed"
@@ -45,6 +80,17 @@ def blocks(path):
     return BLOCK.findall(path.read_text())
 
 
+def test_other_extras_are_hidden(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text('This needs `pip install ".[parquet]"`.')
+    hide_other_extras(page, monkeypatch)
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("duckdb")  # of this test, which may import it
+    exec("import pyarrow", {})
+    with pytest.raises(ModuleNotFoundError, match="duckdb"):
+        exec("import duckdb", {})
+
+
 def code(path):
     """The Python of a vignette or of a page."""
     if path.suffix == ".py":
@@ -56,6 +102,7 @@ def code(path):
 def test_page(path, tmp_path, monkeypatch, capsys):
     if "duckdb" in code(path):
         pytest.importorskip("duckdb")
+    hide_other_extras(path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     names = {}
     for kind, block in blocks(path):
@@ -82,12 +129,6 @@ def test_no_output_of_a_page_is_typed_by_hand(path):
 @pytest.mark.parametrize("path", [*sorted(FOLDER.glob("*.py")), *RUNNING], ids=lambda p: p.stem)
 def test_imports_are_those_of_the_extras_named(path):
     """What a page imports is needed by the package, or by an extra that the page names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = list(project["dependencies"])
-    for extras in re.findall(r'needs `pip install "\.\[([\w,]+)\]"`', path.read_text()):
-        for extra in extras.split(","):
-            needed += project["optional-dependencies"][extra]
-    packages = {re.split(r"[^\w-]", line)[0].replace("scikit-learn", "sklearn") for line in needed}
     imported = set()
     for node in ast.walk(ast.parse(code(path))):
         if isinstance(node, ast.Import):
@@ -96,7 +137,7 @@ def test_imports_are_those_of_the_extras_named(path):
             imported.add(node.module)
     outside = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
     outside -= {"ebfed", "model"}  # the second is written by a vignette
-    assert outside <= packages, outside - packages
+    assert outside <= needed(path), outside - needed(path)
 
 
 @pytest.mark.slow

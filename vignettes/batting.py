@@ -45,11 +45,11 @@ print(season.round(3).to_string(index=False))
 # ## A population of batters
 #
 # `hits` of `at_bats` is binomial, and a player's rate comes from a beta population, which is fitted
-# by maximum likelihood. Note that the second part of `cbind` is the number of trials; R's
-# `cbind(hits, misses)` is `cbind(hits, failures=misses)` here.
+# by maximum likelihood. As in R, `cbind(hits, misses)` has successes and failures; trials are
+# named, `cbind(hits, trials=at_bats)`.
 
 # %%
-fit = eb.from_formula("cbind(hits, at_bats) | player", season)
+fit = eb.from_formula("cbind(hits, trials=at_bats) | player", season)
 print(fit.summary())
 
 # %% [markdown]
@@ -98,7 +98,7 @@ print(f"James and Stein: {factor:.3f}")
 # population is the distribution with the largest likelihood. It is a distribution on a few points.
 
 # %%
-free = eb.from_formula("cbind(hits, at_bats) | player", season, prior="npmle")
+free = eb.from_formula("cbind(hits, trials=at_bats) | player", season, prior="npmle")
 ax = eb.report.plot_population({"beta": fit, "npmle": free}, support=(0.15, 0.4))
 
 # %% [markdown]

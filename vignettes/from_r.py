@@ -159,14 +159,14 @@ show(EBNM + ASHR)
 EBBR = [
     (
         "prior <- ebb_fit_prior(career, H, AB)",
-        'prior = eb.from_formula("cbind(H, AB) | player", career)',
+        'prior = eb.from_formula("cbind(H, trials=AB) | player", career)',
     ),
     ("tidy(prior)", "prior.tidy()"),
     ("augment(prior, career)", "prior.posterior().to_frame()"),
     ("add_ebb_prop_test(augment(prior, career), .25)", "prior.posterior().prob_below(0.25)"),
     (
         'ebb_fit_prior(career, H, AB, method = "gamlss", mu_predictors = ~ left)',
-        'eb.from_formula("cbind(H, AB) ~ left + (1 | player)", career, eb.BernoulliEB())',
+        'eb.from_formula("cbind(H, trials=AB) ~ left + (1 | player)", career, eb.BernoulliEB())',
     ),
 ]
 show(EBBR)
@@ -178,11 +178,11 @@ ax = eb.report.plot_shrinkage(prior)
 # %% [markdown]
 # ## Differences
 #
-# **Trials, not failures.** In R the second part of `cbind(won, lost)` is the number of failures.
-# Here it is the number of trials, unless its name is `failures`. These are the same fit:
+# **Failures or trials.** `cbind(won, lost)` has successes and failures, as in R. Where a table has
+# trials, they are named. The summary says which was read. These are the same fit:
 
 # %%
-lost = eb.from_formula("cbind(H, failures=AB - H) | player", career)
+lost = eb.from_formula("cbind(H, AB - H) | player", career)
 print(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 assert np.isclose(prior.fixef()["estimate"][0], lost.fixef()["estimate"][0])
 

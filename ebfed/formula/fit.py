@@ -52,8 +52,8 @@ def from_formula(
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
     - ``y ~ x + z | county``: everything differs, as the estimator has it.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
-    - ``cbind(won, games) | county``: `BernoulliEB` of successes and trials;
-      ``cbind(won, failures=lost)`` is what R's ``cbind(won, lost)`` means.
+    - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
+      ``cbind(won, trials=games)`` of successes and trials. The summary says which.
 
     Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
     ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. Given a location model, ``y ~ u + (1 | county)``
@@ -342,6 +342,11 @@ class FormulaFit:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.estimator_, name)
 
+    def __dir__(self) -> list[str]:
+        """List the names of the estimator too, which tab completion shows."""
+        of_estimator = dir(self.__dict__.get("estimator_"))
+        return sorted({*super().__dir__(), *(n for n in of_estimator if not n.startswith("_"))})
+
     def __repr__(self) -> str:
         return f"<{type(self.estimator_).__name__} of {self.formula!r}>"
 
@@ -489,7 +494,7 @@ class FormulaFit:
     def _counts(self, data: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Successes and trials of each row."""
         model = self._model
-        second = model.trials or model.failures
+        second = model.failures or model.trials
         won, total = (response_of(text, data, self._context) for text in (model.response, second))
         for name, counts in ((model.response, won), (second, total)):
             if counts.dtype.kind not in "iuf" or np.any((counts < 0) | (counts % 1 != 0)):
@@ -499,8 +504,8 @@ class FormulaFit:
         if np.any(won > trials):
             row = int(np.argmax(won > trials))
             raise ValueError(
-                f"{model.response!r} exceeds {second!r}, first in row {row}. Where the second "
-                f"counts failures, write cbind({model.response}, failures={second})."
+                f"{model.response!r} exceeds its trials {second!r}, first in row {row}. If "
+                f"{second!r} counts failures, write cbind({model.response}, {second})."
             )
         return won, trials
 
@@ -511,6 +516,8 @@ class FormulaFit:
         left = self._rows.dropped
         also = f" ({left:,} rows with missing values left out)" if left else ""
         view = self.estimator_.view()
+        if self._model.counts:
+            view = replace(view, notes=[*view.notes, self._model.counted])
         if isinstance(view, GroupView) and not view.has_density and view.population in RATES:
             view = replace(view, notes=[*view.notes, RATES[view.population]])
         return replace(view, formula=self.formula + also, response=self._model.response)

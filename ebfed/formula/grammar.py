@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 __all__ = ["FormulaTerms", "parse"]
 
+COUNTS = "cbind(successes, failures), as in R, or cbind(successes, trials=total)"
 FORMS = "'y ~ x + (1 + x | county)', 'y ~ x | county' or 'rate | county'"
 
 
@@ -29,8 +30,8 @@ class FormulaTerms:
     text : str
     response : str
         Expression of the response; for counts, of the successes.
-    trials, failures : str
-        Expression of the number of trials or failures; one of them, for counts, else empty.
+    failures, trials : str
+        Expression of the number of failures or trials; one of them, for counts, else empty.
     fixed : str
         Terms of all groups.
     varying : str or None
@@ -47,21 +48,28 @@ class FormulaTerms:
     response: str
     fixed: str
     group: str
-    trials: str = ""
     failures: str = ""
+    trials: str = ""
     varying: str | None = None
     offset: str = ""
     correlated: bool | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether the response is a number of successes in so many trials."""
-        return bool(self.trials or self.failures)
+        """Whether the response is a number of successes, beside one of failures or trials."""
+        return bool(self.failures or self.trials)
+
+    @property
+    def counted(self) -> str:
+        """What the two parts of ``cbind(…)`` were read as, in a sentence."""
+        if self.trials:
+            return f"Each row has {self.response} successes of {self.trials} trials."
+        return f"Each row has {self.response} successes and {self.failures} failures."
 
     @property
     def observed(self) -> list[str]:
         """Expressions of the response."""
-        return [text for text in (self.response, self.trials, self.failures) if text]
+        return [text for text in (self.response, self.failures, self.trials) if text]
 
 
 def parse(formula: str) -> FormulaTerms:
@@ -77,7 +85,9 @@ def parse(formula: str) -> FormulaTerms:
     >>> model = parse("np.log(y) ~ x * C(kind) + (1 + x || county)")
     >>> model.response, model.fixed, model.varying, model.group, model.correlated
     ('np.log(y)', 'x * C(kind)', '1 + x', 'county', False)
-    >>> parse("cbind(won, games) | county").trials
+    >>> parse("cbind(won, lost) | county").failures
+    'lost'
+    >>> parse("cbind(won, trials=games) | county").trials
     'games'
     """
     if not isinstance(formula, str):
@@ -136,11 +146,14 @@ def _model(
         return FormulaTerms(text, response, fixed, group, **rest)  # type: ignore[arg-type]
     parts = _split(counts[1], ",")
     if len(parts) != 2 or not all(parts):
-        raise ValueError(f"{response} must have two parts, cbind(successes, trials).")
-    successes, total = parts
-    named = re.fullmatch(r"(trials|failures)\s*=\s*(.*)", total)
-    key, total = (named[1], named[2]) if named else ("trials", total)
-    return FormulaTerms(text, successes, fixed, group, **{key: total}, **rest)  # type: ignore[arg-type]
+        raise ValueError(f"{response} must have two parts, {COUNTS}.")
+    successes, second = parts
+    named = re.match(r"(\w+)\s*=(?!=)\s*", second)
+    if named and (named[1] != "trials" or named.end() == len(second)):
+        raise ValueError(f"{response} must be {COUNTS}; got {second!r}.")
+    key = "trials" if named else "failures"
+    second = second[named.end() :] if named else second
+    return FormulaTerms(text, successes, fixed, group, **{key: second}, **rest)  # type: ignore[arg-type]
 
 
 def _column(text: str) -> str:

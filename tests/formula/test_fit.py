@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import rlcompleter
 
 import numpy as np
 import pandas as pd
@@ -175,7 +176,7 @@ def test_some_coefficients_of_a_logistic_regression(data):
 
 def test_counts_of_rows_with_covariates(data):
     """Each success and each failure is a row."""
-    fit = eb.from_formula("cbind(won, games) ~ x + (1 + x || county)", data)
+    fit = eb.from_formula("cbind(won, trials=games) ~ x + (1 + x || county)", data)
     times = np.column_stack([WON, 5 - WON]).ravel()
     row = np.repeat(np.repeat(np.arange(N), 2), times)
     y = np.repeat(np.tile([1.0, 0.0], N), times)
@@ -183,7 +184,7 @@ def test_counts_of_rows_with_covariates(data):
     same(fit.posterior().mean, expected.posterior().mean)
     same(fit.predict_proba(data), expected.predict_proba(X[:, None], groups=LABELS))
     same(fit.augment(data)[".resid"], WON / 5 - fit.predict_proba()[:, 1])
-    other = eb.from_formula("cbind(won, failures=lost) ~ x + (1 + x || county)", data)
+    other = eb.from_formula("cbind(won, lost) ~ x + (1 + x || county)", data)
     same(other.posterior().mean, expected.posterior().mean)
 
 
@@ -241,8 +242,8 @@ def test_rates(data, formula):
 
 @pytest.mark.parametrize(
     "response",
-    ["cbind(won, games)", "cbind(won, trials=games)", "cbind(won, failures=lost)",
-     "cbind(won, won + lost)", "cbind(won, failures=less(games, won))"],
+    ["cbind(won, lost)", "cbind(won, trials=games)", "cbind(won, games - won)",
+     "cbind(won, trials=won + lost)", "cbind(won, less(games, won))"],
 )  # fmt: skip
 @pytest.mark.parametrize("rest", ["| county", "~ 1 + (1 | county)"])
 def test_counts(data, response, rest):
@@ -258,12 +259,14 @@ def test_counts(data, response, rest):
     same(fit.predict(data), expected.predict()[CODES])
     again = fit.posterior(data)
     same(again.mean, fit.posterior().mean)
+    second = " of " if "trials=" in response else " and "
+    assert f"Each row has won successes{second}" in str(fit.summary())
 
 
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("cbind(won, lost) | county", r"write cbind\(won, failures=lost\)"),
+        ("cbind(won, trials=lost) | county", r"exceeds its trials .* write cbind\(won, lost\)"),
         ("cbind(y, games) | county", "'y' must be counts: whole numbers, not negative"),
         ("cbind(won / 2, games) | county", "'won / 2' must be counts"),
         ("cbind(won - 5, games) | county", "'won - 5' must be counts"),
@@ -320,9 +323,9 @@ def test_classes_of_consent(library):
     with pytest.raises(ValueError, match="consent must be one class for each group; 'g00' has"):
         eb.from_formula("y | county", mixed, given, consent="consent")
     counts = eb.BernoulliEB(channel={"full": Exact(), "private": Exact()})
-    rates = eb.from_formula("cbind(won, games) | county", data, counts, consent="consent")
+    rates = eb.from_formula("cbind(won, lost) | county", data, counts, consent="consent")
     same(
-        rates.posterior().mean, eb.from_formula("cbind(won, games) | county", data).posterior().mean
+        rates.posterior().mean, eb.from_formula("cbind(won, lost) | county", data).posterior().mean
     )
 
 
@@ -408,12 +411,12 @@ def test_labels_come_back_as_they_were(library, kind):
         .tolist(),
     }[kind]
     data = FRAMES[library]({**COLUMNS, "county": labels})
-    for formula in ("y ~ x | county", "y | county", "cbind(won, games) | county"):
+    for formula in ("y ~ x | county", "y | county", "cbind(won, lost) | county"):
         fit = eb.from_formula(formula, data)
         shown = fit.coef()
         assert type(shown) is type(data)
         assert list(shown["county"]) == list(data["county"][::6]), formula
-    fit = eb.from_formula("cbind(won, games) ~ x | county", data)
+    fit = eb.from_formula("cbind(won, lost) ~ x | county", data)
     assert list(fit.coef()["county"]) == list(data["county"][::6])
 
 
@@ -471,7 +474,7 @@ def test_a_category_that_only_dropped_rows_have():
         ("y ~ x + (1 | kind/county)", {}, "must be one column of labels"),
         ("y ~ x + (1 | kind) + (1 | county)", {}, "more than one part"),
         ("y ~ x | county", {"family": "gamma"}, "family must be 'gaussian', 'binomial', 'poisson'"),
-        ("cbind(won, games) | county", {"family": "gaussian"}, "are of family='binomial'"),
+        ("cbind(won, lost) | county", {"family": "gaussian"}, "are of family='binomial'"),
         ("y ~ x | county", {"missing": "ignore"}, "missing must be 'raise' or 'drop'"),
         (
             "y ~ x | county",
@@ -503,7 +506,7 @@ def test_no_frame(data):
         "y ~ np.exp(x) + poly(z, 2) + C(kind) + (1 | county)",
         "np.exp(y / 9) ~ x + (1 | county)",
         "np.exp(y / 9) | county",
-        "cbind(won, np.add(won, lost)) ~ x | county",
+        "cbind(won, trials=np.add(won, lost)) ~ x | county",
     ],
 )
 def test_it_survives_pickling(formula):
@@ -549,6 +552,9 @@ def test_figures_of_private_rows_are_not_published():
 
 
 def test_it_is_the_estimator_besides(fitted):
+    offered = {"summary", "tidy", "ranef", "ranks", "mean_", "predict", "augment", "formula"}
+    assert offered <= set(dir(fitted))
+    assert rlcompleter.Completer({"fit": fitted}).complete("fit.summ", 0).startswith("fit.summary(")
     assert repr(fitted) == f"<LinearEB of {fitted.formula!r}>"
     assert fitted.notes_ is fitted.estimator_.notes_
     with pytest.raises(AttributeError, match="nonsense"):

@@ -75,7 +75,7 @@ def test_an_intercept_alone_predicts_other_rows():
 
 
 def test_counts_choose_too():
-    formula = "cbind(won, games) ~ 1 + (1 | g)"
+    formula = "cbind(won, trials=games) ~ 1 + (1 | g)"
     rates = eb.from_formula(formula, COUNTS)
     assert isinstance(rates.estimator_, eb.BernoulliEB)
     logits = eb.from_formula(formula, COUNTS, prior="logit-normal")

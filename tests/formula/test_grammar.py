@@ -58,10 +58,11 @@ def test_forms(text, parts):
 @pytest.mark.parametrize(
     ("response", "parts"),
     [
-        ("cbind(won, games)", {"trials": "games"}),
+        ("cbind(won, lost)", {"failures": "lost"}),
         ("cbind(won, trials=games)", {"trials": "games"}),
-        ("cbind(won, failures = lost)", {"failures": "lost"}),
-        ("cbind(won, f(a, b) + 1)", {"trials": "f(a, b) + 1"}),
+        ("cbind(won, trials = f(a, b) + 1)", {"trials": "f(a, b) + 1"}),
+        ("cbind(won, f(a, b=1) + 1)", {"failures": "f(a, b=1) + 1"}),
+        ("cbind(won, a == b)", {"failures": "a == b"}),
     ],
 )
 @pytest.mark.parametrize("rest", ["| team", "~ x + (1 | team)"])
@@ -112,9 +113,14 @@ def test_a_group_in_backticks():
         ("y ~ `x | g", "` is not closed"),
         ("y ~ f('x) | g", "' is not closed"),
         ("cbind(won) | g", r"cbind\(won\) must have two parts"),
-        ("cbind(a, b, c) | g", r"must have two parts, cbind\(successes, trials\)"),
+        (
+            "cbind(a, b, c) | g",
+            r"two parts, cbind\(successes, failures\), .*, trials=total\)",
+        ),
         ("cbind(, b) | g", "must have two parts"),
         ("cbind(a, ) | g", "must have two parts"),
+        ("cbind(a, failures=b) | g", r"must be cbind\(successes, failures\).*got 'failures=b'"),
+        ("cbind(a, trials=) | g", "got 'trials='"),
     ],
 )
 def test_refused(text, message):

@@ -29,8 +29,8 @@ def test_small_whole_numbers_have_room(kind, term):
 
 def test_counts_of_small_whole_numbers():
     rows = pd.DataFrame({"g": range(6), "won": [100, 90, 80, 110, 70, 120], "lost": [50] * 6})
-    expected = eb.from_formula("cbind(won, failures=lost) | g", rows).predict()
-    found = eb.from_formula("cbind(won, failures=lost) | g", rows.astype(np.int8)).predict()
+    expected = eb.from_formula("cbind(won, lost) | g", rows).predict()
+    found = eb.from_formula("cbind(won, lost) | g", rows.astype(np.int8)).predict()
     np.testing.assert_array_equal(found, expected)
 
 
@@ -55,7 +55,7 @@ def test_order_of_levels_is_kept():
 
 def test_rates_are_predicted_of_counts():
     rows = ROWS.groupby("g").agg(won=("won", "sum"), n=("won", "size"), x=("g", "first"))
-    fit = eb.from_formula("cbind(won, n) ~ x + (1 | g)", rows.reset_index())
+    fit = eb.from_formula("cbind(won, trials=n) ~ x + (1 | g)", rows.reset_index())
     np.testing.assert_array_equal(fit.predict(), fit.augment()[".fitted"])
     assert ((fit.predict() > 0) & (fit.predict() < 1)).all()
 

@@ -23,7 +23,9 @@ def stored(kind, case=CASE):
 
 def herds(**settings):
     rows = pd.read_csv(STORED / "cbpp.csv")
-    return eb.from_formula("cbind(incidence, size) ~ C(period) + (1 | herd)", rows, **settings)
+    return eb.from_formula(
+        "cbind(incidence, size - incidence) ~ C(period) + (1 | herd)", rows, **settings
+    )
 
 
 @pytest.fixture(scope="module")

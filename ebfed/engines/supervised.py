@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines.cloning import cloned
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import without_messages
 from ebfed.privacy import ledger
@@ -50,7 +51,15 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _kept: dict[str, Any] | None = None
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
-    __copy__, __deepcopy__ = shallow_copied, deep_copied
+    __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
+
+    # Groups reach these methods where scikit-learn's metadata routing is enabled.
+    __metadata_request__fit: ClassVar = {"groups": True}
+    __metadata_request__partial_fit: ClassVar = {"groups": True}
+    __metadata_request__predict: ClassVar = {"groups": True}
+    __metadata_request__predict_proba: ClassVar = {"groups": True}
+    __metadata_request__predict_log_proba: ClassVar = {"groups": True}
+    __metadata_request__score: ClassVar = {"groups": True}
 
     def _encode(self, y: NDArray, reset: bool) -> NDArray:
         """Return numbers, or labels of classes; with `reset`, learn which there are."""

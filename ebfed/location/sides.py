@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, cast
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.engines.cloning import cloned
 from ebfed.engines.protocol import (
     LocationFacts,
     LocationMemory,
@@ -45,7 +46,14 @@ class TwoSided(ABC):
     _kept: dict[str, Any] | None = None
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
-    __copy__, __deepcopy__ = shallow_copied, deep_copied
+    __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
+
+    # What belongs to rows reaches these methods where scikit-learn's metadata routing is enabled.
+    __metadata_request__fit: ClassVar = {"groups": True, "exposure": True}
+    __metadata_request__partial_fit: ClassVar = {"groups": True, "exposure": True}
+    __metadata_request__predict: ClassVar = {"groups": True, "exposure": True}
+    __metadata_request__transform: ClassVar = {"groups": True, "exposure": True}
+    __metadata_request__score: ClassVar = {"groups": True, "exposure": True}
 
     @abstractmethod
     def client_side(self) -> Client:

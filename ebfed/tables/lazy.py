@@ -208,7 +208,7 @@ def statistics(
     scatter = products[:, left == right]
     complete = (_array(sums, names, "count") == n).all()
     if not (complete and (np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
-        raise _invalid_values(table, names)
+        raise _invalid_values(table, names, columns)
     types = given.collect_schema()
     whole = [types[name].is_integer() or types[name] == nw.Boolean for name in columns]
     if cross:  # a column of whole numbers may have inexact products with others
@@ -325,24 +325,27 @@ def _check_keys(sums: Any, keys: Sequence[str]) -> None:
             )
 
 
-def _invalid_values(table: Any, names: list[str]) -> ValueError:
+def _invalid_values(table: Any, names: list[str], columns: Sequence[str]) -> ValueError:
     """Return the error for values whose sums are not finite."""
     import narwhals as nw
 
     values = [nw.col(name) for name in names]
-    unknown = nw.any_horizontal(
-        *(each.is_null() | ~each.is_finite() for each in values), ignore_nulls=True
-    )
+    rows = [f"rows of {name}" for name in names]
+    unknown = [
+        (each.is_null() | ~each.is_finite()).cast(nw.Int64).alias(name)
+        for name, each in zip(rows, values, strict=True)
+    ]
     found = _collect(
-        table.select(unknown.cast(nw.Int64).alias("rows"), *(each.abs() for each in values)).select(
-            nw.col("rows").sum(), *(nw.col(name).max() for name in names)
+        table.select(*unknown, *(each.abs() for each in values)).select(
+            *(nw.col(name).sum() for name in rows), *(nw.col(name).max() for name in names)
         )
     )
-    rows = int(found["rows"][0])
-    if rows:
-        return ValueError(
-            f"Input X contains NaN or infinity in {rows} rows; drop them or fill them in."
-        )
+    for column, name in zip(columns, rows, strict=True):
+        if number := int(found[name][0]):
+            return ValueError(
+                f"X contains NaN or infinity in {number} rows of column {column!r}; drop them or "
+                "fill them in."
+            )
     largest = max(found[name][0] for name in names)
     return ValueError(
         f"Input X holds a value too large for float64 arithmetic (up to {largest:.3g}): its square "

@@ -135,6 +135,10 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
             return validate_data(estimator, X, **given, dtype=np.float64, reset=reset, **options)
     except (TypeError, ValueError, OverflowError) as error:
         message = str(error)
+        if lacks := re.match(r"Input ([Xy]) contains (NaN|infinity)", message):
+            name, kind_of_value = lacks.groups()
+            text = _not_finite(X if name == "X" else y, name, kind_of_value == "NaN")
+            raise ValueError(text) from None
         says_which = re.search(r"(?<!['\w])[Xy](?!['\w])", message)
         if says_which and type(error) in (TypeError, ValueError):
             raise
@@ -147,6 +151,25 @@ def validated(estimator: Any, X: Any, y: Any = None, *, reset: bool, **options: 
         raise kind(
             f"{name} must hold numbers, in one row for each observation: {message}"
         ) from None
+
+
+def _not_finite(values: Any, name: str, missing: bool) -> str:
+    """Say in which column a value is missing, or infinite, and where it is first."""
+    columns = list(getattr(values, "columns", ()))
+    with np.errstate(over="ignore"):  # of numbers of more than 64 bits
+        cells = numbers(values, name, booleans=True)
+    cells = cells[:, None] if cells.ndim == 1 else cells
+    wrong = np.isnan(cells) if missing else np.isinf(cells)
+    affected = np.flatnonzero(wrong.any(axis=0))
+    j = int(affected[0])
+    kind, found = ("missing", "NaN") if missing else ("infinite", "infinity")
+    count, row = int(wrong[:, j].sum()), int(np.argmax(wrong[:, j]))
+    column = f"column {columns[j] if columns else j!r} has "
+    text = f"{count} {kind} value{'s' * (count > 1)}, the first in row {row}"
+    if len(affected) > 1:
+        text += f", and {len(affected) - 1} more with such values"
+    named = column if columns or cells.shape[1] > 1 else ""
+    return f"{name} contains {found}: {named}{text}; drop those rows or fill them in."
 
 
 def check_numeric(values: Any, name: str) -> None:

@@ -4,13 +4,15 @@ import datetime
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from ebfed.families import Gaussian
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import read, read_labels
-from ebfed.tables.numbers import check_numeric, filled, numbers, unmasked
+from ebfed.tables.numbers import check_numeric, filled, numbers, unmasked, validated
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
 TIMES = {
@@ -130,3 +132,34 @@ def test_missing_numbers_of_pandas_are_nan():
 def test_words_are_no_numbers():
     with pytest.raises(TypeError, match="variances must be numbers; got 'a'"):
         numbers("a", "variances")
+
+
+FOUR = {"age": [1.0, 2.0, 3.0, 4.0], "income": [1.0, None, None, 4.0]}
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (pd.DataFrame(FOUR), "X contains NaN: column 'income' has 2 missing values, the first in "),
+        (pl.DataFrame(FOUR), "X contains NaN: column 'income' has 2 missing values, the first in "),
+        (pd.DataFrame(FOUR).astype({"income": "Int64"}), "column 'income' has 2 missing values"),
+        (pd.DataFrame(FOUR).to_numpy(), "X contains NaN: column 1 has 2 missing values"),
+        ([[1.0], [None]], "X contains NaN: 1 missing value, the first in row 1; drop those rows"),
+        (
+            [[0, np.inf], [np.inf, 0]],
+            "X contains infinity: column 0 has 1 infinite value, .* 1",
+        ),
+        ([[0, np.nan], [np.nan, 0]], "first in row 1, and 1 more with such values; drop"),
+    ],
+)
+def test_missing_and_infinite_values_are_located(X, message):
+    """In one sentence; scikit-learn's speaks of imputers and other estimators."""
+    with pytest.raises(ValueError, match=message) as error:
+        validated(LinearRegression(), X, reset=True)
+    assert "mputer" not in str(error.value)
+
+
+def test_missing_responses_are_located():
+    y = pd.Series([1.0, 2.0, np.nan, 4.0])
+    with pytest.raises(ValueError, match=r"y contains NaN: 1 missing value, the first in row 2;"):
+        validated(LinearRegression(), np.zeros((4, 1)), y, reset=True, y_numeric=True)

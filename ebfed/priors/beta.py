@@ -546,6 +546,13 @@ class BetaPosterior(TwoMoments):
         inside = betainc(*self._shape, np.clip(threshold, 0, 1))
         return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        from scipy.special import betainc
+
+        alpha, beta = self._shape
+        outside = betainc(beta, alpha, 1 - np.clip(threshold, 0, 1))
+        return np.where(self.sd > 0, outside, self.mean >= np.asarray(threshold))
+
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's rate, shape (size, n, d).
 

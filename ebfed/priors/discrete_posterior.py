@@ -76,22 +76,25 @@ class DiscretePosterior(Posterior):
 
     def prob_below(self, threshold: ArrayLike) -> NDArray:
         """Weight of the atoms at or below `threshold`, shape (n, d)."""
+        return self._weight_where(np.less_equal, threshold)
+
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        return self._weight_where(np.greater_equal, threshold)
+
+    def _weight_where(self, compare: np.ufunc, threshold: ArrayLike) -> NDArray:
+        """Weight of the atoms that compare so with `threshold`, shape (n, d)."""
         if np.ndim(threshold) == 0:
-            below = self._rows(lambda weights: weights @ (self.atoms <= threshold))
-            return self._unless_exact(below, lambda known: known <= threshold)
+            found = self._rows(lambda weights: weights @ compare(self.atoms, threshold))
+            return self._unless_exact(found, lambda known: compare(known, threshold))
         threshold = np.broadcast_to(threshold, self.mean.shape)
-        below, first = np.empty(self.mean.shape), 0
+        found, first = np.empty(self.mean.shape), 0
         for weights in self.weights():
             last = first + len(weights)
             for j, atoms in enumerate(self.atoms.T):
-                reached = atoms <= threshold[first:last, j : j + 1]
-                below[first:last, j] = (weights * reached).sum(axis=1)
+                reached = compare(atoms, threshold[first:last, j : j + 1])
+                found[first:last, j] = (weights * reached).sum(axis=1)
             first = last
-        return self._unless_exact(below, lambda known: known <= threshold)
-
-    def _prob_from(self, threshold: float) -> NDArray:
-        above = self._rows(lambda weights: weights @ (self.atoms >= threshold))
-        return self._unless_exact(above, lambda known: known >= threshold)
+        return self._unless_exact(found, lambda known: compare(known, threshold))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw atoms, shape (size, n, d)."""

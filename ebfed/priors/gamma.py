@@ -643,6 +643,13 @@ class GammaPosterior(TwoMoments):
         inside = gammainc(shape, np.maximum(threshold, 0.0) / scale)
         return np.where(self.sd > 0, inside, self.mean <= np.asarray(threshold))
 
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        from scipy.special import gammaincc
+
+        shape, scale = self._gamma
+        outside = gammaincc(shape, np.maximum(threshold, 0.0) / scale)
+        return np.where(self.sd > 0, outside, self.mean >= np.asarray(threshold))
+
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's rate, shape (size, n, d).
 

@@ -534,9 +534,10 @@ class GaussianMixturePosterior(Posterior):
             for share, mean, sd in self._components()
         )
 
-    def _prob_from(self, threshold: float) -> NDArray:
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return sum(
-            share * _normal_cdf(-threshold, -mean, sd) for share, mean, sd in self._components()
+            share * _normal_cdf(-np.asarray(threshold), -mean, sd)
+            for share, mean, sd in self._components()
         )
 
     def _quantile(self, q: float) -> NDArray:

@@ -266,7 +266,7 @@ class IntegratedPosterior(Posterior):
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return np.clip(self._average(lambda part: part.prob_below(threshold)), 0.0, 1.0)
 
-    def _prob_from(self, threshold: float) -> NDArray:
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
         return np.clip(self._average(lambda part: part._prob_from(threshold)), 0.0, 1.0)
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:

@@ -122,8 +122,8 @@ class MixturePosterior(Posterior):
         """Probability that theta is at most `threshold`, shape (n, 1)."""
         return self._below(threshold, (block.arrays for block in self._blocks()))
 
-    def _prob_from(self, threshold: float) -> NDArray:
-        return self._below(-threshold, (block.mirrored for block in self._blocks()))
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        return self._below(-np.asarray(threshold), (block.mirrored for block in self._blocks()))
 
     def _below(self, threshold: ArrayLike, blocks: Iterable[tuple[NDArray, ...]]) -> NDArray:
         at = np.array(np.broadcast_to(threshold, self.mean.shape)[:, 0], float)

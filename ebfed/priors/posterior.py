@@ -112,6 +112,24 @@ class Posterior(ABC):
         threshold : float, or array-like that broadcasts to (n, d)
         """
 
+    def prob_above(self, threshold: ArrayLike) -> NDArray:
+        """Probability that a coordinate is more than `threshold`, shape (n, d).
+
+        One less `prob_below`, without its rounding error where that is near 1.
+
+        Parameters
+        ----------
+        threshold : float, or array-like that broadcasts to (n, d)
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> rates = eb.BernoulliEB().fit(eb.Summary.from_counts([2, 7, 9], [10, 10, 10]))
+        >>> rates.posterior().prob_above(0.5).ravel().round(2)
+        array([0.09, 0.89, 0.99])
+        """
+        return self._prob_from(np.nextafter(np.asarray(threshold, float), np.inf))
+
     def local_false_sign_rate(self) -> NDArray:
         """Probability that the sign is not the likelier one, shape (n, d).
 
@@ -121,12 +139,12 @@ class Posterior(ABC):
         rate = np.minimum(self.prob_below(0.0), self._prob_from(0.0))
         return np.clip(rate, 0.0, 1.0)
 
-    def _prob_from(self, threshold: float) -> NDArray:
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at least `threshold`, shape (n, d).
 
         Posteriors with an accurate upper tail override this.
         """
-        return 1 - self.prob_below(float(np.nextafter(threshold, -np.inf)))
+        return 1 - self.prob_below(np.nextafter(np.asarray(threshold, float), -np.inf))
 
     @abstractmethod
     def sample(self, size: int, random_state: Any = None) -> NDArray:
@@ -243,7 +261,7 @@ class Posterior(ABC):
         top: int | None = None,
         level: float = 0.95,
         *,
-        descending: bool = True,
+        ascending: bool = False,
         column: int | str = 0,
         n_draws: int = 4000,
         random_state: Any = 0,
@@ -251,9 +269,9 @@ class Posterior(ABC):
         """Rank of each client among all, by draws from the posterior.
 
         The rank of theta_i is ``1 + #{j: theta_j > theta_i}`` plus half of the number of others
-        that tie with it. Its posterior mean is the best estimate of it (Laird and Louis 1989), and
-        less far from the middle than the rank of an estimate is. Draws are of all clients together,
-        by `sample`.
+        that tie with it: the largest is first, unless `ascending`. Its posterior mean is the best
+        estimate of it (Laird and Louis 1989), and less far from the middle than the rank of an
+        estimate is. Draws are of all clients together, by `sample`.
 
         Parameters
         ----------
@@ -261,8 +279,8 @@ class Posterior(ABC):
             Number of first ranks of which ``prob_top`` is the probability. These probabilities sum
             to `top`: clients that tie for the last of these ranks share it.
         level : float in (0, 1)
-        descending : bool
-            Whether rank 1 is the largest.
+        ascending : bool
+            Whether rank 1 is the smallest, rather than the largest.
         column : int or str
             Coordinate, by its place or its name.
         n_draws : int
@@ -314,7 +332,7 @@ class Posterior(ABC):
         block = max(1, min(250, 2_000_000 // max(1, n * d)))
         for done in range(0, n_draws, block):
             draws = self.sample(min(block, n_draws - done), rng)[:, :, j]
-            first, last = _places(-draws if descending else draws)
+            first, last = _places(draws if ascending else -draws)
             rank = (first + last) / 2
             total += rank.sum(axis=0)
             if top is not None:
@@ -437,8 +455,8 @@ class NormalMarginals(Posterior):
         """Probability that a coordinate is at most `threshold`, shape (n, d)."""
         return _normal_below(np.asarray(threshold) - self.mean, self.sd)
 
-    def _prob_from(self, threshold: float) -> NDArray:
-        return _normal_below(self.mean - threshold, self.sd)
+    def _prob_from(self, threshold: ArrayLike) -> NDArray:
+        return _normal_below(self.mean - np.asarray(threshold), self.sd)
 
 
 class IndependentNormals(NormalMarginals):

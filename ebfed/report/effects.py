@@ -127,7 +127,14 @@ class GroupEffects:
         kept = {name: columns[name][fixed] for name in names if name in columns}
         return frame(kept, view.style)
 
-    def ranks(self, term: str | None = None, *, top: int | None = None, **options: Any) -> Any:
+    def ranks(
+        self,
+        term: str | None = None,
+        *,
+        top: int | None = None,
+        ascending: bool = False,
+        **options: Any,
+    ) -> Any:
         """Return the rank of each group among all, with its uncertainty: see `Posterior.ranks`.
 
         Parameters
@@ -136,6 +143,8 @@ class GroupEffects:
             Parameter to rank by; needed where groups have several.
         top : int, optional
             Number of first ranks of which ``prob_top`` is the probability.
+        ascending : bool
+            Whether rank 1 is the smallest, rather than the largest.
         **options
             Arguments of `Posterior.ranks`.
         """
@@ -147,7 +156,8 @@ class GroupEffects:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}.")
         if term not in names:
             raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
-        return view.posterior().ranks(top=top, column=names.index(term), **options)
+        column = names.index(term)
+        return view.posterior().ranks(top=top, ascending=ascending, column=column, **options)
 
     def glance(self) -> Any:
         """Return the fit in one row: sizes, log-likelihood, information criteria."""

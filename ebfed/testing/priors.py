@@ -109,6 +109,8 @@ def check_posterior(posterior: Posterior, likelihood: Likelihood) -> None:
         :, 0
     ]
     assert np.all(below >= 0.5 - 1e-6), "at least half lies at or below the median"
+    both = posterior.prob_below(middle) + posterior.prob_above(middle)
+    np.testing.assert_allclose(both, 1.0, rtol=0, atol=1e-9, err_msg="probabilities sum to 1")
     draws = posterior.sample(4000, SEED)
     assert draws.shape == (4000, *shape), "sample must have shape (size, n, d)"
     centre = posterior.expectation

@@ -65,7 +65,7 @@ def test_places_at_the_top_are_as_many_as_there_are(top):
 
 
 def test_ascending_ranks_count_from_the_other_end():
-    down, up = POSTERIOR.ranks(30), POSTERIOR.ranks(30, descending=False)
+    down, up = POSTERIOR.ranks(30), POSTERIOR.ranks(30, ascending=True)
     np.testing.assert_allclose(up["rank"], 31 - down["rank"])
     np.testing.assert_array_equal(up["lower"], 31 - down["upper"])
     np.testing.assert_array_equal(up["upper"], 31 - down["lower"])

@@ -317,6 +317,9 @@ def test_ranks_of_single_numbers_need_no_term():
     fit = FITS["means"]()
     pd.testing.assert_frame_equal(fit.ranks(), fit.posterior().ranks())
     pd.testing.assert_frame_equal(fit.ranks("y"), fit.ranks())
+    up = fit.ranks(ascending=True)
+    pd.testing.assert_frame_equal(up, fit.posterior().ranks(ascending=True))
+    np.testing.assert_allclose(up["rank"], M + 1 - fit.ranks()["rank"])
 
 
 def test_noisy_reports_give_the_interval_of_plausible_populations():

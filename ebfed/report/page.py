@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ebfed.privacy.promises import is_simulated
 from ebfed.report.plots import (
     new_axes,
     plot_calibration,
@@ -146,10 +147,15 @@ def write_report(
 def _warning(view: GroupView) -> Iterator[str]:
     """Warn that a page with the groups' own means is not covered by their privacy."""
     if any(np.isfinite(row["epsilon"]) and row["epsilon"] > 0 for row in view.ledger):
+        covered = (
+            "The reports from which the population was fitted have simulated noise, and are not "
+            "private either."
+            if is_simulated(view.ledger)
+            else "The privacy below covers only the reports from which the population was fitted."
+        )
         yield (
             "<p><strong>This page is not private.</strong> It shows the groups' own data, such as "
-            "their means. The privacy below covers only the reports from which the population was "
-            "fitted. The page is for the owners of the data.</p>"
+            f"their means. {covered} The page is for the owners of the data.</p>"
         )
 
 

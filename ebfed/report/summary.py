@@ -154,7 +154,7 @@ def _(view: LocationView) -> Text:
         ("Fitted by", view.method),
         *_sizes(view, facts),
     ]
-    sheet.details = [*_formula(view), *_channels(view), *_noise(view)]
+    sheet.details = [*_formula(view), *_channels(view)]
     sheet.titles = ("", "of", "column", "estimate", "std. error")
     sheet.widths = (10, 16, 20, 16, 16)
     for effect, group, term, column, estimate, error, _ in _rows(view):
@@ -169,7 +169,7 @@ def _(view: LocationView) -> Text:
         kind = "Atoms" if hasattr(prior, "atoms_") else "Components"
         within = f"the log-likelihood is within {gap:.1g} of its maximum"
         sheet.remarks.append(f"{kind}: {len(prior.weights_)}; {within}.")
-    sheet.notes = list(view.notes)
+    sheet.notes = [*view.notes, *_noise(view)]
     return sheet.show()
 
 
@@ -188,7 +188,6 @@ def _(view: RegressionView) -> Text:
         ("Population", view.population),
         ("Channel", ", ".join(dict.fromkeys(row["what"] for row in view.ledger))),
         *dict.fromkeys(("Privacy", _promise(row, NO_PRIVACY)) for row in view.ledger),
-        *_noise(view),
         *_converged(view),
     ]
     sheet.titles = ("", "of", "coefficient", "estimate", "std. error")
@@ -197,7 +196,7 @@ def _(view: RegressionView) -> Text:
         named = _named(effect, group, term)
         sheet.rows.append((*named, f"{estimate:.6g}", _error(error)))
     sheet.remarks = [*_reliability(view), *_intraclass_correlation(facts)]
-    sheet.notes = list(view.notes)
+    sheet.notes = [*view.notes, *_noise(view)]
     return sheet.show()
 
 
@@ -221,7 +220,7 @@ def _(view: LearnerView) -> Text:
     for row in view.ledger:
         sheet.details.append((row["who"][:14], f"{row['what']}; {row['times']:,} times"))
         sheet.details.append(("Privacy", _promise(row, NO_PRIVACY_OF_LEARNERS)))
-    sheet.details += _noise(view)
+    sheet.notes = [*view.notes, *_noise(view)]
     return sheet.show()
 
 
@@ -291,7 +290,8 @@ def _channels(view: LocationView) -> list[tuple[str, str]]:
         privacy = NO_PRIVACY
         if np.isfinite(epsilon):
             whom = "each client" if len(channels) == 1 else "each of these clients"
-            privacy = f"{_epsilon(epsilon, delta)} for {whom} ({kind})"
+            guarantee = f"{_epsilon(epsilon, delta)} for {whom} ({kind})"
+            privacy = _unless(is_simulated(view.ledger), guarantee)
         details.append(("Privacy", privacy))
     return details
 
@@ -300,12 +300,24 @@ def _promise(row: dict[str, Any], nothing: str) -> str:
     """Say what a row of the ledger promises."""
     if not np.isfinite(row["epsilon"]):
         return nothing
-    return f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
+    return _unless(
+        is_simulated([row]), f"{_epsilon(row['epsilon'], row['delta'])}: {row['relation']}"
+    )
 
 
-def _noise(view: FitView) -> list[tuple[str, str]]:
-    """Say that noise is simulated, if it is."""
-    return [("Noise", SIMULATED)] if is_simulated(view.ledger) else []
+def _unless(simulated: bool, guarantee: str) -> str:
+    """Return a guarantee, or what it would be if the noise were not simulated."""
+    return f"{SIMULATED}. Real noise would give {guarantee}" if simulated else guarantee
+
+
+def _noise(view: FitView) -> list[str]:
+    """Explain simulated noise, if there is some."""
+    if not is_simulated(view.ledger):
+        return []
+    return [
+        "The noise follows from a fixed seed, and whoever knows the seed can subtract it. Without "
+        "random_state every fit draws new noise."
+    ]
 
 
 def _epsilon(epsilon: float, delta: float) -> str:

@@ -23,7 +23,7 @@ the user's library. Names of columns are those of broom.mixed, as far as it has 
 
 Not in broom.mixed: ``n_groups``, ``icc``, ``likelihood`` (the kind of ``logLik``: ``"ML"``,
 ``"REML"`` or ``"approximate"``), and of learners ``parameter``, ``rounds``, ``loss``, ``accuracy``,
-``epsilon``.
+``epsilon``, ``simulated``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.privacy.promises import is_simulated
 from ebfed.report.view import GroupView, LearnerView, LocationView, RegressionView, view_of
 
 __all__ = ["glance", "tidy"]
@@ -164,7 +165,8 @@ def glance(fit: Any) -> dict[str, NDArray]:
 
         For learners ``n_groups``, ``nobs``, ``npar`` (of one predictor), ``rounds``, ``loss`` and,
         of a classification, ``accuracy`` (of the last recorded round; NaN on the server),
-        ``epsilon`` (the largest of all clients; infinite if anyone has no privacy).
+        ``epsilon`` (the largest of all clients; infinite if anyone has no privacy) and
+        ``simulated`` (whether noise follows from a fixed seed, so that epsilon is no promise).
     """
     return glance(view_of(fit))
 
@@ -201,6 +203,7 @@ def _(view: LearnerView) -> dict[str, NDArray]:
             finite = [value for value in values if np.isfinite(value)]
             columns[name] = finite[-1] if finite else np.nan
     columns["epsilon"] = max(row["epsilon"] for row in view.ledger)
+    columns["simulated"] = is_simulated(view.ledger)
     return _one_row(columns)
 
 

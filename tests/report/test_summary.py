@@ -13,10 +13,11 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
-from ebfed.channels import Laplace
+from ebfed.channels import Exact, Gaussian, Laplace
 from ebfed.location.base import LocationEstimator
 from ebfed.models import Linear
 from ebfed.priors import Normal
+from ebfed.privacy.promises import SIMULATED
 from ebfed.report.effects import GroupEffects
 from ebfed.report.summary import Text
 
@@ -199,7 +200,8 @@ def test_summaries_show_what_tidy_and_glance_hold(fitted):
 # Ours: what broom.mixed has no word for.
 OWN = {
     "tidy": {"response", "parameter"},
-    "glance": {"n_groups", "npar", "icc", "likelihood", "rounds", "loss", "accuracy", "epsilon"},
+    "glance": {"n_groups", "npar", "icc", "likelihood", "rounds", "loss", "accuracy", "epsilon"}
+    | {"simulated"},
     "augment": set(),
 }
 BROOM = pd.read_csv(Path(__file__).parents[1] / "reference" / "broom_mixed_columns.csv")
@@ -257,10 +259,53 @@ def test_a_formula_is_shown():
 def test_privacy_is_shown():
     plain = eb.GaussianEB().fit(X, groups=GROUPS).summary()
     assert "none (raw summaries are sent)" in line_of(plain, "Privacy:")
-    private = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9)), random_state=0)
-    private.fit(X, groups=GROUPS)
+    private = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9))).fit(X, groups=GROUPS)
     line = line_of(private.summary(), "Privacy:")
     assert "epsilon = 0.5 for each client (local differential privacy)" in line
+    assert "simulated" not in str(private.summary())
+
+
+def private_fit(kind):
+    """A fit whose noise follows from a fixed seed."""
+    if kind == "means":
+        est = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9)), random_state=0)
+        return est.fit(X, groups=GROUPS)
+    if kind == "opting out":
+        channel = {"private": Laplace(0.5, (-9, 9)), "open": Exact()}
+        est = eb.GaussianEB(1.0, channel=channel, random_state=0)
+        return est.fit(X, groups=GROUPS, consent=np.where(GROUPS % 2, "private", "open"))
+    if kind == "formula":
+        est = eb.GaussianEB(1.0, channel=Laplace(0.5, (-9, 9)), random_state=0)
+        return eb.from_formula("y | g", ROWS, est)
+    if kind == "coefficients":
+        channel = Gaussian(0.5, 1e-5, range=(-9, 9))
+        est = eb.AdaMix(2, noise_variance=1.0, channel=channel, n_rounds=2, random_state=0)
+        return est.fit(ROWS[["x"]], X, groups=GROUPS)
+    privacy = eb.ClientPrivacy(epsilon=0.5)
+    est = eb.FedAvg(Linear(), n_rounds=2, privacy=privacy, random_state=0)
+    return est.fit(ROWS[["x"]], X, groups=GROUPS)
+
+
+@pytest.mark.parametrize("kind", ["means", "opting out", "formula", "coefficients", "learner"])
+def test_simulated_noise_is_no_guarantee(kind):
+    summary = private_fit(kind).summary()
+    lines = [line for line in str(summary).splitlines() if line.startswith("Privacy:")]
+    promises = [line for line in lines if "none (raw" not in line]
+    assert promises
+    assert all(line.split(maxsplit=1)[1].startswith(SIMULATED) for line in promises)
+    for text in (" ".join(str(summary).split()), " ".join(read(summary._repr_html_()).words)):
+        assert f"{SIMULATED}. Real noise would give epsilon = 0.5" in text
+        assert "whoever knows the seed can subtract it" in text
+    assert max(map(len, str(summary).splitlines())) <= 78
+
+
+def test_a_glance_at_a_learner_says_that_noise_is_simulated():
+    for seed in (0, None):
+        est = eb.FedAvg(
+            Linear(), n_rounds=2, privacy=eb.ClientPrivacy(epsilon=0.5), random_state=seed
+        )
+        glance = est.fit(ROWS[["x"]], X, groups=GROUPS).glance()
+        assert glance["simulated"].tolist() == [seed == 0]
 
 
 def test_the_intraclass_correlation_is_shown():

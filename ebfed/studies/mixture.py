@@ -30,7 +30,7 @@ from ebfed.location import MixtureEB
 from ebfed.priors import Discrete
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, VERMILLION
-from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Summary
 
 __all__ = ["MixtureStudy", "run", "simulate"]
@@ -92,6 +92,7 @@ class MixtureStudy(SimulatedStudy):
             f"same clients. Private: epsilon at delta {DELTA:g} for {ROUNDS_OF_EM} releases "
             "together, against readers of these; the server is trusted."
         )
+        yield SIMULATED_NOISE
         (bic,) = self.table[self.table["method"] == BIC].itertuples()
         yield f"BIC found three components in {bic.right:.0%} of the runs."
 

@@ -44,7 +44,16 @@ from ebfed.models import Linear, Softmax
 from ebfed.privacy import accountant, events
 from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION
-from ebfed.studies.scaffold import THIN, WIDTH, Cell, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
+    THIN,
+    WIDTH,
+    Cell,
+    SimulatedStudy,
+    Study,
+    average,
+    print_row,
+)
 from ebfed.tables.clients import Clients
 from ebfed.theory.private_learning import ppsgd_claimed_epsilon, ppsgd_joint_epsilon
 
@@ -153,6 +162,7 @@ class PPSGDStudy(SimulatedStudy):
             "they are; and under joint privacy if exactly Q are drawn, for a client left out, or "
             "exchanged for another as in the paper's definition. Learning alone costs nothing."
         )
+        yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw risk against rounds, and accuracy against claimed and true epsilon."""

@@ -36,6 +36,7 @@ from ebfed.report import new_axes, plot_curves
 from ebfed.report.plots import BLUE, GREEN, PURPLE, VERMILLION
 from ebfed.streams import make_key
 from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
     THIN,
     WIDTH,
     SimulatedStudy,
@@ -131,6 +132,7 @@ class PrivateMeansStudy(SimulatedStudy):
             "clients have a small epsilon it lies below: noise may move the mean report to an end "
             "of the range, and the clients then keep their own means."
         )
+        yield SIMULATED_NOISE
         broken = self.table.loc[~self.table["keeps"], ["epsilon", "delta"]].drop_duplicates()
         for epsilon, delta in broken.itertuples(index=False):
             yield (

@@ -29,7 +29,7 @@ from ebfed.channels import OneBit, TwoBit, UnaryEncoding
 from ebfed.datasets import make_bernoulli_groups
 from ebfed.location import BernoulliEB
 from ebfed.report import new_axes, plot_curves
-from ebfed.studies.scaffold import THIN, SimulatedStudy, Study, average, print_row
+from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Summary
 
 __all__ = ["POPULATIONS", "PrivateRatesStudy", "RateDistribution", "oracle", "run"]
@@ -131,6 +131,7 @@ class PrivateRatesStudy(SimulatedStudy):
             "methods see the same. Non-private: a beta population fitted to the counts by maximum "
             "likelihood. Oracle: posterior means under the true population."
         )
+        yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw gain against epsilon, a panel for each population, the legend in the last."""

@@ -30,6 +30,7 @@ from ebfed.tables.replacing import replaced
 from ebfed.tables.spreadsheets import write_csv
 
 __all__ = [
+    "SIMULATED_NOISE",
     "THICK",
     "THIN",
     "WIDTH",
@@ -47,6 +48,10 @@ __all__ = [
 ]
 
 WIDTH = 96
+# A note on every page with private methods: these are experiments, and protect nobody.
+SIMULATED_NOISE = (
+    "Noise is simulated from the seed, and protects nobody. Epsilon is what real noise would give."
+)
 THIN, THICK = "-" * WIDTH, "=" * WIDTH
 
 Cell = Mapping[str, Any]

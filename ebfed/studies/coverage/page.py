@@ -11,7 +11,7 @@ import pandas as pd
 from ebfed.report import new_axes, plot_curves
 from ebfed.studies.coverage.settings import EXACT, NONPARAMETRIC
 from ebfed.studies.coverage.simulation import LEVEL
-from ebfed.studies.scaffold import THIN, SimulatedStudy, print_row
+from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, print_row
 
 __all__ = ["CoverageStudy", "tabulate"]
 
@@ -122,6 +122,8 @@ class CoverageStudy(SimulatedStudy):
             "group without data, averages inside the family; the largest share of fits in which "
             "some interval has no width."
         )
+        if (self.table["channel"] != EXACT).any():
+            yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw coverage against the number of groups inside the family, by likelihood."""

@@ -26,7 +26,14 @@ from ebfed.studies.joint_dp.settings import (
     UNITS,
     USERS_N,
 )
-from ebfed.studies.scaffold import THIN, SimulatedStudy, average, legend_outside, print_row
+from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
+    THIN,
+    SimulatedStudy,
+    average,
+    legend_outside,
+    print_row,
+)
 
 __all__ = ["JointDPStudy", "crossover", "tabulate"]
 
@@ -106,6 +113,7 @@ class JointDPStudy(SimulatedStudy):
             f"{UNITS} units; without DP: FedAvg. Personal in Table 1: intercepts of the second "
             "output layer; in the paper a whole one."
         )
+        yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw losses and accuracies against the number of owners."""

@@ -24,6 +24,7 @@ from ebfed.studies.opt_out_learning.settings import (
     SKEWED,
 )
 from ebfed.studies.scaffold import (
+    SIMULATED_NOISE,
     THICK,
     THIN,
     SimulatedStudy,
@@ -195,6 +196,7 @@ class OptOutLearningStudy(SimulatedStudy):
             "the shared one. With r = 1 open clients have the same weight as private ones, and the "
             "shared network is that of DP-FedAvg."
         )
+        yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw accuracies of shared and personal networks against the ratio, by setting."""

@@ -28,7 +28,7 @@ from ebfed.studies.personalization.settings import (
     TITLES,
     families,
 )
-from ebfed.studies.scaffold import THIN, SimulatedStudy, average
+from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, average
 
 __all__ = ["PersonalizationStudy", "tabulate"]
 
@@ -163,6 +163,7 @@ class PersonalizationStudy(SimulatedStudy):
         if not part["model"].eq("CNN").all():
             yield "The network of the table of privacy is not the paper's: it has one hidden layer."
         yield _say_what_privacy_buys(part)
+        yield SIMULATED_NOISE
 
     def figure(self) -> Any:
         """Draw accuracies, accuracy against epsilon, and accuracy during training."""

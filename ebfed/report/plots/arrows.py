@@ -1,4 +1,4 @@
-"""From the local estimates of groups to the personalised ones."""
+"""From the local estimates of groups to those with the population."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import BLUE, GREY, VERMILLION, open_axes, plain
 from ebfed.report.plots.groups import even_steps, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["plot_arrows"]
 
 MOST_ARROWS = 60
-MOST_NAMED = 12
+MOST_NAMED, LETTERS = 12, 24
 
 
 def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw a line from every group's local estimate, above, to its personalised one, below.
+    """Draw a line from every group's local estimate, above, to its estimate, below.
 
     If there are more than 60 groups, 60 are drawn: those at even steps in the order of local
     estimates.
@@ -51,7 +52,7 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
     >>> X, groups, theta = eb.datasets.make_gaussian_groups(100, 3, random_state=0)
     >>> ax = plot_arrows(eb.GaussianEB().fit(X, groups=groups), ax=eb.report.new_axes()[0])
     >>> ax.get_title(), [label.get_text() for label in ax.get_yticklabels()]
-    ('60 of 100 groups', ['personalised', 'local'])
+    ('60 of 100 groups', ['estimate', 'own data alone'])
     """
     from matplotlib.collections import LineCollection
 
@@ -66,20 +67,24 @@ def plot_arrows(estimator: Any, *, column: int | str | None = None, ax: Axes | N
     ax.plot(x, np.ones(len(x)), "o", color=BLUE, mfc="white", ms=6, zorder=2)
     ax.plot(y, np.zeros(len(y)), "v", color=BLUE, ms=6, mec="white", mew=0.4, zorder=2)
     mean = groups.view.prior.mean_[groups.column]
-    ax.axvline(mean, color=VERMILLION, lw=1.2, ls="--", zorder=0)
-    ax.annotate(
-        "population mean", (mean, 1.0), (0, 4), xycoords=("data", "axes fraction"),
-        textcoords="offset points", ha="center", va="bottom", fontsize="small", color=VERMILLION,
-    )  # fmt: skip
+    ax.axvline(mean, color=VERMILLION, lw=1.2, ls="--", zorder=0, label="population mean")
+    ax.legend(
+        frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
+    )
+    top = 1.15
     if len(x) <= MOST_NAMED:
-        _name_points(ax, x, [plain(label) for label in groups.labels[chosen]])
-    ax.set_yticks([0, 1], ["personalised", "local"])
-    ax.set_ylim(-0.15, 1.15 if len(x) > MOST_NAMED else 1.4)
-    ax.set_xlabel("estimate")
+        names = [plain(label, LETTERS) for label in groups.labels[chosen]]
+        _name_points(ax, x, names)
+        share = min(0.5, 0.02 * max(map(len, names)))  # of the height, for names that stand
+        top = (1.15 + 0.15 * share) / (1 - share)
+    ax.set_yticks([0, 1], ["estimate", OWN])
+    ax.set_ylim(-0.15, top)
+    ax.set_xlabel(quantity(groups.view, groups.column))
     ax.tick_params(left=False)
     ax.spines[["top", "right", "left"]].set_visible(False)
     if len(chosen) < len(local):
-        ax.set_title(f"{len(chosen)} of {len(local):,} groups", fontsize="medium", pad=18)
+        title = f"{len(chosen)} of {count_groups(groups.view, len(local))}"
+        ax.set_title(title, fontsize="medium", pad=18)
     return ax
 
 

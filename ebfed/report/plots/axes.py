@@ -6,10 +6,11 @@ markers and hatches differ too, so that no meaning depends on colour alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 __all__ = [
     "BLACK",
@@ -19,6 +20,7 @@ __all__ = [
     "GREY",
     "HATCHES",
     "LINES",
+    "MANY",
     "MARKERS",
     "ORANGE",
     "PURPLE",
@@ -27,6 +29,7 @@ __all__ = [
     "new_axes",
     "open_axes",
     "plain",
+    "shades",
 ]
 
 BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
@@ -35,6 +38,7 @@ COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MOST_LETTERS = 60  # of a name in a picture
+MANY = 1000  # marks; more are pixels in a file of vectors
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo")
 
 
@@ -72,7 +76,7 @@ def open_axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
-def plain(text: object) -> str:
+def plain(text: object, most: int = MOST_LETTERS) -> str:
     r"""Return text of data for a picture: short, printable, and without formulas between dollars.
 
     Examples
@@ -82,6 +86,28 @@ def plain(text: object) -> str:
     """
     words = "".join(c if c.isprintable() else " " for c in str(text)).split()
     short = " ".join(words)
-    if len(short) > MOST_LETTERS:
-        short = f"{short[: MOST_LETTERS - 1]}…"
+    if len(short) > most:
+        short = f"{short[: most - 1]}…"
     return short.replace("$", r"\$")
+
+
+def shades(kind: str) -> Colormap:
+    """Return colours from light to dark, all visible on white, of which greys keep the order.
+
+    Parameters
+    ----------
+    kind : {"size", "probability"}
+        From sand to dark blue, or from pale grey to dark blue.
+
+    Examples
+    --------
+    >>> shades("probability")(0.0)[0] > shades("probability")(1.0)[0]
+    True
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours: Any = ["#d4d4d4", SKY, BLUE, "#08306b"]
+    if kind == "size":
+        colours = [colormaps["cividis_r"](share) for share in (0.2, 0.4, 0.6, 0.8, 1.0)]
+    return LinearSegmentedColormap.from_list(kind, colours)

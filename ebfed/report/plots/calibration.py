@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import BLACK, BLUE, GREY, open_axes
 from ebfed.report.plots.groups import Groups, even_steps, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 from ebfed.report.plots.outcomes import bar_edges, few_outcomes
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def plot_calibration(
     ax.plot(ends, ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
     size = float(np.clip(300 / len(ranks), 2.5, 6))
     ax.plot(middle, observed, "o", color=BLUE, ms=size, mew=0, label="groups")
-    ax.set(xlabel="sorted local estimates, simulated", ylabel="sorted local estimates")
+    what = quantity(groups.view, groups.column)
+    ax.set(xlabel=f"{what}: {OWN}, simulated", ylabel=f"{what}: {OWN}")
+    ax.set_title(_title(groups), loc="left", fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small", loc="upper left")
     return ax
@@ -103,9 +106,15 @@ def _draw_shares(
     ends = possible - 0.3 * step, possible + 0.3 * step
     ax.hlines(middle, *ends, color=BLACK, lw=1, ls="--", label=MEDIAN)
     ax.plot(possible, observed, "o", color=BLUE, ms=5, mec="white", mew=0.4, label="groups")
-    ax.set(xlabel="local estimate", ylabel="share of groups", ylim=(0, None))
+    what = quantity(groups.view, groups.column)
+    ax.set(xlabel=f"{what}: {OWN}", ylabel="share of groups", ylim=(0, None))
+    ax.set_title(_title(groups), loc="left", fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small")
+
+
+def _title(groups: Groups) -> str:
+    return f"Own data against simulations, {count_groups(groups.view, len(groups.local))}"
 
 
 def _simulate(groups: Groups, rng: np.random.Generator) -> NDArray:

@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.priors import Posterior
-from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes, plain
+from ebfed.report.plots.axes import BLACK, BLUE, MANY, VERMILLION, open_axes, plain
+from ebfed.report.plots.labels import count_groups, fit_height, name_rows, quantity
 from ebfed.report.view import GroupView, LocationView, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_intervals", "plot_caterpillar"]
+__all__ = ["draw_intervals", "place_of", "plot_caterpillar"]
 
-MOST_NAMED = 30  # groups whose names can be read one above the other
+CONSTANT = "intercept"
 
 
 def plot_caterpillar(
@@ -28,9 +29,10 @@ def plot_caterpillar(
     top: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the posterior means of all groups with their intervals, the largest at the top.
+    """Draw the estimates of all groups with their intervals, the largest at the top.
 
-    Up to 30 groups are named. The intervals of more groups become a band of thin lines.
+    Up to 60 groups are named, and a figure that holds nothing else grows to fit the names. Of more,
+    the three at either end are named, and intervals become a band of thin lines.
 
     Parameters
     ----------
@@ -65,7 +67,8 @@ def plot_caterpillar(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['C', 'D', 'B', 'A']
     """
-    posterior = fit if isinstance(fit, Posterior) else _view(fit).posterior()
+    view = None if isinstance(fit, Posterior) else _view(fit)
+    posterior = fit if view is None else view.posterior()
     names = posterior.terms
     place = place_of(column, names)
     mean = posterior.mean[:, place]
@@ -90,14 +93,25 @@ def plot_caterpillar(
             bbox_to_anchor=(1, 1),
             borderaxespad=0.2,
         )
-    draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order])
-    what = "" if len(names) == 1 else f" of {plain(names[place])}"
-    ax.set_xlabel(f"posterior mean{what} and {100 * level:g}% interval")
+    count = count_groups(view, len(order))
+    draw_intervals(ax, mean[order], lower[order], upper[order], [named[k] for k in order], count)
+    ax.set_xlabel(f"{_what(view, names, place)}estimate and {100 * level:g}% interval")
     if len(order) < len(mean):
-        ax.set_title(
-            f"the {len(order):,} largest of {len(mean):,} groups", fontsize="medium", loc="left"
-        )
+        title = f"the {len(order):,} largest of {count_groups(view, len(mean))}"
+        ax.set_title(title, fontsize="medium", loc="left")
     return ax
+
+
+def _what(view: GroupView | None, names: tuple[str, ...], place: int) -> str:
+    """Say what is estimated, for the beginning of a label."""
+    if isinstance(view, LocationView):
+        return f"{quantity(view, place)}: "
+    if view is None and len(names) == 1:
+        return ""
+    name = plain(names[place])
+    slope = view is not None and names[place] != CONSTANT
+    of = f" of {plain(view.response)}" if view is not None and view.response and not slope else ""
+    return f"{'coefficient of ' * slope}{name}{of}: "
 
 
 def _view(fit: Any) -> GroupView:
@@ -128,28 +142,29 @@ def place_of(column: int | str | None, names: tuple[str, ...] | list[str]) -> in
 
 
 def draw_intervals(
-    ax: Axes, at: NDArray, lower: NDArray, upper: NDArray, names: list[str], colours: Any = None
+    ax: Axes,
+    at: NDArray,
+    lower: NDArray,
+    upper: NDArray,
+    names: list[str],
+    count: str,
+    colours: Any = None,
 ) -> None:
     """Draw intervals one above the other, in the order given from the bottom."""
     rows = np.arange(len(at))
-    room = 240 / len(at)  # points of a page between neighbours
+    room = fit_height(ax, len(at))  # points of paper between neighbours
     width = float(np.clip(0.4 * room, 0.4, 1.8)) if room > 1 else room
     alpha = 0.45 if colours is None and room < 1 else 1.0
     colours = BLUE if colours is None else colours
-    ax.hlines(rows, lower, upper, lw=width, colors=colours, alpha=alpha, zorder=2)
+    many: dict[str, Any] = {"rasterized": len(at) > MANY}
+    ax.hlines(rows, lower, upper, lw=width, colors=colours, alpha=alpha, zorder=2, **many)
     size = float(np.clip(0.8 * room, 1.0, 5.0))
     # white around points separates them from lines
-    ax.plot(at, rows, "o", ms=size + 1.2, color="white", mew=0, zorder=3, label="_around")
-    ax.plot(at, rows, "o", ms=size, color=BLACK, mew=0, zorder=3.1)
+    ax.plot(at, rows, "o", ms=size + 1.2, color="white", mew=0, zorder=3, label="_around", **many)
+    ax.plot(at, rows, "o", ms=size, color=BLACK, mew=0, zorder=3.1, **many)
     ax.set_ylim(-0.02 * len(at) - 0.5, 1.02 * len(at) - 0.5)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    if len(at) <= MOST_NAMED:
-        size = float(np.clip(0.85 * room, 6.5, 10))
-        ax.set_yticks(rows, [plain(name) for name in names], fontsize=size)
-        ax.tick_params(left=False)
-    else:
-        ax.set_yticks([])
-        ax.set_ylabel(f"{len(at):,} groups, sorted")
+    name_rows(ax, names, count, room)
 
 
 def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups in the plane of two coefficients: alone, and personalised."""
+"""Groups in the plane of two coefficients: by their own data, and with the population."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes, plain
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
+from ebfed.report.plots.labels import OWN, count_groups, name_points
 from ebfed.report.view import GroupView, view_of
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
@@ -34,10 +35,10 @@ def plot_coefficients(
     y: int | str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw groups in the plane of two coefficients, estimated alone and with the population.
+    """Draw groups in the plane of two coefficients, from their own data and with the population.
 
     An arrow leads from the estimate from a group's own rows (least squares; maximum likelihood for
-    a logistic regression) to the personalised coefficients. Ellipses hold 50 and 95 % of the
+    a logistic regression) to the posterior mean. Ellipses hold 50 and 95 % of the
     population. Groups whose rows do not determine their coefficients are drawn without an arrow. If
     there are more than 60 groups, 60 are drawn, at even steps in the order of labels.
 
@@ -98,16 +99,16 @@ def plot_coefficients(
     _set_limits(ax, start[alone], end)
     for from_, to in zip(start[alone], end[alone], strict=True):
         ax.add_patch(FancyArrowPatch(tuple(from_), tuple(to), **ARROW))
-    ax.plot(*start[alone].T, "o", color=BLUE, mfc="white", ms=4.5, label="group alone")
-    ax.plot(*end.T, "o", color=BLUE, ms=4.5, mec="white", mew=0.4, label="personalised")
+    ax.plot(*start[alone].T, "o", color=BLUE, mfc="white", ms=4.5, label=OWN)
+    ax.plot(*end.T, "o", color=BLUE, ms=4.5, mec="white", mew=0.4, label="estimate")
     ax.set(xlabel=plain(terms[axes[0]]), ylabel=plain(terms[axes[1]]))
-    parts = [f"{len(chosen)} of {len(clients):,} groups"] * (len(chosen) < len(clients))
+    parts = [f"{len(chosen)} of {count_groups(view, len(clients))}"] * (len(chosen) < len(clients))
     if not alone.all():
         parts.append(f"{np.sum(~alone)} cannot be estimated alone")
     ax.set_title("; ".join(parts), fontsize="medium")
     if len(chosen) <= MOST_NAMED:
         at = np.where(alone[:, None], start, end)
-        _name_scattered(ax, at, [str(label) for label in clients.ids])
+        name_points(ax, at, [str(label) for label in clients.ids])
     handles, labels = ax.get_legend_handles_labels()
     kept = dict(zip(labels, handles, strict=True))  # each of several components has the same
     ax.legend(
@@ -115,32 +116,6 @@ def plot_coefficients(
         frameon=False, fontsize="small",
     )  # fmt: skip
     return ax
-
-
-def _name_scattered(ax: Axes, at: NDArray, names: list[str]) -> None:
-    """Write names beside points, each where it overlaps least with points and earlier names."""
-    ax.figure.figure.draw_without_rendering()  # the layout determines places on paper
-    points = ax.transData.transform(at) * 72 / ax.figure.dpi
-    taken = [np.concatenate([point - 2.5, point + 2.5]) for point in points]  # left low right high
-    for point, place, name in zip(points, at, names, strict=True):
-        size = np.array([4.2 * len(name), 7.0])  # of extra small letters
-        options: list[tuple] = []
-        left = -4 - size[0]
-        for right, up in ((4, 3), (4, -10), (left, 3), (left, -10), (4, 12), (4, -19)):
-            low = point + np.array([right, up])
-            box = np.concatenate([low, low + size])
-            overlap = sum(
-                max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
-                * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))
-                for other in taken
-            )
-            options.append((overlap, len(options), box, (right, up)))
-        _, _, box, offset = min(options, key=lambda option: option[:2])
-        taken.append(box)
-        ax.annotate(
-            plain(name), place, offset, textcoords="offset points", fontsize="x-small",
-            color="#4d4d4d",
-        )  # fmt: skip
 
 
 def _components(estimator: Any, view: GroupView) -> Iterator[tuple[float, NDArray, NDArray]]:
@@ -166,7 +141,7 @@ def _draw_component(ax: Axes, mean: NDArray, covariance: NDArray, weight: float)
 
 
 def _set_limits(ax: Axes, start: NDArray, end: NDArray) -> None:
-    """Include the population, all personalised coefficients, and nearly all of the others."""
+    """Include the population, all estimates, and nearly all of the others."""
     inner = np.quantile(start, [0.03, 0.97], axis=0) if len(start) > 10 else start
     outlines = [np.column_stack(line.get_data()) for line in ax.lines]
     points = np.concatenate([inner, end, *outlines])

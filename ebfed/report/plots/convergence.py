@@ -76,7 +76,7 @@ def plot_convergence(estimator: Any, *, column: str | None = None, ax: Axes | No
     at, values = at[finite], values[finite]
     if column in HEIGHTS + DEPTHS:
         place = np.argmax(values) if column in HEIGHTS else np.argmin(values)
-        best, label = values[place], f"{column} from its best"
+        best, label = values[place], f"{column}: distance from the best"
         title = f"best {column}: {best:,.6g} in {first} {at[place]:g}"
         away = np.abs(values - best)
         # differences by rounding are no distance

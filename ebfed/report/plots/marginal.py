@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 from ebfed.priors import Prior
 from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
 from ebfed.report.plots.groups import Groups, read_groups
+from ebfed.report.plots.labels import OWN, count_groups, quantity
 from ebfed.report.plots.outcomes import bar_edges
-from ebfed.report.plots.prior_curves import atoms_of, ceiling, density_of, grid_of, spike_of
+from ebfed.report.plots.prior_curves import (
+    atoms_of,
+    ceiling,
+    central,
+    density_of,
+    grid_of,
+    spike_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,17 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["plot_marginal"]
 
 MOST_SIZES = 100  # different numbers of rows; of more, so many quantiles stand for all
+NARROW = 4  # times the height of the histogram
 MOST_ROWS = 2000  # errors of rates from more rows are smaller than the width of a bar
 
 
 def plot_marginal(
     estimator: Any, *, column: int | str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw local estimates as a histogram, with what the fit says of them and of the population.
+    """Draw local estimates as a histogram, with the fit to them and the population.
 
     The curve over the histogram is the marginal density of local estimates under the fit, averaged
     over the groups' numbers of rows (and covariates): if the model is right, it follows the
     histogram. The other curve is the population. It is narrower, since local estimates have errors.
+    A much narrower one has an axis of its own on the right.
 
     Parameters
     ----------
@@ -41,7 +51,7 @@ def plot_marginal(
     Returns
     -------
     matplotlib Axes
-        Axes; probabilities of atoms have an axis on the right.
+        Axes; probabilities of atoms, or a narrow population, have an axis on the right.
 
     Raises
     ------
@@ -54,38 +64,43 @@ def plot_marginal(
     >>> y, groups, p = eb.datasets.make_bernoulli_groups(500, 8, random_state=0)
     >>> ax = plot_marginal(eb.BernoulliEB().fit(y, groups=groups), ax=eb.report.new_axes()[0])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['local estimates', 'fitted, of local estimates', 'population']
+    ['own data alone', 'own data alone, by the fit', 'population']
     """
     groups = read_groups(estimator, column)
     ax = open_axes(ax)
-    discrete = not groups.view.family.has_density
-    edges = bar_edges(groups) if discrete else _mean_edges(groups.local)
-    observed = np.histogram(groups.local, edges, density=True)[0]
-    ax.stairs(observed, edges, fill=True, label="local estimates", color="#d9d9d9")
-    if len(groups.local) <= 50 and not discrete:
-        ax.plot(groups.local, np.zeros(len(groups.local)), "|", color=BLACK, ms=12, clip_on=False)
+    view, local = groups.view, groups.local
+    discrete = not view.family.has_density
+    edges = bar_edges(groups) if discrete else _mean_edges(local)
+    observed = np.histogram(local, edges, density=True)[0]
+    ax.stairs(observed, edges, fill=True, label=OWN, color="#d9d9d9")
+    if len(local) <= 50 and not discrete:
+        ax.plot(local, np.zeros(len(local)), "|", color=BLACK, ms=12, clip_on=False)
     if discrete:
         expected = _expected_shares(groups, edges) / np.diff(edges)
         middle = (edges[1:] + edges[:-1]) / 2
         style: dict[str, Any] = {"marker": "D", "ms": 4, "lw": 1.2}
         ends = (edges[0], edges[-1])
     else:
-        pad = 0.1 * (edges[-1] - edges[0])
-        ends = (edges[0] - pad, edges[-1] + pad)
+        low, high = central(groups.population)
+        low, high = min(edges[0], low), max(edges[-1], high)
+        pad = 0.05 * (high - low)
+        ends = (low - pad, high + pad)
         middle = np.linspace(*ends, 400)
         expected = _marginal_density(groups, middle)
         style = {"lw": 1.8}
-    ax.plot(middle, expected, color=BLUE, label="fitted, of local estimates", **style)
+    ax.plot(middle, expected, color=BLUE, label=f"{OWN}, by the fit", **style)
     ax.set_ylim(0, 1.15 * max(observed.max(), expected.max()))
     handles = ax.get_legend_handles_labels()[0]
     handles += _draw_population(ax, groups.population, ends)
-    ax.set(xlabel="estimate", ylabel="density", xlim=ends)
+    ax.set(xlabel=quantity(view, groups.column), ylabel="density", xlim=ends)
+    title = f"Own data and population, {count_groups(view, len(local))}"
+    ax.set_title(title, loc="left", fontsize="medium")
     ax.legend(handles=handles, frameon=False, fontsize="small")
     return ax
 
 
 def _mean_edges(values: NDArray) -> NDArray:
-    return np.histogram_bin_edges(values, int(np.clip(np.sqrt(len(values)), 5, 60)))
+    return np.histogram_bin_edges(values, int(np.clip(np.sqrt(len(values)), 3, 60)))
 
 
 def _draw_population(ax: Axes, prior: Prior, ends: tuple[float, float]) -> list[Any]:
@@ -95,11 +110,16 @@ def _draw_population(ax: Axes, prior: Prior, ends: tuple[float, float]) -> list[
     if points is None:
         at = grid_of(prior, 0, *np.clip(ends, *prior.support))
         density = density_of(prior, 0, at)
-        top = ax.get_ylim()[1]
-        ax.set_ylim(0, max(top, min(ceiling(density), 2 * top)))
-        handles += ax.plot(at, density, lw=1.8, **look)
+        height, top = ceiling(density), ax.get_ylim()[1]
         spike = spike_of(prior)
         points = None if spike is None else (np.array(spike[:1]), np.array(spike[1:]))
+        beside = ax
+        if points is None and height > NARROW * top:
+            beside = ax.twinx()
+            beside.set(ylabel="density of the population", ylim=(0, height))
+        else:
+            ax.set_ylim(0, max(top, height))
+        handles += beside.plot(at, density, lw=1.8, **look)
         look["label"] = "point of the population"
     if points is not None:
         right = ax.twinx()

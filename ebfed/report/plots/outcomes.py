@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.plots.groups import Groups
+from ebfed.report.plots.prior_curves import central
 
 __all__ = ["bar_edges", "few_outcomes"]
 
@@ -27,8 +28,10 @@ def bar_edges(groups: Groups) -> NDArray:
     if possible is not None:
         half = 0.5 / groups.size[0]
         return np.append(possible - half, possible[-1] + half)
-    low, high = groups.view.family.support
-    high = high if np.isfinite(high) else float(groups.local.max()) or 1.0
-    edges = np.linspace(low, high, 21)
+    low, most = groups.view.family.support
+    high = max(float(groups.local.max()), central(groups.population)[1]) or 1.0
+    if 2 * high > most:  # else most of the axis would be empty
+        high = most
+    edges = np.linspace(low, high, int(np.clip(np.sqrt(len(groups.local)), 5, 20)) + 1)
     edges[1:-1] -= 1e-9 * high  # on no possible rate, which rounding could put on either side
     return edges

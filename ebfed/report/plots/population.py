@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebfed.priors import Prior
 from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes
+from ebfed.report.plots.labels import quantity
 from ebfed.report.plots.prior_curves import (
     atoms_of,
     ceiling,
@@ -17,6 +18,7 @@ from ebfed.report.plots.prior_curves import (
     spike_of,
     steps,
 )
+from ebfed.report.view import LocationView, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +66,7 @@ def plot_population(
     """
     ax = open_axes(ax)
     if not isinstance(populations, Mapping):
-        populations = {"population": populations}
+        populations = {"": populations}
     priors = {name: getattr(each, "prior_", each) for name, each in populations.items()}
     if unknown := [each for each in priors.values() if not isinstance(each, Prior)]:
         raise TypeError(
@@ -99,7 +101,8 @@ def plot_population(
             stems.vlines(places[0], 0, places[1], color=look["color"], lw=1.6)
             stems.plot(*places, **look | {"ls": ""})
             lines += stems.plot([], [], **look)
-    ax.set(xlabel="parameter", ylabel="density", xlim=(low - pad, high + pad))
+    words = {_quantity(each, column) for each in populations.values()}
+    ax.set(xlabel=" / ".join(sorted(words)), ylabel="density", xlim=(low - pad, high + pad))
     if height:
         ax.set_ylim(0, height)
     if stems is not ax or not (height or cumulative):
@@ -107,5 +110,13 @@ def plot_population(
         stems.set_ylim(bottom=0)
     if cumulative:
         ax.set(ylabel="share of groups at or below", ylim=(0, 1.02))
-    ax.legend(handles=lines, frameon=False, fontsize="small")
+    if len(lines) > 1 or "" not in populations:
+        ax.legend(handles=lines, frameon=False, fontsize="small")
+    ax.set_title(f"Fitted population{'s' if len(lines) > 1 else ''}", loc="left", fontsize="medium")
     return ax
+
+
+def _quantity(population: Any, column: int) -> str:
+    """Say what varies between groups, if a fit has words for it."""
+    view = view_of(population) if hasattr(population, "view") else None
+    return quantity(view, column) if isinstance(view, LocationView) else "parameter of a group"

@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 
 from ebfed.priors import Prior
 
+MOST_DRAWS = 100_000
+
 __all__ = [
     "atoms_of",
     "ceiling",
+    "central",
     "density_of",
     "draws_of",
     "grid_of",
@@ -61,16 +64,33 @@ def ceiling(density: NDArray) -> float:
     return 1.1 * min(float(density.max()), 2 * float(density[inner:-inner].max()))
 
 
+def central(prior: Prior, column: int = 0, share: float = 0.999) -> tuple[float, float]:
+    """Ends between which this share of the parameters of a population lies."""
+    if (atoms := atoms_of(prior, column)) is not None:
+        return float(atoms[0].min()), float(atoms[0].max())
+    one = prior.column(column)
+    # a population at the covariates of n groups gives a parameter of each at a time
+    size = len(one.mean_) if one.mean_.ndim > 1 else MOST_DRAWS
+    rng = np.random.default_rng(0)
+    draws = [one.sample(size, random_state=rng) for _ in range(-(-MOST_DRAWS // size))]
+    low, high = np.quantile(np.concatenate(draws)[:, 0], [(1 - share) / 2, (1 + share) / 2])
+    return float(low), float(high)
+
+
 def reach(priors: list[Prior], column: int) -> tuple[float, float]:
     """Range of practically all parameters of the populations."""
     ends = []
     for prior in priors:
         mean, sd = prior.mean_[column], np.sqrt(prior.variance_[column])
-        atoms = atoms_of(prior, column)
-        span = np.array([mean - 4 * sd, mean + 4 * sd]) if atoms is None else atoms[0]
-        ends += np.clip([span.min(), span.max()], *prior.support).tolist()
+        ends += central(prior, column)
+        if atoms_of(prior, column) is None:
+            ends += np.clip([mean - 4 * sd, mean + 4 * sd], *prior.support).tolist()
     low, high = min(ends), max(ends)
-    return (low, high) if low < high else (low - 1, high + 1)
+    if low < high:
+        return low, high
+    around = abs(low) / 2 or 1.0
+    low, high = np.clip([low - around, high + around], *priors[0].support)
+    return float(low), float(high)
 
 
 def steps(

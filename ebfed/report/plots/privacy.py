@@ -84,5 +84,5 @@ def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     ax = plot_curves(both, x="epsilon", y="error", spread="std_error", log_y=far, ax=open_axes(ax))
     if not far:
         ax.set_ylim(bottom=0)
-    ax.set(xlabel="epsilon", ylabel="rms change of the estimates")
+    ax.set(xlabel="epsilon", ylabel="change of the estimates (root mean square)")
     return ax

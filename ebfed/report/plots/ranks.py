@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import GREY, open_axes
+from ebfed.report.plots.axes import GREY, open_axes, plain, shades
 from ebfed.report.plots.caterpillar import draw_intervals
+from ebfed.report.plots.labels import fit_height
 from ebfed.tables.frames import is_frame, numeric_columns
 from ebfed.tables.lazy import column_names
 
@@ -20,8 +22,9 @@ __all__ = ["plot_ranks"]
 def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the ranks of groups with their intervals, the first at the top.
 
-    Up to 30 groups are named. If the frame has ``prob_top``, groups that are more probably among
-    the top ones are darker.
+    Up to 60 groups are named, and a figure that holds nothing else grows to fit the names; of more,
+    the three at either end are. If the frame has ``prob_top``, groups that are more probably among
+    the top ones are darker. If it has ``estimate``, the axis says which end is the highest.
 
     Parameters
     ----------
@@ -63,22 +66,44 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     labelled = names[0] not in ("estimate", "rank")
     labels = [str(label) for label in (np.asarray(ranks[names[0]])[order] if labelled else order)]
 
-    from matplotlib.ticker import MaxNLocator
-
     ax = open_axes(ax)
+    group = names[0] if labelled else "group"
+    count = f"{len(rank):,} groups" + ("" if group == "group" else f" ({plain(group)})")
+    fit_height(ax, len(rank))
     colours = None
     if prob_top:
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import Normalize
 
-        scale = ScalarMappable(Normalize(0, 1), "cividis_r")
+        scale = ScalarMappable(Normalize(0, 1), shades("probability"))
         colours = scale.to_rgba(prob_top[0])
         bar = ax.figure.colorbar(scale, ax=ax, shrink=0.6, aspect=18, pad=0.02)
-        bar.set_label("probability to be among the top")
-    draw_intervals(ax, rank, lower, upper, labels, colours)
+        n_top = round(prob_top[0].sum())  # exact draws share ties, so that these sum to the number
+        bar.set_label(
+            f"probability to be {'first' if n_top == 1 else f'among the first {n_top:,}'}"
+        )
+    draw_intervals(ax, rank, lower, upper, labels, count, colours)
     ax.set_xlim(0.5 - 0.01 * len(rank), len(rank) * 1.01 + 0.5)
     ax.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
     ax.set_axisbelow(True)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("rank and its interval")
+    ax.set_xticks(_ticks(len(rank)))
+    ax.set_xlabel(f"rank and its interval{_direction(ranks, names, order)}")
     return ax
+
+
+def _ticks(n: int) -> list[int]:
+    """Round ranks from 1 to n, the first among them."""
+    from matplotlib.ticker import MaxNLocator
+
+    even = MaxNLocator(8, integer=True).tick_values(1, n)
+    return [1, *(int(each) for each in even if 1 < each <= n)]
+
+
+def _direction(ranks: Any, names: list[str], order: NDArray) -> str:
+    """Say whether rank 1 has the largest estimate, where estimates are given and differ."""
+    if "estimate" not in names:
+        return ""
+    estimate = numeric_columns(ranks, ["estimate"], "ranks")[order, 0]
+    if estimate[-1] == estimate[0]:
+        return ""
+    return f" (1 is the {'highest' if estimate[-1] > estimate[0] else 'lowest'} estimate)"

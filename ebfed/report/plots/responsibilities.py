@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import COLOURS, HATCHES, open_axes, plain
+from ebfed.report.plots.labels import LETTERS, MOST_NAMED, count_groups
+from ebfed.report.view import view_of
 from ebfed.tables.frames import numeric_columns
 from ebfed.tables.lazy import column_names
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_responsibilities"]
 
-MOST_NAMED = 40
 ORDER = (0, 5, 2, 1, 4, 6, 3)  # of colours: neighbours differ in lightness, and black comes last
 
 
@@ -78,15 +79,16 @@ def plot_responsibilities(estimator: Any, *, ax: Axes | None = None) -> Axes:
             label=_name(estimator, j),
         )
         below = above
+    group = column_names(table)[0]
     if n <= MOST_NAMED:
-        labels = [plain(label) for label in np.asarray(table[column_names(table)[0]])[order]]
-        ax.set_xticks(np.arange(n), labels, rotation=90, fontsize="small" if n <= 25 else 6.5)
+        labels = [plain(label, LETTERS) for label in np.asarray(table[group])[order]]
+        ax.set_xticks(np.arange(n), labels, rotation=90, fontsize=float(np.clip(300 / n, 5, 8.5)))
         ax.vlines(edges[1:-1], 0, 1, color="white", lw=1)
     else:
         ax.set_xticks([])
-        ax.set_xlabel(f"{n:,} groups, sorted")
+        ax.set_xlabel(f"{count_groups(view_of(estimator), n)}, sorted")
     ax.tick_params(bottom=False)
-    ax.set(ylabel="probability", xlim=(edges[0], edges[-1]), ylim=(0, 1))
+    ax.set(ylabel="probability of the component", xlim=(edges[0], edges[-1]), ylim=(0, 1))
     title = "component: weight" + (", mean" if estimator.means_.shape[1] == 1 else "")
     ax.legend(
         loc="lower center",

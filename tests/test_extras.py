@@ -143,7 +143,7 @@ def test_learners_need_an_accountant_only_for_samples_of_clients(monkeypatch):
         sampled.fit(x, y, groups=groups)
 
 
-def test_no_module_imports_what_only_tests_need():
+def test_no_module_imports_the_regressions_that_it_reads():
     files = (ROOT / "ebfed").rglob("*.py")
     found = [
         path.name

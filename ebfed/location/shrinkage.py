@@ -83,8 +83,10 @@ def posterior_from(
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
     labels : array-like or series of shape (n,), optional
-        Labels of the estimates, all different. If None, the index of a pandas series, unless it
-        only counts; or the names of the coefficients, levels where all are of one factor.
+        Labels of the estimates. They only name the rows of the result: each estimate has a
+        parameter of its own, also where several have one label, such as two studies of an author.
+        If None, the index of a pandas series, unless it only counts; or the names of the
+        coefficients, levels where all are of one factor.
     terms : str or sequence of str, optional
         Names of the coefficients that come from the population; or a factor, ``"C(school)"`` or
         ``"school"``, with those of its slopes ``"C(school):x"``, as the regression names them; or a
@@ -165,8 +167,8 @@ def posterior_from(
             f"covariance of shape (n, n); they have shapes {values.shape} and {errors.shape}."
         )
     labels = _labels(estimates, labels)
-    if labels is not None:
-        _check_labels(read_labels(labels, "labels"), n)
+    if labels is not None and len(found := read_labels(labels, "labels")) != n:
+        raise ValueError(f"labels has {len(found)} entries for {n} estimates.")
     table = read(estimates, labels)
     fitted: Any = GaussianEB(prior=prior).population()
     covariance = _checked(errors) if errors.ndim == 2 else None
@@ -225,7 +227,9 @@ def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tu
     if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
         turned = {"rows of std_errors": given["std_errors"]}
         turned["columns of std_errors"] = given["std_errors"].T
-        given["std_errors"] = aligned(turned, rows=False)["columns of std_errors"].T
+        turned = aligned(turned, rows=False)
+        # labels, and so names of columns, may be repeated
+        given["std_errors"] = turned["columns of std_errors"].T.to_numpy()
     return tuple(given.values())
 
 
@@ -299,19 +303,6 @@ def _labels(estimates: Any, labels: Any) -> Any:
     if isinstance(index, pd.RangeIndex):
         return None
     return index.to_series(name=index.name if isinstance(index.name, str) else "term")
-
-
-def _check_labels(labels: NDArray, n: int) -> None:
-    import pandas as pd
-
-    if len(labels) != n:
-        raise ValueError(f"labels has {len(labels)} entries for {n} estimates.")
-    twice = pd.Index(labels).duplicated()
-    if twice.any():
-        raise ValueError(
-            f"labels must all be different; {labels[twice].tolist()[0]!r} is there twice. An index "
-            "that is no label goes by reset_index(drop=True)."
-        )
 
 
 # --- regressions ---------------------------------------------------------------------------------

@@ -278,7 +278,9 @@ class Summary:
         ids, order = number_labels(np.arange(len(trials)) if ids is None else ids, "ids")
         _same_length(trials, ids=order)
         if len(ids) < len(order):
-            raise ValueError("ids must be all different; merge summaries to add up counts.")
+            raise ValueError(
+                "ids must be all different; add up the counts of a group, or number its labels."
+            )
         place = np.argsort(order)
         n = trials[place].astype(np.int64)
         rate = (successes[place] / np.maximum(n, 1))[:, None]

@@ -320,15 +320,38 @@ def test_an_index_labels_unless_it_counts():
     assert out["term"].tolist() == dates.tolist()
 
 
+AUTHORS = ["Smith", "Jones", "Smith", "Lee"]
+
+
+@pytest.mark.parametrize("form", ["labels", "index", "covariance"])
+def test_estimates_of_one_label_are_estimates_of_their_own(form):
+    """Two studies of an author: every row is kept, in the order given."""
+    given = {
+        "labels": lambda: eb.posterior_from(EFFECTS, SE, labels=AUTHORS),
+        "index": lambda: eb.posterior_from(pd.Series(EFFECTS, AUTHORS), pd.Series(SE, AUTHORS)),
+        "covariance": lambda: eb.posterior_from(
+            pd.Series(EFFECTS, AUTHORS), pd.DataFrame(np.diag(SE) ** 2, AUTHORS, AUTHORS)
+        ),
+    }
+    found = given[form]()
+    table = found.to_frame()
+    assert table.iloc[:, 0].tolist() == AUTHORS
+    assert table["local"].tolist() == EFFECTS
+    if form != "covariance":
+        np.testing.assert_array_equal(found.mean, eb.posterior_from(EFFECTS, SE).mean)
+    assert found.ranks(n_draws=10).iloc[:, 0].tolist() == AUTHORS
+    names = eb.report.plot_caterpillar(found).get_yticklabels()
+    assert sorted(name.get_text() for name in names) == sorted(AUTHORS)
+
+
 @pytest.mark.parametrize(
     ("estimates", "errors", "labels", "message"),
     [
         (EFFECTS, SE, SCHOOLS[:3], "labels has 3 entries for 4 estimates"),
-        (EFFECTS, SE, ["a", "b", "a", "c"], "labels must all be different; 'a' is there twice"),
         (EFFECTS, SE, ["a", "b", None, "c"], "labels has 1 missing"),
         (EFFECTS, SE, "school", "labels must be a sequence"),
         (EFFECTS, SE, 3, "labels must be a sequence"),
-        (pd.Series(EFFECTS, [1, 1, 2, 3]), SE, None, "1 is there twice"),
+        (pd.Series(EFFECTS, list("aabc")), pd.Series(SE, list("abac")), None, "std_errors"),
         (pd.Series(EFFECTS, SCHOOLS), pd.Series(SE, list("wxyz")), None, "index of std_errors"),
         (
             pd.Series(EFFECTS, SCHOOLS),

@@ -24,6 +24,7 @@ from ebfed.report.plots import (
     plot_marginal,
     plot_shrinkage,
 )
+from ebfed.report.plots.labels import coefficient, count_groups, quantity
 from ebfed.report.summary import summary_table
 from ebfed.report.view import GroupView, LocationView, RegressionView, view_of
 from ebfed.tables.replacing import replaced
@@ -37,18 +38,30 @@ MOST_ROWS = 5000
 # Coefficients that are drawn one by one.
 MOST_DRAWN = 4
 
+# Meaning of the columns of the table of groups.
+COLUMNS = {
+    "n": "number of rows",
+    "local": "from own data alone",
+    "estimate": "from own data and the population",
+    "sd": "standard deviation of the estimate",
+    "lower": "and <em>upper</em> ends of the interval",
+    "weight": "of the group's own data in its estimate",
+}
+
 STYLE = """
 :root{color-scheme:light}
 body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a}
 body{max-width:62rem;margin:2rem auto;padding:0 1rem}
 h1{margin-bottom:0}h2{margin-top:2.5rem;border-bottom:1px solid #ccc}.when{color:#555;margin-top:0}
 figure{margin:1.5rem 0}figure img{max-width:100%;height:auto}figcaption{color:#444;max-width:44rem}
-.wide{overflow-x:auto}table+table{margin-top:1.2rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+.wide{overflow-x:auto}.scroll{max-height:34rem;overflow:auto}.scroll th{position:sticky;top:0}
+.scroll thead th{background:#fff}
+table+table{margin-top:1.2rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .7rem;text-align:left;border-bottom:1px solid #e5e5e5;vertical-align:top}
 td.number{text-align:right}th button{font:inherit;font-weight:bold;border:0;background:none}
 th button{padding:0;cursor:pointer}thead th{border-bottom:2px solid #888}
 input{font:inherit;padding:.2rem .5rem;margin-bottom:.5rem}h3{font-size:1rem}
-@media print{input{display:none}.groups{font-size:.8rem}}
+@media print{input{display:none}.scroll{max-height:none}.groups{font-size:.8rem}}
 """
 
 # Sorts the table of groups by a column, and hides rows that lack the typed text.
@@ -80,7 +93,7 @@ for (const table of document.querySelectorAll('table.groups')) {
 def write_report(
     fit: Any, path: str | Path, *, title: str | None = None, level: float = 0.95
 ) -> Path:
-    """Write a fit to one HTML file: summary, plots, all groups, and the privacy ledger.
+    """Write a fit to one HTML file: estimates, then the fit, its diagnostics and its privacy.
 
     The file needs nothing else: plots are in it, and nothing is loaded from anywhere. It shows the
     groups' own means even if these sent private reports, and then warns that it is for their owners
@@ -123,12 +136,13 @@ def write_report(
         f"<h1>{html.escape(title)}</h1>",
         f"<p class='when'>ebfed {version('ebfed')}, {date.today().isoformat()}</p>",
         *_warning(view),
-        "<h2>The fit</h2>",
-        f"<div class='wide'>{summary_table(view).to_html()}</div>",
-        "<h2>Plots</h2>",
-        *_figures(fit, view, level),
-        "<h2>Groups</h2>",
+        "<h2>Estimates</h2>",
+        f"<p>{html.escape(_answer(view))}</p>",
+        *_figures(fit, _answers(view, level)),
         _groups(view, level),
+        "<h2>Population and fit</h2>",
+        f"<div class='wide'>{summary_table(view).to_html()}</div>",
+        *_section("Diagnostics", [*_figures(fit, _diagnostics(view))]),
         "<h2>Privacy ledger: data that the groups sent</h2>",
         _ledger(view),
     ]
@@ -159,28 +173,63 @@ def _warning(view: GroupView) -> Iterator[str]:
         )
 
 
-def _plots(view: GroupView, level: float) -> Iterator[Plot]:
-    """List the plots of such a fit: function, arguments, caption."""
+def _answer(view: GroupView) -> str:
+    """Say what is estimated, and how."""
+    groups = count_groups(view, len(view.sizes))
     if isinstance(view, LocationView):
-        for j, name in enumerate(view.terms[:MOST_DRAWN]):
-            also = f" ({name})" if len(view.terms) > 1 else ""
-            own, theta = {"column": j}, view.family.parameter
-            yield plot_shrinkage, own, f"Each group's own {theta} and its estimate{also}"
-            yield plot_caterpillar, own | {"level": level}, "Estimates, sorted" + also
-            yield plot_marginal, own, f"Own {theta}s, and the fitted population{also}"
-            yield plot_calibration, own, f"Own {theta}s against those simulated from the fit{also}"
+        names = [quantity(view, j) for j in range(len(view.terms))]
+        what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        return (
+            f"Estimates of the {what}, for {groups}. Each estimate combines the group's own data "
+            "with the population of all groups. The fewer data a group has, the more its estimate "
+            "is shrunk towards the population mean."
+        )
+    names = [name for name, each in zip(view.terms, view.varies, strict=True) if each]
+    what = f"{len(names)} coefficients" if len(names) > 1 else coefficient(view, view.terms[0])
+    return (
+        f"Estimates of {what}, for {groups}. Each estimate combines the group's own data with the "
+        "population of all groups."
+    )
+
+
+def _answers(view: GroupView, level: float) -> Iterator[Plot]:
+    """List the plots of estimates: function, arguments, caption."""
+    if isinstance(view, LocationView):
+        for j, also in _columns(view):
+            yield plot_shrinkage, {"column": j}, f"Estimates against own data alone{also}"
+            yield plot_caterpillar, {"column": j, "level": level}, f"Estimates, sorted{also}"
         return
     varying = [name for name, each in zip(view.terms, view.varies, strict=True) if each]
     if len(varying) > 1:
-        yield plot_coefficients, {}, "From each group alone to its estimate"
+        yield plot_coefficients, {}, "From own data alone to the estimate of each group"
     for name in varying[:MOST_DRAWN]:
         yield plot_caterpillar, {"column": name, "level": level}, f"{name}: estimates, sorted"
+
+
+def _diagnostics(view: GroupView) -> Iterator[Plot]:
+    """List the plots that check the fit: function, arguments, caption."""
+    if isinstance(view, LocationView):
+        for j, also in _columns(view):
+            yield plot_marginal, {"column": j}, f"Own data alone, and the fitted population{also}"
+            caption = f"Own data alone, against data simulated from the fit{also}"
+            yield plot_calibration, {"column": j}, caption
     if isinstance(view, RegressionView) and view.n_steps > 1:
         yield plot_convergence, {}, "Convergence of the fit"
 
 
-def _figures(fit: Any, view: GroupView, level: float) -> Iterator[str]:
-    for plot, options, caption in _plots(view, level):
+def _columns(view: LocationView) -> Iterator[tuple[int, str]]:
+    """Places of the columns that are drawn, and what captions say of them."""
+    for j, name in enumerate(view.terms[:MOST_DRAWN]):
+        yield j, f" ({name})" if len(view.terms) > 1 else ""
+
+
+def _section(title: str, parts: list[str]) -> list[str]:
+    """Put a title above parts, if there are any."""
+    return [f"<h2>{html.escape(title)}</h2>", *parts] if parts else []
+
+
+def _figures(fit: Any, plots: Iterator[Plot]) -> Iterator[str]:
+    for plot, options, caption in plots:
         try:
             ax = plot(fit, ax=new_axes()[0], **options)
         except (TypeError, ValueError) as error:  # not every kind of fit has every plot
@@ -203,11 +252,14 @@ def _groups(view: GroupView, level: float) -> str:
     many = ""
     if len(table) > MOST_ROWS:
         many = f"<p>The first {MOST_ROWS:,} of {len(table):,} rows.</p>"
+    meaning = "; ".join(
+        f"<em>{name}</em> {text}" for name, text in COLUMNS.items() if name in table.columns
+    )
     return (
-        f"<p>Intervals hold for {level:.0%} of groups on average, if the population is right. "
-        f"Click on a title to sort.</p>{many}"
+        f"<p>{meaning}. Intervals hold for {level:.0%} of groups on average, if the population is "
+        f"right. Click on a title to sort.</p>{many}"
         "<div><input type='search' placeholder='Find a group' aria-label='Find a group'>"
-        f"<div class='wide'>{_table(table.head(MOST_ROWS), 'groups')}</div></div>"
+        f"<div class='scroll'>{_table(table.head(MOST_ROWS), 'groups')}</div></div>"
     )
 
 

@@ -9,15 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.priors import Posterior
 from ebfed.report.plots.axes import BLACK, BLUE, MANY, VERMILLION, open_axes, plain
-from ebfed.report.plots.labels import count_groups, fit_height, name_rows, quantity
+from ebfed.report.plots.labels import coefficient, count_groups, fit_height, name_rows, quantity
 from ebfed.report.view import GroupView, LocationView, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_intervals", "place_of", "plot_caterpillar"]
-
-CONSTANT = "intercept"
 
 
 def plot_caterpillar(
@@ -108,10 +106,7 @@ def _what(view: GroupView | None, names: tuple[str, ...], place: int) -> str:
         return f"{quantity(view, place)}: "
     if view is None and len(names) == 1:
         return ""
-    name = plain(names[place])
-    slope = view is not None and names[place] != CONSTANT
-    of = f" of {plain(view.response)}" if view is not None and view.response and not slope else ""
-    return f"{'coefficient of ' * slope}{name}{of}: "
+    return f"{plain(names[place]) if view is None else coefficient(view, names[place])}: "
 
 
 def _view(fit: Any) -> GroupView:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes, plain
+from ebfed.report.plots.axes import BLACK, BLUE, GREY, LINES, VERMILLION, open_axes
 from ebfed.report.plots.caterpillar import place_of
 from ebfed.report.plots.groups import check_rows, even_steps
-from ebfed.report.plots.labels import OWN, count_groups, name_points
+from ebfed.report.plots.labels import OWN, coefficient, count_groups, name_points
 from ebfed.report.view import GroupView, view_of
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
@@ -72,7 +72,7 @@ def plot_coefficients(
     >>> est = eb.LinearEB("full").fit(t[:, None], response, groups=groups)
     >>> ax = plot_coefficients(est, ax=eb.report.new_axes()[0])
     >>> ax.get_xlabel(), ax.get_ylabel()
-    ('intercept', 'x0')
+    ('intercept', 'coefficient of x0')
     """
     from matplotlib.patches import FancyArrowPatch
 
@@ -101,7 +101,7 @@ def plot_coefficients(
         ax.add_patch(FancyArrowPatch(tuple(from_), tuple(to), **ARROW))
     ax.plot(*start[alone].T, "o", color=BLUE, mfc="white", ms=4.5, label=OWN)
     ax.plot(*end.T, "o", color=BLUE, ms=4.5, mec="white", mew=0.4, label="estimate")
-    ax.set(xlabel=plain(terms[axes[0]]), ylabel=plain(terms[axes[1]]))
+    ax.set(xlabel=coefficient(view, terms[axes[0]]), ylabel=coefficient(view, terms[axes[1]]))
     parts = [f"{len(chosen)} of {count_groups(view, len(clients))}"] * (len(chosen) < len(clients))
     if not alone.all():
         parts.append(f"{np.sum(~alone)} cannot be estimated alone")

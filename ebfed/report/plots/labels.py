@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import plain
-from ebfed.report.view import FitView, LocationView
+from ebfed.report.view import FitView, GroupView, LocationView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +18,7 @@ __all__ = [
     "LETTERS",
     "MOST_NAMED",
     "OWN",
+    "coefficient",
     "count_groups",
     "fit_height",
     "name_points",
@@ -25,7 +26,7 @@ __all__ = [
     "quantity",
 ]
 
-OWN = "own data alone"
+OWN, CONSTANT = "own data alone", "intercept"
 # Groups that are named one by one; of more, so many are named at either end.
 MOST_NAMED, ENDS = 60, 3
 # Of names on an axis.
@@ -52,6 +53,13 @@ def quantity(view: LocationView, column: int) -> str:
     if len(names) > 1 or not re.fullmatch(r"x\d+", name):  # of an array without names
         word += f" of {plain(name)}"
     return word if view.summary.weight is None else f"{word}, per unit of exposure"
+
+
+def coefficient(view: GroupView, term: str) -> str:
+    """Name a coefficient, and the response of an intercept: ``coefficient of age``."""
+    if term != CONSTANT:
+        return f"coefficient of {plain(term)}"
+    return f"{term} of {plain(view.response)}" if view.response else term
 
 
 def count_groups(view: FitView | None, n: int) -> str:

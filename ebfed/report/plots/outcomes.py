@@ -32,6 +32,6 @@ def bar_edges(groups: Groups) -> NDArray:
     high = max(float(groups.local.max()), central(groups.population)[1]) or 1.0
     if 2 * high > most:  # else most of the axis would be empty
         high = most
-    edges = np.linspace(low, high, int(np.clip(np.sqrt(len(groups.local)), 5, 20)) + 1)
+    edges = np.linspace(low, high, int(np.clip(np.sqrt(len(groups.local)), 5, 40)) + 1)
     edges[1:-1] -= 1e-9 * high  # on no possible rate, which rounding could put on either side
     return edges

@@ -111,7 +111,10 @@ def plot_population(
     if cumulative:
         ax.set(ylabel="share of groups at or below", ylim=(0, 1.02))
     if len(lines) > 1 or "" not in populations:
-        ax.legend(handles=lines, frameon=False, fontsize="small")
+        ax.legend(handles=lines, edgecolor="none", framealpha=0.8, fontsize="small")
+    if stems is not ax:  # the legend above the stems
+        ax.set_zorder(stems.get_zorder() + 1)
+        ax.patch.set_visible(False)
     ax.set_title(f"Fitted population{'s' if len(lines) > 1 else ''}", loc="left", fontsize="medium")
     return ax
 

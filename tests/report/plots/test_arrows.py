@@ -83,11 +83,11 @@ def test_arrows_lead_from_least_squares_to_the_posterior_mean(library, ax):
     assert plot_coefficients(est, x="x", y="intercept", ax=ax) is ax
     alone = np.array([np.polyfit(x[groups == g], y[groups == g], 1) for g in range(9)])
     drawn = lines(ax)
-    np.testing.assert_allclose(drawn["group alone"], alone, rtol=1e-8)
-    np.testing.assert_allclose(drawn["personalised"], est.posterior().mean[:, ::-1])
+    np.testing.assert_allclose(drawn["own data alone"], alone, rtol=1e-8)
+    np.testing.assert_allclose(drawn["estimate"], est.posterior().mean[:, ::-1])
     np.testing.assert_allclose(drawn["population mean"], est.mean_[None, ::-1])
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 9
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "intercept")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("coefficient of x", "intercept")
 
 
 def test_ellipses_hold_their_share_of_the_population(ax):
@@ -105,8 +105,8 @@ def test_groups_whose_rows_leave_coefficients_open_have_no_arrow(ax):
     kept = (groups > 2) | (np.arange(len(groups)) % 7 == 0)  # one row each of the first three
     est = eb.LinearEB().fit(x[kept, None], y[kept], groups=groups[kept])
     plot_coefficients(est, ax=ax)
-    assert len(lines(ax)["group alone"]) == 17
-    assert len(lines(ax)["personalised"]) == 20
+    assert len(lines(ax)["own data alone"]) == 17
+    assert len(lines(ax)["estimate"]) == 20
     assert ax.get_title() == "3 cannot be estimated alone"
 
 
@@ -124,7 +124,7 @@ def test_logistic_regressions_start_at_their_maximum_likelihood(ax):
         for g in range(5)
     ]
     # both end where the slope is below 1e-8 or so of the log-likelihood
-    np.testing.assert_allclose(lines(ax)["group alone"], expected, atol=1e-5)
+    np.testing.assert_allclose(lines(ax)["own data alone"], expected, atol=1e-5)
     assert ax.get_title() == "1 cannot be estimated alone"
 
 
@@ -148,7 +148,7 @@ def test_covariates_of_groups_are_no_coefficients(ax):
     est = eb.LinearEB().fit(x[:, None], y + 3 * w[groups], groups=groups, covariates=w)
     plot_coefficients(est, ax=ax)
     first = np.polyfit(x[:7], (y + 3 * w[groups])[:7], 1)[::-1]
-    np.testing.assert_allclose(lines(ax)["group alone"][0], first, rtol=1e-8)
+    np.testing.assert_allclose(lines(ax)["own data alone"][0], first, rtol=1e-8)
 
 
 def test_a_plane_needs_two_coefficients(ax):

@@ -34,9 +34,11 @@ def test_posterior_means_and_intervals_are_drawn_in_order(library, n_groups, ax)
     for drawn, bound in zip((lower, upper), posterior.interval(0.8), strict=True):
         np.testing.assert_allclose(drawn, bound[order, 0])
     assert ax.lines[0].get_xdata() == [est.prior_.mean_[0]] * 2
-    assert ax.get_xlabel() == "posterior mean and 80% interval"
+    assert ax.get_xlabel() == "mean of x: estimate and 80% interval"
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names == ([est.groups_[k] for k in order] if n_groups == 8 else [])
+    sorted_names = [est.groups_[k] for k in order]
+    ends = ["\n".join(sorted_names[2::-1]), "\n".join(sorted_names[:-4:-1])]
+    assert names == (sorted_names if n_groups == 8 else ends)
 
 
 def test_a_coefficient_is_chosen_by_name_or_place(ax):
@@ -76,5 +78,5 @@ def test_arguments_that_make_no_sense(ax):
 def test_three_thousand_groups(ax):
     est = eb.GaussianEB().fit(pd.DataFrame(rows(3111)), groups="school")
     plot_caterpillar(est, ax=ax)
-    assert ax.get_ylabel() == "3,111 groups, sorted"
+    assert ax.get_ylabel() == "3,111 groups (school), sorted"
     assert len(points(ax)[0]) == 3111

@@ -13,7 +13,7 @@ def named(ax):
     return {line.get_label(): line for line in ax.lines}
 
 
-def curve(ax, label="fitted, of local estimates"):
+def curve(ax, label="own data alone, by the fit"):
     return named(ax)[label].get_data()
 
 
@@ -203,7 +203,7 @@ def test_calibration_of_rates_of_many_sizes(ax):
     n = rng.integers(5, 80, 200)
     est = eb.BernoulliEB().fit(eb.Summary.from_counts(rng.binomial(n, rng.beta(2, 3, 200)), n))
     plot_calibration(est, ax=ax)
-    assert ax.get_ylabel() == "sorted local estimates"
+    assert ax.get_ylabel() == "rate: own data alone"
 
 
 @pytest.mark.filterwarnings("ignore::ebfed.priors.IdentificationWarning")

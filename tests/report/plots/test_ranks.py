@@ -34,7 +34,9 @@ def test_ranks_are_drawn_with_the_first_at_the_top(n, library, ax):
     np.testing.assert_array_equal(intervals[:, 0], np.asarray(table["lower"])[order])
     np.testing.assert_array_equal(intervals[:, 1], np.asarray(table["upper"])[order])
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names == ([f"s{k}" for k in order] if n == 8 else [])
+    sorted_names = [f"s{k}" for k in order]
+    ends = ["\n".join(sorted_names[2::-1]), "\n".join(sorted_names[:-4:-1])]
+    assert names == (sorted_names if n == 8 else ends)
     assert len(ax.figure.axes) == 1
 
 
@@ -42,7 +44,7 @@ def test_ranks_are_drawn_with_the_first_at_the_top(n, library, ax):
 def test_shades_tell_the_probability_to_be_among_the_top(n, ax):
     table = ranks(n, prob_top=lambda rank: 1 / rank)
     plot_ranks(table, ax=ax)
-    expected = matplotlib.colormaps["cividis_r"](np.sort(1 / table["rank"]))
+    expected = shades("probability")(np.sort(1 / table["rank"]))
     np.testing.assert_allclose(ax.collections[0].get_colors(), expected)
     assert ax.figure.axes[1].get_ylabel() == "probability to be among the top"
 

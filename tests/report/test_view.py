@@ -219,7 +219,7 @@ def test_expected_rates_are_those_of_the_population(ax):
     """Of equal exposures each bar is a number of events, a mixture of Poisson probabilities."""
     view = poisson(equal=True)
     report.plot_marginal(view, ax=ax)
-    (line,) = (each for each in ax.lines if each.get_label() == "fitted, of local estimates")
+    (line,) = (each for each in ax.lines if each.get_label() == "own data alone, by the fit")
     rate, density = line.get_data()
     events = np.rint(rate * 4)
     expected = 0.4 * stats.poisson(2).pmf(events) + 0.6 * stats.poisson(8).pmf(events)
@@ -229,7 +229,7 @@ def test_expected_rates_are_those_of_the_population(ax):
 def test_expected_rates_of_unequal_exposures_add_up(ax):
     view = poisson(equal=False)
     report.plot_marginal(view, ax=ax)
-    (line,) = (each for each in ax.lines if each.get_label() == "fitted, of local estimates")
+    (line,) = (each for each in ax.lines if each.get_label() == "own data alone, by the fit")
     rate, density = line.get_data()
     high = view.summary.mean.max()
     exposure = view.summary.size

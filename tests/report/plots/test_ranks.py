@@ -1,6 +1,5 @@
 """Ranks with intervals."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,6 +7,7 @@ import pytest
 
 import ebfed as eb
 from ebfed.report.plots import plot_ranks
+from ebfed.report.plots.axes import shades
 
 
 def ranks(n, library=pd, **more):

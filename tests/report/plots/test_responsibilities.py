@@ -73,7 +73,7 @@ def test_components_differ_without_colours(ax):
 
 def test_many_groups_have_no_names(ax):
     plot_responsibilities(fits(pd, 3111)["means"](), ax=ax)
-    assert ax.get_xlabel() == "3,111 groups, sorted"
+    assert ax.get_xlabel() == "3,111 groups (g), sorted"
     assert len(ax.get_xticks()) == 0
 
 

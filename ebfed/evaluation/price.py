@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.channels import Channel, Gaussian, Guess, Piecewise, TwoBit
+from ebfed.channels import Channel, Guess
+from ebfed.channels.private import has_epsilon, make_private, registered
 from ebfed.report.view import LocationView, view_of
 from ebfed.tables.frames import frame
 
 __all__ = ["price_of_privacy"]
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+CHANNELS = ("TwoBit", "Piecewise", "Gaussian")
 DELTA = 1e-6
+# Differences from own data that count: above so many standard errors, and this share of the error.
+CLEAR, LARGE = 2, 0.05
 
 
 def price_of_privacy(
     fit: Any,
     epsilons: Sequence[float] = EPSILONS,
     *,
-    channels: Mapping[str, Callable[[float], Channel]] | None = None,
+    channels: Any = None,
     n_runs: int = 20,
     random_state: int | None = 0,
-    verbose: int = 0,
+    verbose: int = 1,
 ) -> Any:
     """Fit the same groups again through private channels, and see how far their estimates move.
 
     A group is estimated from its own rows and the fitted population. Only the report from which the
     population is fitted is private. If noise hides the population, estimates may be worse than the
-    groups' own means.
+    groups' own means: the column ``verdict`` says so, and then a group does better without the
+    others.
 
     Private fits of means know more than they would in practice: the noise variance of the fit
     without privacy, which no such channel sends, and, if the fit had no `guess`, one around its
     population. Without this knowledge privacy costs more than is shown here.
 
-    The result is computed from all groups' data and is not private itself: compute it where the
-    data are, or from similar data.
+    The noise is simulated, and the result is computed from all groups' data: it is not private
+    itself. Compute it where the data are, or from similar data.
 
     Parameters
     ----------
@@ -50,39 +56,42 @@ def price_of_privacy(
         fitted population.
     epsilons : sequence of float
         Values of epsilon, at least one.
-    channels : mapping of name to callable, optional
-        Functions from epsilon to a channel. If None: `TwoBit`, `Piecewise`, and `Gaussian` with
-        delta 1e-6.
+    channels : str, class, list of these, or dict, optional
+        Private channels: ``"TwoBit"`` or `channels.TwoBit`, or several in a list. A dict has names
+        of your choice, and a name, a class or a function from epsilon to a channel for each. If
+        None: `TwoBit`, `Piecewise` and `Gaussian`. Channels with a delta have 1e-6.
     n_runs : int
         Number of draws of everything random; from two on there is a ``std_error``.
     random_state : int or None
         Seed, from 0; None: other draws in every call.
     verbose : int
-        Whether to show a progress bar: 1 or 0.
+        Whether to show a progress bar after two seconds: 1 or 0.
 
     Returns
     -------
     DataFrame
         A row for each channel and epsilon. ``error``: how far estimates lie from those without
         privacy, as a root mean square over groups and runs; ``std_error``: of that, from the runs;
-        ``local_error``: how far the groups' own means lie from them, a root mean square too.
+        ``local_error``: how far the groups' own means lie from them, a root mean square too;
+        ``verdict``: ``"better than own data"`` or ``"worse than own data"`` where the two errors
+        differ by more than two standard errors and 5 %, else ``"like own data"``.
 
     Raises
     ------
     TypeError, ValueError
         If the fit is of another kind, had covariates, or was private itself; if its means do not
-        vary, within groups or between them; if there is no epsilon or no channel.
+        vary, within groups or between them; if there is no epsilon or no channel; if a channel is
+        unknown or has no epsilon.
 
     Examples
     --------
     >>> import ebfed as eb
     >>> y, groups, p = eb.datasets.make_bernoulli_groups(2000, 6, random_state=0)
     >>> est = eb.BernoulliEB().fit(y, groups=groups)
-    >>> price = price_of_privacy(est, [1, 4], channels={"two bits": eb.channels.TwoBit}, n_runs=3)
-    >>> price.round(2)
-        channel  epsilon  error  std_error  local_error
-    0  two bits      1.0   0.02        0.0         0.14
-    1  two bits      4.0   0.01        0.0         0.14
+    >>> price_of_privacy(est, [1, 4], channels="TwoBit", n_runs=3).round(2)
+      channel  epsilon  error  std_error  local_error               verdict
+    0  TwoBit      1.0   0.02        0.0         0.14  better than own data
+    1  TwoBit      4.0   0.01        0.0         0.14  better than own data
     """
     from tqdm import tqdm
 
@@ -95,38 +104,102 @@ def price_of_privacy(
         raise ValueError(
             f"random_state must be a whole number from 0, or None; got {random_state!r}."
         )
-    if channels is None:
-        channels = {"TwoBit": TwoBit, "Piecewise": Piecewise, "Gaussian": _gaussian}
     if np.ndim(epsilons) != 1 or not len(epsilons):
         raise ValueError(f"epsilons must be a list of at least one number; got {epsilons!r}.")
-    if not channels:
-        raise ValueError(f"channels must name at least one; got {channels!r}.")
+    cells = [
+        (name, float(epsilon), make(float(epsilon)))
+        for name, make in _makers(CHANNELS if channels is None else channels).items()
+        for epsilon in epsilons
+    ]
     has_rows = view.has_rows
     best, local = view.posterior().mean[has_rows], view.summary.mean[has_rows]
-    known = _known(view)
-    cells = [(name, float(epsilon)) for name in channels for epsilon in epsilons]
+    known, local_error = _known(view), math.sqrt(_distance(local, best))
     rows = []
-    for name, epsilon in tqdm(cells, disable=not verbose, unit=" settings", leave=False):
-        channel = channels[name](epsilon)
-        squares = []
-        for run in range(n_runs):
-            draws = {"random_state": [random_state, run]}
-            with warnings.catch_warnings():
-                # a population that is hardly identified is a part of the price
-                warnings.simplefilter("ignore", UserWarning)
-                estimates = refit(view.summary, channel=channel, **draws, **known)
-            squares.append(_distance(estimates[has_rows], best))
-        error = np.sqrt(np.mean(squares))
-        spread = np.std(squares, ddof=1) / np.sqrt(n_runs) if n_runs > 1 else np.nan
-        std_error = spread / (2 * error) if error > 0 else 0.0  # of a root, by the delta method
-        rows.append((name, epsilon, error, std_error, np.sqrt(_distance(local, best))))
-    names = ("channel", "epsilon", "error", "std_error", "local_error")
+    shown: dict[str, Any] = {"unit": " fits", "leave": False, "delay": 2, "disable": not verbose}
+    with tqdm(total=len(cells) * n_runs, **shown) as bar:
+        for name, epsilon, channel in cells:
+            bar.set_description(f"{name}, epsilon {epsilon:g}", refresh=False)
+            squares = []
+            for run in range(n_runs):
+                draws = {"random_state": [random_state, run]}
+                with warnings.catch_warnings():
+                    # a population that is hardly identified is a part of the price
+                    warnings.simplefilter("ignore", UserWarning)
+                    estimates = refit(view.summary, channel=channel, **draws, **known)
+                squares.append(_distance(estimates[has_rows], best))
+                bar.update()
+            error = math.sqrt(np.mean(squares))
+            spread = np.std(squares, ddof=1) / np.sqrt(n_runs) if n_runs > 1 else np.nan
+            std_error = spread / (2 * error) if error > 0 else 0.0  # of a root, by the delta method
+            verdict = _verdict(error, std_error, local_error)
+            rows.append((name, epsilon, error, std_error, local_error, verdict))
+    names = ("channel", "epsilon", "error", "std_error", "local_error", "verdict")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     return frame(columns, view.style)
 
 
-def _gaussian(epsilon: float) -> Channel:
-    return Gaussian(epsilon, DELTA)
+def _makers(channels: Any) -> dict[str, Callable[[float], Channel]]:
+    """Return what makes each channel for an epsilon, by name."""
+    if isinstance(channels, str | type):
+        channels = [channels]
+    if isinstance(channels, Mapping):
+        makers = {str(name): _maker(each) for name, each in channels.items()}
+    elif isinstance(channels, Iterable):
+        listed: list[Any] = list(channels)
+        if odd := [each for each in listed if not isinstance(each, str | type)]:
+            raise _no_channels(odd[0])
+        names = [each if isinstance(each, str) else each.__name__ for each in listed]
+        if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+            raise ValueError(f"channels must name each once; got {twice[0]!r} twice.")
+        makers = dict(zip(names, map(_maker, listed), strict=True))
+    else:
+        raise _no_channels(channels)
+    if not makers:
+        raise ValueError(f"channels must name at least one; got {channels!r}.")
+    return makers
+
+
+def _maker(channel: Any) -> Callable[[float], Channel]:
+    """Return a function from epsilon to a channel."""
+    known = {name: each for name, each in registered().items() if has_epsilon(each)}
+    if isinstance(channel, str):
+        if channel not in known:
+            raise ValueError(f"channels must be among {', '.join(known)}; got {channel!r}.")
+        channel = known[channel]
+    if isinstance(channel, type) and issubclass(channel, Channel):
+        if not has_epsilon(channel):
+            raise ValueError(
+                f"channels must be private ones, such as {', '.join(known)}; "
+                f"{channel.__name__} has no epsilon."
+            )
+        return lambda epsilon: make_private(channel, epsilon, delta=DELTA)
+    if isinstance(channel, Channel) or not callable(channel):
+        raise _no_channels(channel)
+
+    def made(epsilon: float) -> Channel:
+        result = channel(epsilon)
+        if not isinstance(result, Channel):
+            raise TypeError(f"channels must return a channel for an epsilon; got {result!r}.")
+        return result
+
+    return made
+
+
+def _no_channels(given: Any) -> TypeError:
+    return TypeError(
+        "channels must be a name such as 'TwoBit', a class such as channels.TwoBit, a list of "
+        f"these, or a dict of these or of functions from epsilon to a channel; got {given!r}."
+    )
+
+
+def _verdict(error: float, std_error: float, local_error: float) -> str:
+    """Compare an error with that of groups that use their own data alone."""
+    apart = max(0.0 if math.isnan(std_error) else CLEAR * std_error, LARGE * local_error)
+    if error > local_error + apart:
+        return "worse than own data"
+    if error < local_error - apart:
+        return "better than own data"
+    return "like own data"
 
 
 def _whole(value: Any, least: int) -> bool:

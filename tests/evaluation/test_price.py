@@ -1,10 +1,13 @@
 """What privacy costs."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import tqdm
 
 import ebfed as eb
-from ebfed.channels import Exact, TwoBit
+from ebfed.channels import Exact, Gaussian, Laplace, Piecewise, TwoBit
+from ebfed.evaluation import price
 
 Y, GROUPS, _ = eb.datasets.make_bernoulli_groups(1500, 6, random_state=0)
 RATES = eb.BernoulliEB().fit(Y, groups=GROUPS)
@@ -12,7 +15,8 @@ RATES = eb.BernoulliEB().fit(Y, groups=GROUPS)
 
 def test_rows_and_order():
     price = eb.price_of_privacy(RATES, [0.1, 8], n_runs=2)
-    assert price.columns.tolist() == ["channel", "epsilon", "error", "std_error", "local_error"]
+    columns = ["channel", "epsilon", "error", "std_error", "local_error", "verdict"]
+    assert price.columns.tolist() == columns
     assert price["channel"].tolist() == ["TwoBit"] * 2 + ["Piecewise"] * 2 + ["Gaussian"] * 2
     assert price["epsilon"].tolist() == [0.1, 8.0] * 3
     assert (price["error"] < price["local_error"])[price["epsilon"] == 8].all()
@@ -28,6 +32,74 @@ def test_error_is_that_of_fits_made_by_hand():
         away = est.fit(Y, groups=GROUPS).predict() - RATES.predict()
         squares.append(np.mean(away**2))
     assert price["error"].item() == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
+
+
+def test_rows_that_are_worse_than_taking_no_part_say_so(monkeypatch):
+    best, local = RATES.posterior().mean, RATES.summaries_.mean
+    away = {TwoBit: 0.0, Piecewise: 0.97, Laplace: 1.02, Gaussian: 3.0}
+
+    def refit(summary, channel, **others):
+        return best + away[type(channel)] * (local - best)
+
+    view = RATES.view()
+    monkeypatch.setattr(price, "_checked", lambda fit: (view, refit))
+    table = price.price_of_privacy(RATES, [1], channels=list(away), n_runs=2)
+    expected = ["better than own data", *["like own data"] * 2, "worse than own data"]
+    assert table["verdict"].tolist() == expected
+    np.testing.assert_allclose(table["error"], table["local_error"] * list(away.values()))
+
+
+def test_default_prices_fit_a_screen():
+    names = dict.fromkeys(("TwoBit", "Piecewise", "Gaussian"), TwoBit)
+    price = eb.price_of_privacy(RATES, [0.25, 1, 2, 4], channels=names, n_runs=1)
+    with pd.option_context("display.width", 80):
+        assert "..." not in str(price)
+
+
+def test_channels_are_given_by_name_or_class():
+    def names_and_errors(channels):
+        price = eb.price_of_privacy(RATES, [2], channels=channels, n_runs=1)
+        return price["channel"].tolist(), price["error"].tolist()
+
+    (name,), (error,) = names_and_errors("TwoBit")
+    assert name == "TwoBit"
+    for same in (TwoBit, ["TwoBit"], [TwoBit], (TwoBit,)):
+        assert names_and_errors(same) == (["TwoBit"], [error])
+    for same in ({"two": "TwoBit"}, {"two": TwoBit}, {"two": lambda epsilon: TwoBit(epsilon)}):
+        assert names_and_errors(same) == (["two"], [error])
+    names, errors = names_and_errors([Gaussian, "TwoBit"])
+    assert names == ["Gaussian", "TwoBit"]
+    noise = {"noise": lambda epsilon: Gaussian(epsilon, 1e-6)}
+    assert errors == names_and_errors(noise)[1] + [error]
+
+
+@pytest.mark.parametrize(
+    ("channels", "kind", "message"),
+    [
+        ("Towbit", ValueError, "channels must be among DiscreteGaussian, .*TwoBit.*; got 'Towbit'"),
+        ("Exact", ValueError, "channels must be among"),
+        ([Exact], ValueError, "Exact has no epsilon"),
+        (["TwoBit", TwoBit], ValueError, "channels must name each once; got 'TwoBit' twice"),
+        (TwoBit(1.0), TypeError, r"a class such as channels.TwoBit.*got TwoBit\(epsilon=1.0\)"),
+        ([TwoBit(1.0)], TypeError, "a class such as channels.TwoBit"),
+        ({"two": TwoBit(1.0)}, TypeError, "functions from epsilon to a channel; got TwoBit"),
+        (7, TypeError, "channels must be a name such as 'TwoBit'.*got 7"),
+        ({"two": lambda epsilon: epsilon}, TypeError, "must return a channel.*got 1.0"),
+        ([], ValueError, "channels must name at least one"),
+    ],
+)
+def test_channels_that_are_none(channels, kind, message):
+    with pytest.raises(kind, match=message):
+        eb.price_of_privacy(RATES, [1], channels=channels, n_runs=1)
+
+
+def test_long_computations_show_that_they_go_on(monkeypatch, capsys):
+    shown = tqdm.tqdm
+    monkeypatch.setattr(tqdm, "tqdm", lambda **more: shown(**more | {"delay": 0}))
+    for verbose in (1, 0):
+        eb.price_of_privacy(RATES, [2], channels="TwoBit", n_runs=2, verbose=verbose)
+        text = capsys.readouterr().err
+        assert ("TwoBit, epsilon 2" in text and "/2" in text) == bool(verbose)
 
 
 def test_nothing_is_paid_where_nothing_is_hidden():

@@ -24,8 +24,8 @@ NUMBERS = ["epsilon", "error", "std_error", "local_error"]
 def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     """Draw how far privacy moves the estimates of groups, against epsilon.
 
-    Bands are one standard error to either side. Above the level line, a group's own data give the
-    better estimate.
+    Bands are one standard error to either side. Above the level line a group's own data give the
+    better estimate: that part is shaded, and its points are hollow.
 
     Parameters
     ----------
@@ -75,8 +75,10 @@ def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
         raise ValueError("local_error must be the same in all rows: it depends on no channel.")
     curves = pd.DataFrame(numbers[:, :3], columns=NUMBERS[:3])
     curves.insert(0, "channel", [str(name) for name in np.asarray(prices["channel"])])
+    curves["valid"] = numbers[:, 1] <= local
     curves = curves.sort_values("epsilon", kind="stable")
     level = pd.DataFrame({"channel": ["own data only"], "error": [local[0]], "std_error": [0.0]})
+    level["valid"] = True
     both = pd.concat([curves, level], ignore_index=True).rename(columns={"channel": "method"})
     errors = both["error"]
     # beside a channel that loses everything, the others would lie on one line
@@ -84,5 +86,25 @@ def plot_privacy(prices: Any, *, ax: Axes | None = None) -> Axes:
     ax = plot_curves(both, x="epsilon", y="error", spread="std_error", log_y=far, ax=open_axes(ax))
     if not far:
         ax.set_ylim(bottom=0)
+    if not curves["valid"].all():
+        _shade_above(ax, local[0])
     ax.set(xlabel="epsilon", ylabel="change of the estimates (root mean square)")
     return ax
+
+
+def _shade_above(ax: Axes, level: float) -> None:
+    """Shade where estimates are worse than those of groups that take no part."""
+    top = ax.get_ylim()[1]
+    ax.axhspan(level, top, color="#b2182b", alpha=0.07, lw=0, zorder=0)
+    ax.set_ylim(top=top)
+    ax.annotate(
+        "worse than own data",
+        (1, 1),
+        (-3, -4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize="small",
+        color="#8b1a1a",
+    )

@@ -31,11 +31,26 @@ def test_a_curve_and_a_band_for_each_channel(library, ax):
     ends = sorted((band[:, 1].min(), band[:, 1].max()) for band in bands)
     np.testing.assert_allclose(ends, [(0.09, 0.33), (0.18, 0.44)])
     assert ax.get_xscale() == "log"
-    assert [text.get_text() for text in ax.texts] == ["own data only"]
-    (level,) = (line for line in ax.lines if line.get_label().startswith("_"))
+    assert [text.get_text() for text in ax.texts] == ["own data only", "worse than own data"]
+    (level,) = (line for line in ax.lines if line.get_marker() == "None")
     assert set(level.get_ydata()) == {0.25}
     markers = {line.get_marker() for line in ax.lines if line is not level}
     assert len(markers) == 2
+
+
+def test_points_that_are_worse_than_own_data_are_hollow_and_shaded(ax):
+    plot_privacy(prices(), ax=ax)
+    hollow = [line.get_xydata() for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert sorted(np.concatenate(hollow).tolist()) == [[1, 0.3], [1, 0.4]]
+    (area,) = (patch for patch in ax.patches if patch.get_alpha())
+    low, high = area.get_extents().transformed(ax.transData.inverted()).intervaly
+    np.testing.assert_allclose([low, high], [0.25, ax.get_ylim()[1]])
+
+
+def test_nothing_is_shaded_where_all_gain(ax):
+    plot_privacy(prices().assign(local_error=0.5), ax=ax)
+    assert [text.get_text() for text in ax.texts] == ["own data only"]
+    assert not ax.patches
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,8 @@ class Audit(LowerBound):
     >>> found = Audit("OneBit(...)", 1, 1.0, 0.0, 1.3, "high", "low", 0.8, 0.2, 1000, 1e-6)
     >>> found.passed
     False
+    >>> found.event
+    'an event is seen in 80 % of runs if the client is high, in 20 % if low'
     """
 
     first: str
@@ -131,8 +133,10 @@ class Audit(LowerBound):
 
     @property
     def event(self) -> str:
-        """Describe the probability of the event for each client."""
-        return f"{self.p:.2g} if {self.first}, {self.q:.2g} if {self.second}"
+        """Say how often the event was seen for each client."""
+        p, q = (f"{100 * share:.3g} %" for share in (self.p, self.q))
+        first = f"an event is seen in {p} of runs if the client is {self.first}"
+        return f"{first}, in {q} if {self.second}"
 
 
 def audit(

@@ -11,7 +11,7 @@ not proved to be private. The ratio of bound and claim measures how sharp the te
 reports it is 80 per cent and more where delta is 0, but 30 to 60 for Gaussian noise, whose epsilon
 is reached only by events about as rare as delta. Too little Gaussian noise is detected at epsilon 1
 and 4 if it is half of what it should be, at 0.5 if it is two fifths; a coin is detected if its
-epsilon is 5 per cent too large.
+epsilon is 5 per cent too large. The page prints these ratios.
 
 Learners are trained thousands of times with one client and without it
 (`ebfed.studies.training_audit`): this tests clipping, sampling, noise and the account of all rounds
@@ -21,9 +21,8 @@ seconds and shows less.
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +30,11 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from ebfed import channels
 from ebfed.channels import Channel, Clip, Gaussian
+from ebfed.channels.private import has_epsilon, make_private, registered
 from ebfed.learning import PPSGD, ClientPrivacy, DPAdaPeD, DPFedAvg, FeO2, Learner
 from ebfed.privacy import audit_one_run
-from ebfed.privacy.audit import audit
+from ebfed.privacy.audit import FEWEST, audit, largest_bound
 from ebfed.privacy.calibration import check_count
 from ebfed.report.summary import Text
 from ebfed.studies.scaffold import each, records
@@ -46,6 +45,8 @@ __all__ = ["PrivacyAudit", "extremes", "run", "trials"]
 
 EPSILONS = (0.5, 1.0, 4.0)
 CANARIES = 1000  # of one training
+WIDTH = 78
+RULE = "-" * WIDTH
 ONE_RUN_ERROR = 0.01  # of one training, which shows little at a smaller one
 
 
@@ -67,6 +68,10 @@ class PrivacyAudit:
         Number of trainings of each learner with each of two inputs; 0 if learners were left out.
     one_run : bool
         Whether each learner was trained once, with many canaries, instead.
+    n_learners : int
+        Number of learners, the last rows of the table.
+    too_few : tuple of str
+        Learners left out: so few trainings cannot refute their claims.
     error : float
         Largest probability that any of the bounds exceeds the true epsilon, so that the audit of
         correct channels fails.
@@ -77,6 +82,8 @@ class PrivacyAudit:
     simulations: int
     trainings: int
     one_run: bool
+    n_learners: int
+    too_few: tuple[str, ...]
     error: float
 
     @property
@@ -86,37 +93,41 @@ class PrivacyAudit:
 
     def to_text(self) -> Text:
         """Return the results as a printed page."""
-        rule = "-" * 98
-        lines = [
-            f"Lower bounds on epsilon from {self.simulations:,} reports of each client",
-            "=" * 98,
-            f"{'channel':<19}{'columns':>7}{'epsilon':>9}{'delta':>8}{'at least':>10}{'':10}"
-            "probability of an event",
-            rule,
-        ]
-        audited = self.trainings or self.one_run
-        learners = len(self.table) - len(list(trials())) if audited else -1
-        how = f"{self.trainings:,} trainings with either input"
-        if self.one_run:
-            how = f"one training with {CANARIES:,} canaries"
-        for row in self.table.itertuples():
-            if row.Index == learners:
-                lines += [rule, f"learners, {how}", rule]
-            lines.append(
-                f"{row.name:<19}{row.n_features:>7}{row.epsilon:>9g}{row.delta:>8g}"
-                f"{row.lower:>10.3f}  {'' if row.passed else 'FAILED':<8}{row.event}"
-            )
+        rows = self.table.to_dict("records")
+        channels = len(rows) - self.n_learners
+        lines = [*_head(self.simulations), *(_line(row) for row in rows[:channels])]
+        if self.n_learners:
+            lines += _head_of_learners(self.trainings)
+            lines += [_line(row) for row in rows[channels:]]
+        return Text("\n".join([*lines, *self.conclusion()]))
+
+    def conclusion(self) -> Iterator[str]:
+        """Yield the last lines of the page: how strong the test was, and what came out."""
+        yield RULE
+        yield "Strength of the test: how much of the claimed epsilon it has shown"
+        count = len(self.table) - self.n_learners
+        share = 100 * self.table["lower"] / self.table["epsilon"]
+        channels, pure = self.table.index < count, self.table["delta"] == 0
+        kinds = {
+            "channels with delta 0": channels & pure,
+            "channels with a delta": channels & ~pure,
+            "learners": ~channels,
+        }
+        for kind, rows in kinds.items():
+            if rows.any():
+                low, high = share[rows].min(), share[rows].max()
+                yield f"  {kind:<22} {low:.0f} to {high:.0f} %"
+        yield "A mistake is noticed if it adds more to epsilon than the part that is not shown."
+        yield RULE
         failed = int((~self.table["passed"]).sum())
-        verdict = f"{failed} of {len(self.table)} claims are refuted."
-        if not failed:
-            verdict = f"None of {len(self.table)} claims is refuted, which does not prove them."
-        lines += [
-            rule,
-            verdict,
-            f"All bounds hold together with probability {1 - self.error:g} or more.",
-            f"Without an epsilon: {', '.join(self.not_private)}.",
-        ]
-        return Text("\n".join(lines))
+        if failed:
+            yield f"{failed} of {len(self.table)} claims are refuted."
+        else:
+            yield f"None of {len(self.table)} claims is refuted, which does not prove them."
+        yield f"All bounds hold together with probability {1 - self.error:g} or more."
+        if self.too_few:
+            yield f"Not tested, because trainings are too few: {', '.join(self.too_few)}."
+        yield f"Not tested, because they have no epsilon: {', '.join(self.not_private)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for JSON."""
@@ -125,6 +136,7 @@ class PrivacyAudit:
             "simulations": self.simulations,
             "trainings": self.trainings,
             "one_run": self.one_run,
+            "too_few": list(self.too_few),
             "error": self.error,
             "not_private": list(self.not_private),
             "table": records(self.table),
@@ -165,6 +177,7 @@ def run(
     error: float = 1e-4,
     seed: int = 0,
     n_jobs: int = 1,
+    show: Callable[[str], Any] = lambda line: None,
 ) -> PrivacyAudit:
     """Audit every registered channel at every epsilon, and every private learner at its own.
 
@@ -176,8 +189,7 @@ def run(
     simulations : int
         Number of reports of each client.
     trainings : int
-        Number of trainings of each learner with each of two inputs: 4,000 take about a minute. 0:
-        no learners.
+        Number of trainings of each learner with each of two inputs, from 1,000 on; 0: no learners.
     one_run : bool
         Whether each learner is trained once with 1,000 canaries instead, at epsilon 4 and delta
         1e-5; each may fail with probability 0.01 more.
@@ -187,6 +199,8 @@ def run(
         Seed of all random numbers.
     n_jobs : int
         Number of processes for learners; -1: one for each core. Results do not depend on it.
+    show : callable
+        Called with each line of the page, but for its `conclusion`, as soon as it is known.
 
     Returns
     -------
@@ -202,40 +216,97 @@ def run(
     >>> run([1.0], simulations=2000).passed
     True
     """
-    channels_ = [trial for epsilon in epsilons for trial in _trials(epsilon, delta)]
-    if not channels_:
+    claims = [trial for epsilon in epsilons for trial in _trials(epsilon, delta)]
+    if not claims:
         raise ValueError("epsilons must name at least one epsilon.")
-    if trainings:
-        check_count("trainings", trainings)
+    claims.sort(key=lambda trial: (trial[0], trial[2], trial[1].guarantee(trial[2])[0]))
+    if trainings and check_count("trainings", trainings) < FEWEST:
+        raise ValueError(f"trainings must be 0, or at least {FEWEST:,}; got {trainings}.")
     if one_run:
         trainings = 0
     learners = list(trials()) if trainings or one_run else []
-    common: dict[str, Any] = {"error": error / (len(channels_) + len(learners)), "seed": seed}
-    rows = list(
-        each(
-            _audit_channel,
-            [
-                {"name": name, "channel": channel, "d": d, "simulations": simulations} | common
-                for name, channel, d in channels_
-            ],
-            label="audits of channels",
-        )
-    )
-    rows.sort(key=lambda row: (row["name"], row["n_features"], row["epsilon"]))
-    rows += each(
+    common: dict[str, Any] = {"error": error / (len(claims) + len(learners)), "seed": seed}
+    too_few = [
+        name for name, *of in learners if trainings and not _enough(*of, trainings, common["error"])
+    ]
+    learners = [trial for trial in learners if trial[0] not in too_few]
+    rows: list[dict[str, Any]] = []
+    for row in each(
+        _audit_channel,
+        [
+            {"name": name, "channel": channel, "d": d, "simulations": simulations} | common
+            for name, channel, d in claims
+        ],
+        label="channels",
+    ):
+        for line in [] if rows else _head(simulations):
+            show(line)
+        show(_line(row))
+        rows.append(row)
+    for line in _head_of_learners(trainings) if learners else []:
+        show(line)
+    for row in each(
         _audit_learner,
         [
             {"name": name, "learner": learner, "canary": canary, "simulations": trainings} | common
             for name, learner, canary in learners
         ],
         n_jobs=n_jobs,
-        label="audits of learners",
+        label="learners",
+    ):
+        show(_line(row))
+        rows.append(row)
+    everything = registered().values()
+    return PrivacyAudit(
+        table=pd.DataFrame(rows),
+        not_private=tuple(sorted(cls.__name__ for cls in everything if not has_epsilon(cls))),
+        simulations=int(simulations),
+        trainings=int(trainings),
+        one_run=one_run,
+        n_learners=len(learners),
+        too_few=tuple(too_few),
+        error=error + (ONE_RUN_ERROR * len(learners) if one_run else 0.0),
     )
-    not_private = tuple(sorted(cls.__name__ for cls in _registered() if not _has_epsilon(cls)))
-    if one_run:
-        error += ONE_RUN_ERROR * len(learners)
-    table = pd.DataFrame(rows)
-    return PrivacyAudit(table, not_private, int(simulations), int(trainings), one_run, error)
+
+
+def _enough(learner: Learner, canary: Canary, trainings: int, error: float) -> bool:
+    """Whether so many trainings can show more than a learner claims."""
+    privacy = learner.privacy
+    assert privacy is not None
+    counted = trainings - trainings // 4
+    return privacy.epsilon < largest_bound(counted, privacy.delta, error)
+
+
+def _head(simulations: int) -> list[str]:
+    """Return the first lines of the page."""
+    return [
+        "Audit of privacy: what can an attacker learn of one client?",
+        f"The attacker sees {simulations:,} simulated reports of each of two clients, and has to",
+        "tell whose they are. Success proves that epsilon is at least the number shown.",
+        "=" * WIDTH,
+        _cells("channel", "columns", "epsilon", "delta", "shown", "verdict"),
+        RULE,
+    ]
+
+
+def _head_of_learners(trainings: int) -> list[str]:
+    """Return the line between channels and learners."""
+    how = f"{trainings:,} trainings with each of two inputs"
+    if not trainings:
+        how = f"one training with {CANARIES:,} canaries"
+    return [RULE, f"learners, {how}", RULE]
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return a line for one claim; a failure has a second line, which says how it was shown."""
+    verdict = "passed" if row["passed"] else "FAILED"
+    numbers = (str(row["n_features"]), f"{row['epsilon']:g}", f"{row['delta']:g}")
+    line = _cells(row["name"], *numbers, f"{row['lower']:.3f}", verdict)
+    return line if row["passed"] else f"{line}\n    {row['event']}"
+
+
+def _cells(name: str, columns: str, epsilon: str, delta: str, shown: str, verdict: str) -> str:
+    return f"{name:<19}{columns:>9}{epsilon:>11}{delta:>10}{shown:>11}   {verdict}"
 
 
 def _audit_channel(
@@ -256,19 +327,6 @@ def _audit_learner(
         return {"name": name} | once.row()
     found = audit_training(learner, canary=canary, simulations=simulations, error=error, rng=seed)
     return {"name": name} | found.row()
-
-
-def _registered() -> list[type[Channel]]:
-    found = [getattr(channels, name) for name in channels.__all__]
-    return [
-        cls
-        for cls in found
-        if isinstance(cls, type) and issubclass(cls, Channel) and not inspect.isabstract(cls)
-    ]
-
-
-def _has_epsilon(cls: type[Channel]) -> bool:
-    return "epsilon" in inspect.signature(cls).parameters
 
 
 def trials() -> Iterator[tuple[str, Learner, Canary]]:
@@ -303,10 +361,8 @@ def trials() -> Iterator[tuple[str, Learner, Canary]]:
 
 def _trials(epsilon: float, delta: float) -> Iterator[tuple[str, Channel, int]]:
     """Yield name, channel and number of columns of all audits at one epsilon."""
-    arguments = {"epsilon": epsilon, "delta": delta, "range": (0, 1)}
-    for cls in filter(_has_epsilon, _registered()):
-        names = arguments.keys() & inspect.signature(cls).parameters.keys()
-        channel = cls(**{name: arguments[name] for name in names})
+    for cls in filter(has_epsilon, registered().values()):
+        channel = make_private(cls, epsilon, delta=delta, range=(0, 1))
         for d in (1, 3):
             if math.isfinite(channel.guarantee(d)[0]):
                 yield cls.__name__, channel, d

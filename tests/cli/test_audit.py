@@ -1,6 +1,8 @@
 """`ebfed audit`: what it prints, and how it ends."""
 
 import json
+import re
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 from ebfed import channels
 from ebfed.channels.one_bit import Coin
 from ebfed.cli.app import app
+from ebfed.privacy.audit import Audit
 from ebfed.studies import audit
 
 runner = CliRunner()
@@ -26,9 +29,29 @@ def test_audit_prints_a_table():
     assert sum(line.startswith("OneBit ") for line in lines) == 4
     assert lines[-3].startswith("None of 38 claims is refuted")
     assert "probability 0.9999" in lines[-2]
-    assert lines[-1] == "Without an epsilon: AddNoise, Clip, Exact, Quantizer."
+    assert lines[-1].startswith("Not tested, because they have no epsilon: ")
+    assert lines[-1].endswith(": AddNoise, Clip, Exact, Quantizer.")
+    assert any(re.fullmatch(r"  channels with delta 0  +\d+ to \d+ %", line) for line in lines)
+    assert "learners" not in result.stdout
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
+
+
+def test_each_verdict_is_printed_when_it_is_known(monkeypatch):
+    """The first line is there before the second channel is audited."""
+    printed, before = [], []
+    audited = audit._audit_channel
+
+    def watched(**settings):
+        before.append(len(printed))
+        return audited(**settings)
+
+    monkeypatch.setattr(audit, "_audit_channel", watched)
+    found = audit.run([1.0], simulations=1000, show=printed.append)
+    assert before[0] == 0
+    steps = [later - earlier for earlier, later in pairwise(before)]
+    assert steps[1:] == [1] * (len(before) - 2)
+    assert "\n".join([*printed, *found.conclusion()]) == found.to_text()
 
 
 def test_audit_as_json():
@@ -58,6 +81,11 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
     assert result.exit_code == 1, result.output
     failed = [line for line in result.stdout.splitlines() if "FAILED" in line]
     assert len(failed) == 2
+    evidence = (
+        r"    an event is seen in [\d.]+ % of runs if the client is [a-z ]+, in [\d.]+ % if [a-z ]+"
+    )
+    lines = result.stdout.splitlines()
+    assert all(re.fullmatch(evidence, lines[lines.index(line) + 1]) for line in failed)
     assert all(line.startswith("Biased ") for line in failed)
     assert "2 of 19 claims are refuted." in result.stdout
     result = invoke("--epsilon", 1, "--simulations", 3000, "--json")
@@ -72,10 +100,32 @@ def test_learners_stand_below_channels(monkeypatch):
     result = invoke("--epsilon", 1, "--simulations", 3000, trainings=1500)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    place = lines.index("learners, 1,500 trainings with either input")
+    place = lines.index("learners, 1,500 trainings with each of two inputs")
     assert lines[place + 2].startswith("DPFedAvg  ")
     assert max(map(len, lines)) <= 100
     assert "None of 20 claims is refuted" in result.stdout
+
+
+def test_learners_that_so_few_trainings_cannot_refute_are_named(monkeypatch):
+    some = [trial for trial in audit.trials() if trial[0] in ("DPFedAvg 5 of 10", "FeO2")]
+    tested = []
+
+    def trained(name, learner, canary, simulations, error, seed):
+        tested.append(name)
+        found = Audit("FeO2()", 2, 3.0, 0.1, 1.0, "present", "absent", 0.5, 0.1, simulations, error)
+        return {"name": name} | found.row()
+
+    monkeypatch.setattr(audit, "trials", lambda: iter(some))
+    monkeypatch.setattr(audit, "_audit_learner", trained)
+    found = audit.run([1.0], simulations=1000, trainings=1000)
+    assert tested == ["FeO2"]
+    assert found.to_dict()["too_few"] == ["DPFedAvg 5 of 10"]
+    text = found.to_text()
+    assert "Not tested, because trainings are too few: DPFedAvg 5 of 10." in text
+    assert "learners               33 to 33 %" in text
+    tested.clear()
+    assert audit.run([1.0], simulations=1000, trainings=4000).too_few == ()
+    assert tested == ["DPFedAvg 5 of 10", "FeO2"]
 
 
 def test_learners_are_trained_once(monkeypatch):
@@ -88,7 +138,7 @@ def test_learners_are_trained_once(monkeypatch):
     lines = result.stdout.splitlines()
     place = lines.index("learners, one training with 1,000 canaries")
     assert lines[place + 2].startswith("DPFedAvg  ")
-    assert "of 200 guesses are right" in lines[place + 2]
+    assert "passed" in lines[place + 2]
     assert max(map(len, lines)) <= 100
     assert "probability 0.9899" in lines[-2]
 
@@ -101,6 +151,7 @@ def test_learners_are_trained_once(monkeypatch):
         (["--delta", 2], "delta must lie between 0 and 1"),
         (["--simulations", 10], "simulations must be at least 1,000"),
         (["--trainings", -1], "trainings must be"),
+        (["--trainings", 10], "trainings must be 0, or at least 1,000; got 10"),
         (["--seed", -1], "non-negative"),
     ],
 )

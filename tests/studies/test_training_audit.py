@@ -230,6 +230,6 @@ def test_the_whole_audit_lists_learners():
     assert whole.passed
     assert list(whole.table["name"][-len(SOUND) :]) == list(SOUND)
     lines = whole.to_text().splitlines()
-    assert "learners, 4,000 trainings with either input" in lines
+    assert "learners, 4,000 trainings with each of two inputs" in lines
     assert max(map(len, lines)) <= 100
     assert whole.to_dict()["trainings"] == 4000

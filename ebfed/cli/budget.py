@@ -38,14 +38,19 @@ def show(directory: Directory) -> None:
     """Show the rules, what was spent in each run, and what is left."""
     with errors_of_the_user():
         from ebfed.engines.flower.account import Account
+        from ebfed.privacy.promises import SIMULATED, is_simulated
 
         account = Account(directory)
+        releases = [row for row in account.entries if row["kind"] == "release"]
+        fake = {row["run"] for row in releases if is_simulated([row])}
         typer.echo(_rules(account.rules))
         for row in account.runs:
-            cost = _figure(row["epsilon"])
+            cost = f"epsilon {_figure(row['epsilon'])} at delta {row['delta']:g}"
+            if row["run"] in fake:
+                cost += f" with real noise; this was {SIMULATED}"
             typer.echo(
                 f"Run {row['run']} ({row['time']}): {row['method']}, {row['groups']} groups "
-                f"({row['who']}), {row['rounds']} rounds, epsilon {cost} at delta {row['delta']:g}."
+                f"({row['who']}), {row['rounds']} rounds, {cost}."
             )
         if not account.spent:
             typer.echo("No group has spent anything.")

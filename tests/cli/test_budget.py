@@ -58,6 +58,7 @@ def test_show(directory):
     lines = budget("show", directory).stdout.splitlines()
     assert lines[0] == "Budget: epsilon 2 at delta 1e-05 for each group, all runs."
     assert "GaussianEB, 3 groups (all clients), 1 of any rounds, epsilon 1 at" in lines[1]
+    assert all(line.endswith("this was simulated noise: no promise.") for line in lines[1:3])
     assert len(lines) == 5
     spent = float(lines[3].split("spent epsilon ")[1].split(",")[0])
     assert 1.0 < spent < 2.0

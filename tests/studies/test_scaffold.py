@@ -164,6 +164,19 @@ def test_results_are_the_same_for_a_seed(name, quick_studies, tmp_path):
     pd.testing.assert_frame_equal(kept, study.runs, check_exact=True)
 
 
+# Studies that print values of epsilon.
+PRIVATE = {
+    "coverage",
+    "joint-dp",
+    "mixture",
+    "opt-out-learning",
+    "personalization",
+    "ppsgd",
+    "private-means",
+    "private-rates",
+}
+
+
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "county"])
 def test_page_is_narrow_and_whole(name, quick_studies):
     study = quick_studies[name]
@@ -172,6 +185,8 @@ def test_page_is_narrow_and_whole(name, quick_studies):
     assert "nan" not in text
     for method in study.table["prior" if name == "coverage" else "method"].unique():
         assert method in text
+    flat = " ".join(text.split())
+    assert ("Noise is simulated from the seed, and protects nobody." in flat) == (name in PRIVATE)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The command line: `ebfed county`, `study`, `fit`, `audit`, `warm`, `federate` and `budget`.
+"""The command line: `ebfed fit`, `county`, `study`, `audit`, `warm`, `federate` and `budget`.
 
 Commands import what they need when they run, so that help and version are instant. Results are
 printed to stdout; progress and errors to stderr. An error of the user ends with one line and exit
@@ -23,16 +23,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="""\b
 Examples:
-  ebfed county --out results/
-  ebfed study private-means --quick
   ebfed fit scores.csv --group school --value score
   ebfed fit votes/*.parquet --group county --value won --family binomial --out rates.csv
   ebfed fit --help
+  ebfed county --out results/
+  ebfed study private-means --quick
 """,
 )
+app.command(epilog=fit.EXAMPLES)(fit.fit)
 app.command(epilog=study.COUNTY_EXAMPLES)(study.county)
 app.command(epilog=study.EXAMPLES)(study.study)
-app.command(epilog=fit.EXAMPLES)(fit.fit)
 app.command(epilog=audit.EXAMPLES)(audit.audit)
 app.command()(warm.warm)
 app.add_typer(federate.app, name="federate")
@@ -57,6 +57,6 @@ def main(
     """Estimate every group as well as if the population were known.
 
     Empirical Bayes for many groups with few rows each. The population of groups is learned from
-    all of them, and the estimate of every group is shrunk towards it, the more the noisier its data
-    are.
+    all of them, and the estimate of every group is shrunk towards it: the noisier the data of a
+    group, the more.
     """

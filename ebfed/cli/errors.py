@@ -22,7 +22,7 @@ def errors_of_the_user(*others: type[Exception]) -> Iterator[None]:
     kinds: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *others)
     try:
         yield
-    except typer.Exit:  # which is a RuntimeError
+    except (typer.Exit, BrokenPipeError):  # a RuntimeError; and a reader, as head, that has enough
         raise
     except kinds as error:
         typer.echo(f"ebfed: {' '.join(str(error).split())}", err=True)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import FamilyName, FamilyOption
+from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
 from ebfed.cli.project import check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
@@ -60,6 +60,9 @@ def up(
     tls: Annotated[
         bool, typer.Option("--tls", help="Encrypt, with certificates made for this machine.")
     ] = False,
+    sep: Separator = ",",
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = ".",
 ) -> None:
     """Write a project and start its server and nodes.
 
@@ -68,10 +71,12 @@ def up(
     """
     from ebfed.engines.flower import need_flower
     from ebfed.engines.loopback import Federation
+    from ebfed.tables.dialect import Dialect
     from ebfed.tables.replacing import replaced
 
     with errors_of_the_user(RuntimeError):
         need_flower()
+        dialect = Dialect.checked(sep, encoding, decimal)
         noted = directory / "federation.json"
         if nodes is None and data is None and noted.exists():
             known = json.loads(noted.read_text())
@@ -90,8 +95,8 @@ def up(
             else:
                 files = find_files(data)
                 for file in files.values():
-                    check_table(file, group, value, family, consent)
-            write_project(directory, list(files), group, value, family, consent)
+                    check_table(file, group, value, family, consent, dialect)
+            write_project(directory, list(files), group, value, family, consent, dialect)
             known = {"nodes": {name: str(path.resolve()) for name, path in files.items()}}
             with replaced(noted) as new:
                 new.write_text(json.dumps(known | {"tls": tls}, indent=1))

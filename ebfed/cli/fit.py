@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import FamilyName, FamilyOption
+from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ebfed.tables.dialect import Dialect
 
 __all__ = ["fit"]
 
 EXAMPLES = """\b
 Examples:
   ebfed fit scores.csv --group school --value score
-      means of schools, a normal population; prints the fit and the first schools
+      means of schools, a normal population; prints the first schools and the fit
   ebfed fit votes.csv --group county --value won --family binomial --out rates.csv
       rates of counties from rows of 0 and 1, written to a table
   ebfed fit deaths.csv --group county --value deaths --family poisson --exposure expected
@@ -31,6 +33,10 @@ Examples:
       a population of any shape, and intervals that hold 90 %
   ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
       a regression for every school, with a page of results for a browser
+  ebfed fit trials.csv --group trial --value effect --std-error se
+      a table with one row for each trial: an estimate and its standard error
+  ebfed fit noten.csv --group schule --value note --sep ';' --decimal , --encoding latin-1
+      a table as a German spreadsheet writes it
 
 \b
 The table has a row for each group:
@@ -77,6 +83,14 @@ def fit(
             "rows are read into memory.",
         ),
     ] = None,
+    std_error: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of standard errors, of a table with one row for each group: --value is "
+            "then its estimate.",
+        ),
+    ] = None,
     family: FamilyOption = FamilyName.gaussian,
     prior: Annotated[
         PriorName | None,
@@ -96,17 +110,23 @@ def fit(
     drop_missing: Annotated[
         bool, typer.Option("--drop-missing", help="Leave out rows without a label or a value.")
     ] = False,
+    sep: Separator = ",",
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = ".",
 ) -> None:
     """Estimate the mean or rate of every group of a table.
 
-    The table may be in many files and larger than memory; the groups must fit into memory.
+    The estimates are printed first, then the fitted population. The table may be in many files and
+    larger than memory; the groups must fit into memory.
 
     Labels in CSV files keep their leading zeros. Labels are numbers if all of them are written as
     numbers, and text otherwise. A blank label is missing; so is a value that is blank or NA.
     """
+    from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming
 
     with errors_of_the_user():
+        dialect = Dialect.checked(sep, encoding, decimal)
         for path in (out, report):
             if path is not None:
                 with naming(path):
@@ -120,6 +140,11 @@ def fit(
                         raise ValueError("this is a file of the data; write to another one")
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
+        if std_error is not None:
+            if group is None or value is None or family is not FamilyName.gaussian:
+                raise ValueError("--std-error goes with --group, --value and --family gaussian")
+            if report is not None:
+                raise ValueError("--report needs rows of observations; --std-error has none")
         if exposure is not None and (family is not FamilyName.poisson or formula is not None):
             raise ValueError("--exposure goes with --group, --value and --family poisson")
         if prior is PriorName.logit_normal and formula is None:
@@ -127,30 +152,91 @@ def fit(
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")
-            estimator = _fit_formula(files, formula, family, prior, drop_missing)
+            estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
         elif group is None or value is None:
             raise ValueError("give --group and --value, or --formula")
         elif group == value:
             raise ValueError(f"--group and --value both name the column {group!r}")
+        elif std_error is not None:
+            columns = (group, value, std_error)
+            posterior = _shrink(files, columns, prior, drop_missing, dialect)
+            _show(posterior.to_frame(level=level), out, level)
+            typer.echo(_population(posterior))
+            return
         elif family is FamilyName.poisson:
             offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
             formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
-            estimator = _fit_formula(files, formula, family, prior, drop_missing)
+            estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
         else:
-            estimator = _fit_groups(files, group, value, family, prior, drop_missing)
-        estimates = estimator.posterior().to_frame(level=level)
-        typer.echo(estimator.summary())
+            estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)
+        _show(estimator.posterior().to_frame(level=level), out, level)
         if report is not None:
             from ebfed.report import write_report
 
             title = f"{formula or f'{value} by {group}'}, {', '.join(file.name for file in files)}"
             write_report(estimator, report, title=title, level=level)
             typer.echo(f"Wrote {report}")
-        if out is not None:
-            _write(estimates, out)
-            typer.echo(f"Wrote {estimates[estimates.columns[0]].nunique():,} groups to {out}")
-        elif report is None:
-            typer.echo(_first_rows(estimates))
+        typer.echo(f"\n{estimator.summary()}")
+
+
+def _show(estimates: pd.DataFrame, out: Path | None, level: float) -> None:
+    """Write the estimates of all groups, or print the first."""
+    if out is None:
+        typer.echo(f"Estimates, with intervals of {100 * level:g} %:\n{_first_rows(estimates)}")
+    else:
+        _write(estimates, out)
+        typer.echo(f"Wrote {estimates[estimates.columns[0]].nunique():,} groups to {out}")
+
+
+def _shrink(
+    files: list[Path],
+    columns: tuple[str, str, str],
+    prior: PriorName | None,
+    drop_missing: bool,
+    dialect: Dialect,
+) -> Any:
+    """Shrink a table of estimates with standard errors."""
+    from ebfed.location import posterior_from
+    from ebfed.tables.files import naming, read_rows
+
+    if len(set(columns)) < len(columns):
+        raise ValueError("--group, --value and --std-error must name different columns")
+    rows = read_rows(files, columns[0], dialect)
+    with naming(*files):
+        for option, column in zip(("--group", "--value", "--std-error"), columns, strict=True):
+            if column not in rows:
+                among = ", ".join(map(repr, rows.columns))
+                raise ValueError(f"no column {column!r} ({option}) among {among}")
+        rows = rows[list(columns)]
+        if incomplete := int(rows.isna().any(axis=1).sum()):
+            if not drop_missing:
+                raise ValueError(
+                    f"{incomplete:,} of {len(rows):,} rows are incomplete; fill them in, or drop "
+                    "them with --drop-missing"
+                )
+            typer.echo(f"Left out {incomplete:,} of {len(rows):,} rows.", err=True)
+            rows = rows.dropna()
+        for column in columns[1:]:
+            if rows[column].dtype.kind not in "biuf":
+                raise ValueError(f"column {column!r} is not numeric")
+        if twice := rows[columns[0]][rows[columns[0]].duplicated()].tolist():
+            raise ValueError(
+                f"{twice[0]!r} has two rows; --std-error is for one row for each group"
+            )
+        value, error = (rows[column].to_numpy() for column in columns[1:])
+        with _warnings_in_a_line():
+            name = PriorName.normal if prior is None else prior
+            posterior = posterior_from(value, error, prior=name.value, labels=rows[columns[0]])
+    return posterior
+
+
+def _population(posterior: Any) -> str:
+    """Describe the population that estimates were shrunk to."""
+    prior = posterior.prior
+    mean, sd = float(prior.mean_[0]), float(prior.variance_[0]) ** 0.5
+    kind = type(prior).__name__
+    lines = [f"\nPopulation of groups: {kind}, mean {mean:.6g}, standard deviation {sd:.6g}."]
+    return "\n".join([*lines, *(f"Note: {note}" for note in posterior.notes)])
 
 
 def _fit_groups(
@@ -160,6 +246,7 @@ def _fit_groups(
     family: FamilyName,
     prior: PriorName | None,
     drop_missing: bool,
+    dialect: Dialect,
 ) -> Any:
     """Estimate means or rates, reading files batch by batch."""
     from ebfed.location import BernoulliEB, GaussianEB
@@ -172,6 +259,7 @@ def _fit_groups(
             value,
             drop_missing=drop_missing,
             binary=family is FamilyName.binomial,
+            dialect=dialect,
             progress=progress,
         )
     if left_out.rows:
@@ -184,7 +272,12 @@ def _fit_groups(
 
 
 def _fit_formula(
-    files: list[Path], formula: str, family: FamilyName, prior: PriorName | None, drop_missing: bool
+    files: list[Path],
+    formula: str,
+    family: FamilyName,
+    prior: PriorName | None,
+    drop_missing: bool,
+    dialect: Dialect,
 ) -> Any:
     """Fit a formula to all rows of files."""
     from ebfed.formula import from_formula
@@ -193,11 +286,17 @@ def _fit_formula(
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
     settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
-    rows = read_rows(files, parse(formula).group)
+    rows = read_rows(files, parse(formula).group, dialect)
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value
-    with _warnings_in_a_line():
-        return from_formula(formula, rows, family=name, **settings)
+    try:
+        with _warnings_in_a_line():
+            return from_formula(formula, rows, family=name, **settings)
+    except ValueError as error:
+        for column in rows.select_dtypes(exclude="number"):
+            if advice := dialect.other_decimal(str(rows[column].dropna().iloc[:1].squeeze())):
+                raise ValueError(f"{str(error).rstrip('.')}; column {column!r}{advice}") from None
+        raise
 
 
 @contextmanager

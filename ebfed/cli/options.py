@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FamilyName", "FamilyOption", "Json"]
+__all__ = ["Decimal", "Encoding", "FamilyName", "FamilyOption", "Json", "Separator"]
 
 
 class FamilyName(StrEnum):
@@ -26,3 +26,13 @@ FamilyOption = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+Separator = Annotated[
+    str,
+    typer.Option("--sep", metavar="CHARACTER", help="Between the columns of a .csv; ';' or tab."),
+]
+Encoding = Annotated[
+    str, typer.Option(metavar="NAME", help="Encoding of a .csv, such as latin-1 or cp1252.")
+]
+Decimal = Annotated[
+    str, typer.Option(metavar="CHARACTER", help="Decimal sign in a .csv: a point or a comma.")
+]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import glob
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ebfed.cli.options import FamilyName
+
+if TYPE_CHECKING:
+    from ebfed.tables.dialect import Dialect
 
 __all__ = ["check_table", "find_files", "make_up_data", "write_project"]
 
@@ -81,7 +84,7 @@ from model import estimator
 
 def load(context):
     """Return the arguments of fit."""
-    table = pd.read_csv(context.node_config["data"], dtype={{{group!r}: str}})
+    table = pd.read_csv(context.node_config["data"], dtype={{{group!r}: str}}{more})
     return {{"X": table[[{value!r}]], "groups": table[{group!r}]{consent}}}
 
 
@@ -157,17 +160,29 @@ def find_files(pattern: str) -> dict[str, Path]:
 
 
 def check_table(
-    file: Path, group: str, value: str, family: FamilyName, consent: str | None
+    file: Path,
+    group: str,
+    value: str,
+    family: FamilyName,
+    consent: str | None,
+    dialect: Dialect,
 ) -> None:
     """Refuse a table that the project could not read."""
     import pandas as pd
 
-    table = pd.read_csv(file)
+    from ebfed.tables.files import naming
+
+    with naming(file):
+        table = pd.read_csv(file, **dialect.options(file))
     options = {"--group": group, "--value": value} | ({"--consent": consent} if consent else {})
     for option, column in options.items():
         if column not in table:
             there = ", ".join(map(repr, table.columns))
-            raise ValueError(f"{file}: no column {column!r} ({option}) among {there}")
+            advice = dialect.other_separator(table.columns.tolist())
+            raise ValueError(f"{file}: no column {column!r} ({option}) among {there}{advice}")
+    if table[value].dtype.kind not in "biuf":
+        first = str(table[value].dropna().iloc[0])
+        raise ValueError(f"{file}: column {value!r} is not numeric{dialect.other_decimal(first)}")
     if family is FamilyName.binomial and not table[value].isin([0, 1]).all():
         raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --family binomial")
     if family is FamilyName.poisson and not (table[value].mod(1).eq(0) & table[value].ge(0)).all():
@@ -235,6 +250,7 @@ def write_project(
     value: str,
     family: FamilyName,
     consent: str | None,
+    dialect: Dialect,
 ) -> None:
     """Write the project of a server and its nodes, and a README about it."""
     from ebfed.tables.replacing import replaced
@@ -245,7 +261,9 @@ def write_project(
         "app/pyproject.toml": PROJECT.format(name="federated-fit"),
         "app/model.py": (MODEL_OF_CONSENT if consent else MODEL).format(**words),
         "app/server_app.py": SERVER.format(nodes=json.dumps(nodes)),
-        "app/client_app.py": CLIENT.format(group=group, value=value, consent=classes),
+        "app/client_app.py": CLIENT.format(
+            group=group, value=value, consent=classes, more=dialect.changes()
+        ),
         "README.md": README,
     }
     files |= {f"nodes/{node}/node.toml": RULES for node in nodes}

@@ -53,7 +53,8 @@ __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
 UNKNOWN_NOISE = (
     "No group has two rows: noise and spread of the population are not identified apart. The noise "
-    "is taken to be zero, so estimates are the local ones; give `variances` to shrink them."
+    "is taken to be zero, so estimates are the local ones. To shrink them, give `variances`, or "
+    "standard errors to `posterior_from` (at the command line --std-error)."
 )
 
 # Standard error of a variance, relative to it, up to which closed forms of second order are as good

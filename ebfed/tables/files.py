@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import Summary
+from ebfed.tables.dialect import Dialect, explain
 from ebfed.tables.frames import read
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised
@@ -31,6 +32,7 @@ __all__ = ["Incomplete", "format_of", "naming", "read_rows", "summarise"]
 
 # Rows of a batch: many enough to be fast, few enough for any memory.
 ROWS = 1 << 19
+COMMAS = Dialect()
 # Missing numbers in CSV files. "NA" as a label is Namibia, or a name.
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 
@@ -70,6 +72,7 @@ def summarise(
     *,
     drop_missing: bool = False,
     binary: bool = False,
+    dialect: Dialect = COMMAS,
     progress: Callable[[float], Any] = lambda size: None,
 ) -> tuple[Summarised, Incomplete]:
     """Summarise one column of files by the labels in another.
@@ -87,6 +90,8 @@ def summarise(
         Whether rows without a label or value are dropped and counted. Otherwise they are an error.
     binary : bool
         Whether values other than 0 and 1 are an error.
+    dialect : Dialect
+        How .csv files are written.
     progress : callable
         Function that is called with the number of bytes read.
 
@@ -97,6 +102,7 @@ def summarise(
     """
     if len({format_of(file) for file in files}) > 1:
         raise ValueError("give files of one kind at a time, .csv or .parquet")
+    _check_dialect(files, dialect)
     twice = [file for i, file in enumerate(files) if file.resolve() in map(Path.resolve, files[:i])]
     if twice:
         raise ValueError(f"{twice[0]} is given twice")
@@ -109,7 +115,7 @@ def summarise(
                     raise ValueError(
                         f"labels in {group!r} are {kinds[-1]}, but {kinds[0]} in {files[0]}"
                     )
-                here = _read(file, group, value, binary, adders, progress)
+                here = _read(file, group, value, binary, dialect, adders, progress)
                 if here.rows and not drop_missing:
                     raise ValueError(
                         f"{here.rows:,} of {here.total:,} rows are incomplete "
@@ -142,7 +148,7 @@ def summarise(
     return Summarised(reduce(Summary.merge, parts), table.style, [value]), lacking
 
 
-def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
+def read_rows(files: Sequence[Path], group: str, dialect: Dialect = COMMAS) -> pd.DataFrame:
     """Read all rows of files into memory.
 
     Parameters
@@ -151,6 +157,8 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
         Files: .csv (or .csv.gz), or .parquet.
     group : str
         Column of labels, read as in `summarise`.
+    dialect : Dialect
+        How .csv files are written.
 
     Raises
     ------
@@ -160,6 +168,7 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
     import pandas as pd
 
     tables = []
+    _check_dialect(files, dialect)
     for file in files:
         with naming(file):
             if not file.is_file():
@@ -170,8 +179,12 @@ def read_rows(files: Sequence[Path], group: str) -> pd.DataFrame:
                     _label_type(file, group)
                 tables.append(table)
                 continue
-            _check_header(file)
-            table = pd.read_csv(file, dtype={group: str}, na_values={group: [""]})
+            names = _check_header(file, dialect)
+            if group not in names and (advice := dialect.other_separator(names)):
+                raise ValueError(f"no column {group!r} among {names[0]!r}{advice}")
+            table = pd.read_csv(
+                file, dtype={group: str}, na_values={group: [""]}, **dialect.options(file)
+            )
             if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
                 raise ValueError("rows have more fields than the header has names")
             if group in table and table[group].notna().all():
@@ -189,7 +202,11 @@ def naming(*files: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name}: the compressed file is damaged or cut off ({error})") from None
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise ValueError(f"{name}: {explain(error)}") from None
+    except OSError as error:
+        if error.filename is not None:  # the error names the file itself
+            raise
+        raise ValueError(f"{name}: the file is damaged or cut off ({error})") from None
 
 
 def format_of(file: Path) -> str:
@@ -215,17 +232,20 @@ def _read(
     group: str,
     value: str,
     binary: bool,
+    dialect: Dialect,
     adders: Adders,
     progress: Callable[[float], Any],
 ) -> Incomplete:
     """Add the rows of a file; count the incomplete ones."""
     lacking, invalid, first = Incomplete(), 0, ""
-    batches = _csv if format_of(file) == "csv" else _parquet
-    for batch in batches(file, group, value):
-        numbers, unknown, odd = _numbers(batch.values, value)
+    csv = format_of(file) == "csv"
+    for batch in _csv(file, group, value, dialect) if csv else _parquet(file, group, value):
+        numbers, unknown, odd = _numbers(batch.values, value, dialect)
         if np.any(odd):
             row = int(np.argmax(odd))
-            first = first or f"{str(batch.values.iloc[row])!r} in row {lacking.total + row + 1}"
+            text = str(batch.values.iloc[row])
+            place = f"{text!r} in row {lacking.total + row + 1}"
+            first = first or place + dialect.other_decimal(text)
             invalid += int(np.count_nonzero(odd))
         labels, codes, absent = batch.labels, batch.codes, batch.unnamed | unknown
         unused = [int(np.count_nonzero(each)) for each in (batch.unnamed, unknown, absent)]
@@ -246,14 +266,15 @@ def _read(
     return lacking
 
 
-def _csv(file: Path, group: str, value: str) -> Iterator[_Chunk]:
+def _csv(file: Path, group: str, value: str, dialect: Dialect) -> Iterator[_Chunk]:
     import pandas as pd
 
-    _check_header(file)
+    names = _check_header(file, dialect)
+    _check_columns(names, group, value, advice=dialect.other_separator(names))
     with file.open("rb") as raw:
         tables = pd.read_csv(
             raw,
-            compression="gzip" if file.name.lower().endswith(".gz") else None,
+            **dialect.options(file),
             dtype={group: str},
             na_values={group: [""], value: MISSING},
             keep_default_na=False,
@@ -264,7 +285,6 @@ def _csv(file: Path, group: str, value: str) -> Iterator[_Chunk]:
         for table in tables:
             if not isinstance(table.index, pd.RangeIndex):  # as after a decimal comma
                 raise ValueError("rows have more fields than the header has names")
-            _check_columns(list(table.columns), group, value)
             text = table[group]
             codes, labels = pd.factorize(text.where(text.str.strip() != ""))
             position = raw.tell()
@@ -330,29 +350,38 @@ def _is_number(kind: Any) -> bool:
     return any(getattr(types, f"is_{each}")(kind) for each in tests)
 
 
-def _check_columns(names: list[str], *columns: str) -> None:
+def _check_columns(names: list[str], *columns: str, advice: str = "") -> None:
     for option, column in zip(("--group", "--value"), columns, strict=False):
         if column not in names:
-            raise ValueError(f"no column {column!r} ({option}) among {', '.join(map(repr, names))}")
+            among = ", ".join(map(repr, names))
+            raise ValueError(f"no column {column!r} ({option}) among {among}{advice}")
         if names.count(column) > 1:
             raise ValueError(f"{names.count(column)} columns are called {column!r}")
 
 
-def _check_header(file: Path) -> None:
-    """Refuse two columns of one name, which pandas would rename."""
+def _check_dialect(files: Sequence[Path], dialect: Dialect) -> None:
+    """Refuse options of .csv files for others."""
+    if dialect != COMMAS and any(format_of(file) != "csv" for file in files):
+        raise ValueError("--sep, --encoding and --decimal are for .csv files")
+
+
+def _check_header(file: Path, dialect: Dialect) -> list[str]:
+    """Return the names of columns; refuse two of one name, which pandas would rename."""
     import pandas as pd
 
-    packed = "gzip" if file.name.lower().endswith(".gz") else None
     first = pd.read_csv(
-        file, header=None, nrows=1, dtype=str, keep_default_na=False, compression=packed
+        file, header=None, nrows=1, dtype=str, keep_default_na=False, **dialect.options(file)
     )
     names = first.iloc[0].tolist()
     twice = [name for i, name in enumerate(names) if name in names[:i] and name]
     if twice:
         raise ValueError(f"{names.count(twice[0])} columns are called {twice[0]!r}")
+    return names
 
 
-def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
+def _numbers(
+    values: Any, name: str, dialect: Dialect
+) -> tuple[NDArray, NDArray | bool, NDArray | bool]:
     """Return values as floats, a mask of missing ones, and a mask of other invalid ones."""
     import pandas as pd
 
@@ -361,7 +390,8 @@ def _numbers(values: Any, name: str) -> tuple[NDArray, NDArray | bool, NDArray |
     values = pd.Series(values)
     if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
         raise ValueError(f"column {name!r} holds dates, not numbers")
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64").to_numpy()
+    numbers = pd.to_numeric(dialect.plain_numbers(values), errors="coerce")
+    numbers = numbers.astype("float64").to_numpy()
     if _all_finite(numbers):
         return numbers, False, False
     missing = values.isna().to_numpy()

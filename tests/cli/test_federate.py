@@ -55,6 +55,28 @@ def test_project_is_valid(started, tmp_path, family):
     assert len(namespace["estimator"].fit(**rows).groups_) == 20
 
 
+def test_project_reads_other_dialects(started, tmp_path):
+    text = "schule;note\nKöln;1,5\nKöln;2,5\nBonn;3,5\nBonn;4\n"
+    (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+    place = tmp_path / "trial"
+    columns = ("--data", tmp_path / "*.csv", "--group", "schule", "--value", "note")
+    assert "a.csv: the text is not in utf-8; give the enc" in refusal("up", place, *columns)
+    columns = (*columns, "--encoding", "latin-1")
+    assert "a.csv: no column 'schule' (--group)" in (line := refusal("up", place, *columns))
+    assert line.endswith("give --sep ';'")
+    columns = (*columns, "--sep", ";")
+    line = refusal("up", place, *columns)
+    assert line.endswith("'note' is not numeric; if this is a decimal comma, give --decimal ,")
+    assert ebfed("up", place, *columns, "--decimal", ",").exit_code == 0
+    ((nodes, _),) = started
+    namespace = {}
+    exec((place / "app" / "client_app.py").read_text().split("\n\n\napp =")[0].replace(
+        "from model import estimator", ""), namespace)  # fmt: skip
+    rows = namespace["load"](type("Context", (), {"node_config": nodes["a"]}))
+    assert rows["X"]["note"].tolist() == [1.5, 2.5, 3.5, 4.0]
+    assert rows["groups"].tolist() == ["Köln", "Köln", "Bonn", "Bonn"]
+
+
 def test_project_names_odd_columns(started, tmp_path):
     table = pd.DataFrame({'the "{group}"': ["01", "02"], "it's": [1.0, 2.0], "c": ["open"] * 2})
     for name in ("b", "a"):

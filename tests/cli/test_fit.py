@@ -1,6 +1,9 @@
 """`ebfed fit`: what it prints, writes and refuses."""
 
 import decimal
+import gzip
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -182,14 +185,14 @@ def test_missing_rows_are_refused_or_counted(rows, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "No columns"),
+        ("", "the file is empty"),
         ("g,x\n", "no rows"),
         ("h,x\na,1\n", "no column 'g' (--group) among 'h', 'x'"),
         ("g,y\na,1\n", "no column 'x' (--value) among 'g', 'y'"),
         ("g,x\na,1\na,2\nb,n.a.\nb,3\n", "1 of 4 values are not finite numbers, the first 'n.a.'"),
         ("g,x\na,1\na,inf\n", "the first 'inf' in row 2"),
         ("g,x\na,\n,1\n", "2 of 2 rows are incomplete"),
-        ("g,x\na,1\na,1,5\n", "Expected 2 fields in line 3, saw 3"),
+        ("g,x\na,1\na,1,5\n", "line 3 has 3 fields, but the lines before it have 2"),
         ("g,x\na,1,5\na,2,5\n", "more fields than the header"),
     ],
 )
@@ -216,7 +219,7 @@ def test_other_mistakes(file, rows, tmp_path, monkeypatch):
     assert ".parquet, not '.xlsx'" in refusal("fit", file, *columns, "--out", "a.xlsx")
     assert "no such directory" in refusal("fit", file, *columns, "--out", tmp_path / "a" / "b.csv")
     write(latin := tmp_path / "latin.csv", "").write_bytes("fips,score\nKöln,1\n".encode("latin1"))
-    assert "codec can't decode" in refusal("fit", latin, *columns)
+    assert "the text is not in utf-8" in refusal("fit", latin, *columns)
     write(fake := tmp_path / "fake.parquet", "no parquet")
     assert "fake.parquet" in refusal("fit", fake, *columns)
     rows.assign(score=pd.Timestamp("2024-01-01")).to_parquet(dates := tmp_path / "dates.parquet")
@@ -418,3 +421,185 @@ def test_results_may_be_compressed(tmp_path):
     rows = write(tmp_path / "rows.csv", "g,v\n" + "".join(f"{i % 5},{i}\n" for i in range(20)))
     assert invoke("fit", rows, "--group", "g", "--value", "v", "--out", tmp_path / "o.csv.gz")
     assert len(pd.read_csv(tmp_path / "o.csv.gz")) == 5
+
+
+GERMAN = "schule;note;gewicht\nKöln;1,5;1\nKöln;2,5;2\nBonn;3,5;3\nBonn;4;4\nUlm;2;5\nUlm;1,25;6\n"
+OF_GERMAN = ("--sep", ";", "--decimal", ",", "--encoding", "latin-1")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize(
+    "columns", [("--group", "schule", "--value", "note"), ("--formula", "note ~ 1 + (1 | schule)")]
+)
+def test_tables_of_a_german_spreadsheet(suffix, columns, small_batches, tmp_path):
+    content = GERMAN.encode("latin-1")
+    path, out = tmp_path / f"noten{suffix}", tmp_path / "out.parquet"
+    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    result = invoke("fit", path, *columns, *OF_GERMAN, "--out", out)
+    assert result.exit_code == 0, result.output
+    found = pd.read_parquet(out)
+    assert found["schule"].tolist() == ["Bonn", "Köln", "Ulm"]
+    plain = write(tmp_path / "plain.csv", GERMAN.replace(",", ".").replace(";", ","))
+    assert invoke("fit", plain, *columns, "--out", out).exit_code == 0
+    pd.testing.assert_frame_equal(found, pd.read_parquet(out))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sep", "given"),
+    [("utf-8-sig", "\t", "tab"), ("utf-8-sig", "\t", "\\t"), ("utf-16", "|", "|")],
+)
+def test_other_separators_and_encodings(encoding, sep, given, tmp_path):
+    (path := tmp_path / "rows.csv").write_bytes(GERMAN.replace(";", sep).encode(encoding))
+    options = ("--sep", given, "--encoding", "utf-8" if "8" in encoding else encoding)
+    columns = ("--group", "schule", "--value", "note", "--decimal", ",")
+    result = invoke("fit", path, *columns, *options)
+    assert result.exit_code == 0, result.output
+    assert "Köln" in result.stdout
+
+
+def test_numbers_with_the_other_decimal_sign_are_counted_alone(small_batches, tmp_path):
+    text = "g;x\n" + "a;1,5\n" * 20 + "a;1.5\n" + "b;2,5\n" * 9
+    path = write(tmp_path / "rows.csv", text)
+    line = refusal("fit", path, "--group", "g", "--value", "x", "--sep", ";", "--decimal", ",")
+    assert "1 of 30 values are not finite numbers, the first '1.5' in row 21" in line
+    assert line.endswith("if this is a decimal point, give --decimal .")
+
+
+def test_errors_name_the_option_that_helps(tmp_path):
+    (path := tmp_path / "noten.csv").write_bytes(GERMAN.encode("latin-1"))
+    ways = [("--group", "schule", "--value", "note"), ("--formula", "note ~ 1 + (1 | schule)")]
+    for columns in ways:
+        line = refusal("fit", path, *columns)
+        assert "if ';' is between the columns, give --sep ';'" in line
+        line = refusal("fit", path, *columns, "--sep", ";")
+        assert "not in utf-8; give the encoding of the file, such as --encoding latin-1" in line
+        line = refusal("fit", path, *columns, *OF_GERMAN[:2], *OF_GERMAN[4:])
+        assert "if this is a decimal comma, give --decimal ," in line
+    tabs = write(tmp_path / "tabs.csv", "g\tx\na\t1\n")
+    assert refusal("fit", tabs, "--group", "g", "--value", "x").endswith("give --sep tab")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sep", "::"), "--sep must be one character, or tab; got '::'"),
+        (("--sep", ""), "--sep must be one character"),
+        (("--decimal", ";"), "--decimal must be a point or a comma; got ';'"),
+        (("--decimal", ","), "--sep and --decimal are both ','"),
+        (("--encoding", "klingon"), "--encoding must be one that Python knows"),
+    ],
+)
+def test_dialects_that_cannot_be(options, message, file):
+    assert message in refusal("fit", file, "--group", "fips", "--value", "score", *options)
+
+
+def test_parquet_has_no_separator(rows, tmp_path):
+    rows.to_parquet(path := tmp_path / "rows.parquet")
+    for columns in (("--group", "fips", "--value", "score"), ("--formula", "score | fips")):
+        line = refusal("fit", path, *columns, "--sep", ";")
+        assert "--sep, --encoding and --decimal are for .csv files" in line
+
+
+def test_text_files_that_are_cut_off(tmp_path):
+    columns = ("--group", "g", "--value", "x")
+    quoted = write(tmp_path / "quoted.csv", 'g,x\na,1\na,2\n"b,3\nb,4\n')
+    assert "a quotation mark in row" in refusal("fit", quoted, *columns)
+    short = write(tmp_path / "short.csv", "g,x\na,1\na,2\nb,3\nb")
+    assert "1 of 4 rows are incomplete (1 without 'x')" in refusal("fit", short, *columns)
+
+
+def test_parquet_files_that_are_cut_off(rows, tmp_path):
+    rows = pd.concat([rows] * 50)
+    rows["score"] += np.arange(len(rows)) * 1e-5
+    rows.to_parquet(path := tmp_path / "rows.parquet")
+    whole = path.read_bytes()
+    columns = ("--group", "fips", "--value", "score")
+    for content in (whole[: len(whole) // 2], b"", whole[:-4]):
+        path.write_bytes(content)
+        line = refusal("fit", path, *columns)
+        assert f"{path}: this is no parquet file, or one that is cut off" in line
+    middle = bytearray(whole)
+    middle[200:2000] = bytes(1800)
+    path.write_bytes(bytes(middle))
+    assert f"{path}: " in refusal("fit", path, *columns)
+
+
+TRIALS = pd.DataFrame(
+    {
+        "school": list("ABCDEFGH"),
+        "effect": [28.0, 8, -3, 7, -1, 1, 18, 12],
+        "se": [15.0, 10, 16, 11, 9, 11, 10, 18],
+    }
+)
+
+
+@pytest.mark.parametrize("prior", [None, "npmle"])
+def test_a_table_of_estimates_and_standard_errors(prior, tmp_path):
+    TRIALS.to_csv(path := tmp_path / "trials.csv", index=False)
+    columns = ("--group", "school", "--value", "effect", "--std-error", "se", "--level", 0.8)
+    options = () if prior is None else ("--prior", prior)
+    result = invoke("fit", path, *columns, *options, "--out", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    expected = eb.posterior_from(
+        TRIALS["effect"], TRIALS["se"], prior or "normal", labels=TRIALS["school"]
+    )
+    found = pd.read_csv(tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(found, expected.to_frame(level=0.8), check_dtype=False)
+    assert f"mean {expected.prior.mean_[0]:.6g}" in result.stdout
+    printed = invoke("fit", path, *columns, *options).stdout
+    assert printed.startswith("Estimates, with intervals of 80 %:\nschool ")
+    assert "0 more groups" not in printed
+    assert all(f"Note: {note}" in printed for note in expected.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--std-error", "sd"), "no column 'sd' (--std-error) among"),
+        (("--std-error", "school"), "must name different columns"),
+        (("--std-error", "city"), "column 'city' is not numeric"),
+        (("--std-error", "se", "--family", "binomial"), "--std-error goes with"),
+        (("--std-error", "se", "--report", "a.html"), "--report needs rows"),
+        (("--std-error", "hole"), "1 of 8 rows are incomplete"),
+        (("--std-error", "minus"), "std_errors must"),
+        (("--std-error", "se", "--prior", "beta"), "got 'beta'"),
+    ],
+)
+def test_standard_errors_that_cannot_be(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = TRIALS.assign(hole=[np.nan, *TRIALS["se"][1:]], minus=-TRIALS["se"], city="Ulm")
+    table.to_csv("trials.csv", index=False)
+    line = refusal("fit", "trials.csv", "--group", "school", "--value", "effect", *options)
+    assert message in line
+
+
+def test_a_group_has_one_standard_error(tmp_path):
+    pd.concat([TRIALS, TRIALS]).to_csv(path := tmp_path / "trials.csv", index=False)
+    line = refusal("fit", path, "--group", "school", "--value", "effect", "--std-error", "se")
+    assert "'A' has two rows; --std-error is for one row for each group" in line
+
+
+def test_groups_of_one_row_are_advised_what_the_command_takes(tmp_path):
+    TRIALS.to_csv(path := tmp_path / "trials.csv", index=False)
+    result = invoke("fit", path, "--group", "school", "--value", "effect")
+    assert result.exit_code == 0, result.output
+    assert "at the command line --std-error" in " ".join(result.stdout.split())
+
+
+def test_the_estimates_come_first(file):
+    result = invoke("fit", file, "--group", "fips", "--value", "score")
+    assert result.stdout.startswith("Estimates, with intervals of 95 %:\n fips")
+    assert result.stdout.index("more groups") < result.stdout.index("GaussianEB")
+
+
+def test_a_reader_that_has_enough_is_no_error(file, tmp_path):
+    """As in `ebfed fit … | head -1`: the pipe is closed before anything is written."""
+    code = "from ebfed.cli.app import app; app()"
+    options = ["fit", str(file), "--group", "fips", "--value", "score"]
+    for arguments in (options, ["study"], ["--help"]):
+        read, written = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-c", code, *arguments]
+        ended = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, check=False)
+        os.close(written)
+        assert ended.stderr == b"", arguments

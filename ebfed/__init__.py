@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from ebfed.priors import IdentificationWarning
     from ebfed.regression import *
     from ebfed.tables import *
+    from ebfed.tables.unseen import UnseenGroupWarning
 
 __version__ = "0.2.0"
 
 # Packages whose public names are also names of ebfed.
 _WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation")
 # Names of other packages that are used with all of them.
-_BORROWED = {"Guess": "channels", "IdentificationWarning": "priors"}
+_BORROWED = {
+    "Guess": "channels",
+    "IdentificationWarning": "priors",
+    "UnseenGroupWarning": "tables.unseen",
+}
 _MODULES = (
     "channels",
     "datasets",

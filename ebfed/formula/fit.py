@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -29,6 +30,7 @@ from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, is_frame, read, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
+from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 __all__ = ["FormulaFit", "from_formula"]
 
@@ -571,7 +573,10 @@ class FormulaFit:
         labels = read_labels(self._labels(data))
         ids, codes = number_labels(labels)
         covariates = self._covariates(columns, labels, ids) if self.design_.names else None
-        return self.estimator_.posterior(groups=ids, covariates=covariates).mean, codes
+        warn_of_mistyped(ids, self.estimator_.groups_)
+        with warnings.catch_warnings():  # of labels that were asked for by name
+            warnings.simplefilter("ignore", UnseenGroupWarning)
+            return self.estimator_.posterior(groups=ids, covariates=covariates).mean, codes
 
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""

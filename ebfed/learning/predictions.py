@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ebfed.learning.minibatches import CELLS, deal
 from ebfed.models import Linear, Predictor, Softmax
 from ebfed.tables.clients import Clients
+from ebfed.tables.unseen import warn_of_mistyped
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
@@ -101,6 +102,8 @@ def _places(ids: NDArray, labels: NDArray | None, n_rows: int) -> NDArray[np.int
             "group is known.",
             stacklevel=4,
         )
+    elif np.any(place < 0):
+        warn_of_mistyped(pd.unique(labels), ids)
     return place
 
 

@@ -456,7 +456,7 @@ class LocationEstimator(
                 raise ValueError("the clients kept their figures; give rows to estimate.")
             style, summary = self._intake.style, self.summaries_
             if groups is not None:
-                summary = learned.known(number_labels(read_labels(groups))[0])
+                summary = learned.asked_for(number_labels(read_labels(groups))[0])
             clients, given = summary, self._intake.covariates_of(covariates, summary.ids)
         else:
             rows = self._read(X, groups, covariates=covariates, exposure=exposure)

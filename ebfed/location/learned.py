@@ -17,6 +17,7 @@ from ebfed.priors import Posterior, Prior
 from ebfed.priors.base import OwnReports
 from ebfed.tables.clients import Summary
 from ebfed.tables.intake import GroupRows
+from ebfed.tables.unseen import warn_of_unseen
 
 __all__ = ["Learned", "known_noise"]
 
@@ -80,6 +81,11 @@ class Learned:
     def known(self, ids: NDArray) -> Summary:
         """Summaries of these groups in the fit, empty for groups that were not in it."""
         return self.summaries.among(ids, self.places(ids))
+
+    def asked_for(self, ids: NDArray) -> Summary:
+        """Summaries of groups that a user named, who is warned of those not in the fit."""
+        warn_of_unseen(ids, self.summaries.ids)
+        return self.known(ids)
 
     def covariates_of(self, ids: NDArray, given: NDArray) -> NDArray:
         """Covariates of these groups: those of the fit or, for others, the given ones."""

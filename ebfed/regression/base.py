@@ -8,7 +8,7 @@ is in an object of `ebfed.regression.population`, made from its learned attribut
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.labels import number_labels
+from ebfed.tables.unseen import warn_of_mistyped, warn_of_unseen
 
 __all__ = ["RegressionEstimator"]
 
@@ -295,9 +296,14 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             )
         if groups is None:
             return self.clients_
-        return self._rows_of(number_labels(read_labels(groups))[0])
+        return self._rows_of(number_labels(read_labels(groups))[0], warn=warn_of_unseen)
 
-    def _rows_of(self, ids: NDArray, known: bool = True) -> Any:
+    def _rows_of(
+        self,
+        ids: NDArray,
+        known: bool = True,
+        warn: Callable[[NDArray, NDArray], None] = warn_of_mistyped,
+    ) -> Any:
         """Rows of these groups in the fit; none for groups that were not in it."""
         columns = np.zeros((0, self._population().n_columns))
         response = np.zeros(0) if self._numeric else self.classes_[:0]
@@ -305,6 +311,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         without = self._rounds().block(none)
         if self._is_server or not known:  # a server does not have the rows of groups
             return without
+        warn(ids, self.clients_.ids)
         place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
         if not (place >= 0).any():  # labels may be of another type
             return without

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.channels import Channel, Exact
 from ebfed.priors import IdentificationWarning, Normal
 from ebfed.studies.coverage.settings import CHANNELS, EXACT, INFORMATIVE, SETTINGS
+from ebfed.tables.unseen import UnseenGroupWarning
 
 __all__ = ["LEVEL", "Oracle", "one_run"]
 
@@ -91,6 +92,7 @@ def one_run(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentificationWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", UnseenGroupWarning)
             figures = _score(est.fit(summary), known, new, float(masses @ nodes))
         # no prior lets numbers of rows depend on the parameter
         inside = tried in setting.inside[population] and n != INFORMATIVE

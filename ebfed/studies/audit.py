@@ -102,7 +102,7 @@ class PrivacyAudit:
         return Text("\n".join([*lines, *self.conclusion()]))
 
     def conclusion(self) -> Iterator[str]:
-        """Yield the last lines of the page: how strong the test was, and what came out."""
+        """Yield the last lines of the page: how strong the test was, and its result."""
         yield RULE
         yield "Strength of the test: how much of the claimed epsilon it has shown"
         count = len(self.table) - self.n_learners
@@ -227,7 +227,9 @@ def run(
     learners = list(trials()) if trainings or one_run else []
     common: dict[str, Any] = {"error": error / (len(claims) + len(learners)), "seed": seed}
     too_few = [
-        name for name, *of in learners if trainings and not _enough(*of, trainings, common["error"])
+        name
+        for name, learner, _ in learners
+        if trainings and not _enough(learner, trainings, common["error"])
     ]
     learners = [trial for trial in learners if trial[0] not in too_few]
     rows: list[dict[str, Any]] = []
@@ -269,10 +271,11 @@ def run(
     )
 
 
-def _enough(learner: Learner, canary: Canary, trainings: int, error: float) -> bool:
+def _enough(learner: Learner, trainings: int, error: float) -> bool:
     """Whether so many trainings can show more than a learner claims."""
     privacy = learner.privacy
     assert privacy is not None
+    assert privacy.epsilon is not None
     counted = trainings - trainings // 4
     return privacy.epsilon < largest_bound(counted, privacy.delta, error)
 

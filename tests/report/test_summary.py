@@ -279,7 +279,7 @@ def private_fit(kind):
         return eb.from_formula("y | g", ROWS, est)
     if kind == "coefficients":
         channel = Gaussian(0.5, 1e-5, range=(-9, 9))
-        est = eb.AdaMix(2, noise_variance=1.0, channel=channel, n_rounds=2, random_state=0)
+        est = eb.AdaMix(2, noise_variance=1.0, channel=channel, n_rounds=1, random_state=0)
         return est.fit(ROWS[["x"]], X, groups=GROUPS)
     privacy = eb.ClientPrivacy(epsilon=0.5)
     est = eb.FedAvg(Linear(), n_rounds=2, privacy=privacy, random_state=0)

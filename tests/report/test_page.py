@@ -77,6 +77,20 @@ def test_everything_is_in_the_file(formula, options, pictures, backend, tmp_path
     )
 
 
+@pytest.mark.parametrize("formula", ["y | firm", "y ~ x + (1 + x | firm)"])
+def test_estimates_lead_and_diagnostics_follow(formula, tmp_path):
+    fit = eb.from_formula(formula, ROWS)
+    text = write_report(fit, tmp_path / "fit.html").read_text(encoding="utf-8")
+    order = ["Estimates of ", "<img", "<table class='groups'>", "<th>AIC</th>", "<h2>Diagnostics"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "for 12 groups (firm)" in text
+    assert "<em>local</em> from own data alone" in text or "~" in formula
+    captions = re.findall("<figcaption>(.*?)</figcaption>", text)
+    first = "Estimates against own data alone." if formula == "y | firm" else "From own data alone"
+    assert captions[0].startswith(first)
+
+
 STRANGE = [
     r"$\frac{1}$",
     "$x^$",

@@ -28,6 +28,7 @@ __all__ = [
     "VERMILLION",
     "new_axes",
     "open_axes",
+    "open_right",
     "plain",
     "shades",
 ]
@@ -74,6 +75,14 @@ def open_axes(ax: Axes | None) -> Axes:
     import matplotlib.pyplot as plt
 
     return plt.subplots(layout="constrained")[1]
+
+
+def open_right(ax: Axes) -> Axes:
+    """Return new axes with a scale on the right, below the given ones and their legend."""
+    right = ax.twinx()
+    ax.set_zorder(right.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    return right
 
 
 def plain(text: object, most: int = MOST_LETTERS) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.priors import Prior
-from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes
+from ebfed.report.plots.axes import BLACK, BLUE, VERMILLION, open_axes, open_right
 from ebfed.report.plots.groups import Groups, read_groups
 from ebfed.report.plots.labels import OWN, count_groups, quantity
 from ebfed.report.plots.outcomes import bar_edges
@@ -95,7 +95,7 @@ def plot_marginal(
     ax.set(xlabel=quantity(view, groups.column), ylabel="density", xlim=ends)
     title = f"Own data and population, {count_groups(view, len(local))}"
     ax.set_title(title, loc="left", fontsize="medium")
-    ax.legend(handles=handles, frameon=False, fontsize="small")
+    ax.legend(handles=handles, edgecolor="none", framealpha=0.8, fontsize="small")
     return ax
 
 
@@ -115,14 +115,14 @@ def _draw_population(ax: Axes, prior: Prior, ends: tuple[float, float]) -> list[
         points = None if spike is None else (np.array(spike[:1]), np.array(spike[1:]))
         beside = ax
         if points is None and height > NARROW * top:
-            beside = ax.twinx()
+            beside = open_right(ax)
             beside.set(ylabel="density of the population", ylim=(0, height))
         else:
             ax.set_ylim(0, max(top, height))
         handles += beside.plot(at, density, lw=1.8, **look)
         look["label"] = "point of the population"
     if points is not None:
-        right = ax.twinx()
+        right = open_right(ax)
         right.vlines(points[0], 0, points[1], color=VERMILLION, lw=1.4, ls="--")
         right.plot(*points, "s", ms=5, color=VERMILLION)
         right.set(ylabel="probability of an atom", ylim=(0, 1.15 * points[1].max()))

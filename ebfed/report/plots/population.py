@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ebfed.priors import Prior
-from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes
+from ebfed.report.plots.axes import COLOURS, LINES, MARKERS, open_axes, open_right
 from ebfed.report.plots.labels import quantity
 from ebfed.report.plots.prior_curves import (
     atoms_of,
@@ -78,7 +78,7 @@ def plot_population(
     spikes = {name: spike_of(prior, column) for name, prior in priors.items()}
     dense = [each is None for each in atoms.values()]
     mixed = any(dense) and (not all(dense) or any(spikes.values()))
-    stems = ax.twinx() if mixed and not cumulative else ax
+    stems = open_right(ax) if mixed and not cumulative else ax
     lines, height = [], 0.0
     for k, (name, prior) in enumerate(priors.items()):
         look: dict[str, Any] = {"color": COLOURS[k % 7], "label": name, "lw": 1.6}
@@ -112,9 +112,6 @@ def plot_population(
         ax.set(ylabel="share of groups at or below", ylim=(0, 1.02))
     if len(lines) > 1 or "" not in populations:
         ax.legend(handles=lines, edgecolor="none", framealpha=0.8, fontsize="small")
-    if stems is not ax:  # the legend above the stems
-        ax.set_zorder(stems.get_zorder() + 1)
-        ax.patch.set_visible(False)
     ax.set_title(f"Fitted population{'s' if len(lines) > 1 else ''}", loc="left", fontsize="medium")
     return ax
 

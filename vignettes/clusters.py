@@ -5,6 +5,8 @@
 # instead: patients who respond and patients who do not, or three kinds of customers. Then the
 # estimate of a group should be shrunk to the mean of its kind, and the kind is unknown. The data
 # here are simulated, so the truth is known.
+#
+# The private fit at the end needs `pip install ".[accounting]"`.
 
 # %%
 import numpy as np

@@ -159,6 +159,7 @@ def version(package: str) -> str | None:
 def to_markdown(notebook: Any, page: Path) -> str:
     """Write cells and outputs as Markdown; figures become files beside the page."""
     parts, heading, n_figures = [], "", 0
+    (DOCS / page).parent.mkdir(parents=True, exist_ok=True)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             parts.append(cell.source)
@@ -193,8 +194,8 @@ def benchmarks_page() -> str:
     parts = [
         (PAGES / "benchmarks.md").read_text(),
         f"Recorded on {record['date']}: {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['system']}, Python {machine['python']}. Ratios are our time over the peer's; "
-        "below 1 we are faster.",
+        f"{machine['system']}, Python {machine['python']}. A ratio is the time of ebfed over that of "
+        "the peer; below 1, ebfed is faster.",
     ]
     for file, workloads in record["files"].items():
         parts.append(

@@ -194,8 +194,8 @@ def benchmarks_page() -> str:
     parts = [
         (PAGES / "benchmarks.md").read_text(),
         f"Recorded on {record['date']}: {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['system']}, Python {machine['python']}. A ratio is the time of ebfed over that of "
-        "the peer; below 1, ebfed is faster.",
+        f"{machine['system']}, Python {machine['python']}. A ratio is the time of ebfed over that "
+        "of the peer; below 1, ebfed is faster.",
     ]
     for file, workloads in record["files"].items():
         parts.append(

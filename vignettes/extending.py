@@ -4,6 +4,8 @@
 # A prior uses only the likelihood of what clients sent. So a new prior works with every channel,
 # and a new channel works with every prior. Each is one class. `ebfed.testing` has the contracts
 # that the package's own classes keep: run them on your class before you use it.
+#
+# The private learner at the end needs `pip install ".[accounting]"`.
 
 # %%
 import math

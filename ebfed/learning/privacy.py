@@ -67,7 +67,8 @@ class ClientPrivacy(BaseEstimator):
 
     An argument of every learner that sends anything, such as
     ``FedAvg(privacy=ClientPrivacy(epsilon=8))``. Either `epsilon` or `noise_multiplier` must be
-    given.
+    given. Learners that draw a sample of clients in each round need dp-accounting to account for
+    it: ``pip install "ebfed[accounting]"``.
 
     Parameters
     ----------

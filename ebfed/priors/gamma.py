@@ -47,9 +47,10 @@ class Gamma(WithCovariates, Prior):
     same shape: negative binomial regression, which at ``phi = 0`` is Poisson regression.
 
     Where the spread is not known well, posteriors average over plausible populations, under a prior
-    that is flat in the square root of the mean and, times ``b**(1/5)``, in that of ``b = E / (E +
-    a/mu)``, a group's weight of its own rate at the average exposure E. With covariates it is flat
-    in the latter, at the average number of events, and given phi Jeffreys' in beta.
+    of Beta(.7, .7) for ``b = E / (E + a/mu)``, a group's weight of its own rate at the average
+    exposure E, that is flat in the square root of means of less than an event and in the logarithm
+    of larger ones. With covariates it is Beta(.7, 1), at the average number of events, and given phi
+    Jeffreys' in beta.
 
     Parameters
     ----------
@@ -502,11 +503,13 @@ def _plausible(
 ) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that the messages leave plausible, and their probabilities.
 
-    The prior is flat in the square root of the mean and, times ``b**(1/5)``, in that of ``b = E /
-    (E + shape / mean)``, which is the weight of a group's own rate at the average exposure E
-    (Christiansen and Morris, 1997, have one flat in b): where groups differ little, it is flat in
-    their standard deviation. It is proper without any event. For reports, E is the exposure in
-    which one event is expected.
+    The weight of a group's own rate at the average exposure E, ``b = E / (E + shape / mean)``, has
+    the prior Beta(.7, .7) (Christiansen and Morris, 1997, have one flat in b). Where groups differ
+    little, it is flat in their standard deviation, times ``b**(1/5)``; where they differ much, a
+    smaller second number would leave means open without any event. The prior is flat in the square
+    root of the mean where less than an event is expected, and in its logarithm where more are. The
+    posterior is proper without any event. For reports, E is the exposure in which one event is
+    expected.
     """
     from scipy.special import log_expit
 
@@ -522,8 +525,9 @@ def _plausible(
     def log_density(points: NDArray) -> NDArray:
         log_mean, logit = points.T  # of b
         values = log_likelihood(np.exp(log_mean), np.exp(logit - typical - log_mean))
-        # of the roots of the mean by its logarithm, and of b by its logit
-        return values + 0.5 * log_mean + (0.5 + TILT) * log_expit(logit) + log_expit(-logit)
+        # densities of the logarithm of the mean, and of the logit of b
+        values += 0.5 * log_expit(typical + log_mean)
+        return values + (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
 
     low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
     points, weights = explore(log_density, low, high, np.array([centre, -2.0]))

@@ -41,9 +41,9 @@ def price_of_privacy(
     groups' own means: the column ``verdict`` says so, and then a group does better without the
     others.
 
-    Private fits of means know more than they would in practice: the noise variance of the fit
-    without privacy, which no such channel sends, and, if the fit had no `guess`, one around its
-    population. Without this knowledge privacy costs more than is shown here.
+    For means, this function uses two things that a real private fit does not have: the noise
+    variance of the fit without privacy and, if the fit had no `guess`, a guess made from its fitted
+    population. So the real price is higher than the price shown here.
 
     The noise is simulated, and the result is computed from all groups' data: it is not private
     itself. Compute it where the data are, or from similar data.
@@ -51,9 +51,9 @@ def price_of_privacy(
     Parameters
     ----------
     fit : fit of means or rates, such as GaussianEB or BernoulliEB, or a formula with one
-        Fit through an exact channel, without covariates. Channels take their range from its
-        `guess`; if parameters without bounds have none, from the mean and standard deviation of the
-        fitted population.
+        Fit through an exact channel, without covariates. The range of a channel is computed from
+        the `guess` of the fit. If the fit has no guess, and parameters have no bounds (means have
+        none; rates lie in 0 to 1), it is computed from the fitted population.
     epsilons : sequence of float
         Values of epsilon, at least one.
     channels : str, class, list of these, or dict, optional

@@ -52,7 +52,8 @@ def from_formula(
     - ``y ~ x + (1 + x | county)``: `LinearEB` or `LogisticEB`; intercept and x differ between
       counties, and may be correlated.
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
-    - ``y ~ x + z | county``: everything differs, as the estimator has it.
+    - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
+      `covariance` of the estimator says whether they are correlated (not, by default).
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -77,7 +78,8 @@ def from_formula(
         Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
         an ``offset(log(e))`` gives the exposure e.
     prior : str or Prior, optional
-        The population, as the estimator has it: ``"npmle"``, `priors.Discrete` … Where the formula
+        The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
+        `priors.Discrete`. Where the formula
         chooses the estimator of binomial rows, it also chooses the population. ``"beta"`` is
         `BernoulliEB`: rates of groups are beta, and covariates must be constant within groups.
         ``"logit-normal"`` is `LogisticEB`: coefficients of groups are normal on the scale of

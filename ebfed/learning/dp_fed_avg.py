@@ -19,21 +19,28 @@ __all__ = ["DPFedAvg"]
 class DPFedAvg(FedAvg):
     r"""Federated averaging of clipped changes, with noise.
 
+    Each of m clients joins a round with probability q, and K are those of the round. C bounds the
+    norm of a change, and z is the noise multiplier (see `ClientPrivacy`):
+
     .. math:: w \leftarrow w + \frac{1}{qm} \Big\{\sum_{i \in K} (\theta_i - w)
         \min\Big(1, \frac{C}{\|\theta_i - w\|}\Big) + \mathcal N(0, z^2 C^2 I)\Big\}
 
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for `FedAvg`. Clients join a round independently of one another unless
-        ``sampling="fixed"``, which is accounted for as what it is and costs more.
+        As for `FedAvg`. By default each client joins a round with probability `sample_rate`,
+        independently. With ``sampling="fixed"`` each round has the same number of clients; the same
+        epsilon then needs more noise.
     privacy : ClientPrivacy
         Differential privacy of what clients send; it must be given.
 
     Notes
     -----
-    With `consent`, an epsilon for each client, a client takes part until its own budget is spent
-    (`IndividualExchange`). Epsilons are public, and clients must join independently.
+    `consent` gives each client its own largest epsilon. A client takes part until this is spent
+    (`IndividualExchange`). These epsilons are public, and clients must join independently.
+
+    The ledger names the two data sets that epsilon compares: one has all rows of a client, and the
+    other has none of them.
 
     References
     ----------
@@ -56,7 +63,7 @@ class DPFedAvg(FedAvg):
     >>> est.privacy_[["times", "epsilon", "relation"]].round(3).to_dict("list")
     {'times': [20], 'epsilon': [1.0], 'relation': ['the rows of one client, or none']}
 
-    A hundred clients allow half of that:
+    A hundred clients allow only an epsilon of 0.5:
 
     >>> consent = {g: 0.5 if g < 100 else 1.0 for g in range(500)}
     >>> est.fit(X, y, groups=groups, consent=consent).privacy_[["clients", "times"]].values

@@ -73,15 +73,17 @@ class ClientPrivacy(BaseEstimator):
     Parameters
     ----------
     epsilon : float, optional
-        Budget of the whole fit: the noise is chosen to keep it.
+        Epsilon of the whole fit. The noise is computed from it.
     delta : float
-        Probability with which the promise may fail.
+        Probability with which epsilon may be exceeded.
     noise_multiplier : float, optional
-        Noise z, in place of a budget: the ledger says what it is worth. 0: no noise, no promise.
+        Standard deviation z of the noise, divided by C, instead of `epsilon`. `privacy_` then has
+        the epsilon that results. 0 means no noise and no privacy.
     clip : float
-        Largest norm C of a message; its first value, if it follows a quantile.
+        Bound C on the norm of a message. Longer messages are scaled down to it. With
+        `clip_quantile`, C changes from round to round, and this is the first value.
     clip_quantile : float, optional
-        Share kappa of messages that should be below C.
+        C is moved until this share kappa of the messages has a norm below C.
     clip_step : float
         Learning rate of the logarithm of C.
     bit_noise : float, optional

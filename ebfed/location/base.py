@@ -256,13 +256,16 @@ class LocationEstimator(
             frame `X` that holds them, or a dict from group to class.
         covariates : list of str, data frame or array-like, optional
             Covariates of the groups, on which the mean of the population depends, besides an
-            intercept: columns of the frame `X` that are constant within groups; a frame with a row
-            for each group and the column (in pandas, or the index) of labels (called as in
-            `groups`, else ``"group"``), in any order; a pandas series with labels in its index; or
-            numbers of shape (n_groups, k), in the order of sorted labels. An index that only counts
-            rows from 0, where labels are others, is no index of labels. In a federation covariates
-            are public: clients state them as they are.
+            intercept. Four forms are possible:
 
+            - names of columns of `X`, which are constant within groups;
+            - a frame with one row for each group, in any order, and a column of labels with the
+              name of `groups`, or ``"group"``; in pandas the labels may be the index;
+            - a pandas series with the labels as its index;
+            - numbers of shape (n_groups, k), in the order of sorted labels.
+
+            A default pandas index (0, 1, 2, …) is not used as labels if the groups have others. In
+            a federation covariates are public: clients send them without noise.
         exposure : array-like of shape (n_rows,) or str, optional
             Exposure of each row, or the column of the frame `X` that holds it, of families that
             have one: the expected number of events at a rate of 1, such as person-years.
@@ -281,8 +284,8 @@ class LocationEstimator(
         Notes
         -----
         Pandas series and frames of rows pair by label: `groups`, `consent` and `exposure` in
-        another order than `X` are put in its order, and other labels are refused. An index that
-        only counts rows (0, 1, …) holds no labels (`ebfed.tables.alignment`).
+        another order than `X` are put in its order, and other labels are refused. A default index
+        (0, 1, 2, …) is not used as labels (`ebfed.tables.alignment`).
         """
         given = _given(groups=groups, consent=consent, covariates=covariates, exposure=exposure)
         return self._fit(*self.prepare(X, y, **given))

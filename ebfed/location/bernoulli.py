@@ -29,31 +29,34 @@ class BernoulliEB(LocationEstimator):
     with alpha and beta by maximum likelihood of the beta-binomial. Columns of `X` are treated one
     by one. A table of counts is fitted through `Summary.from_counts`.
 
-    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has a mean of its
-    own, ``logit mu_i = w_i' beta``, and alpha + beta is one for all: beta-binomial regression, by
-    maximum likelihood. Where groups differ no more than that explains, it is logistic regression.
-    Covariates are public: clients state them as they are; it takes `channels.Exact`.
+    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has its own mean,
+    ``logit mu_i = w_i' c``, and the sum alpha + beta is the same in all groups. This is
+    beta-binomial regression, by maximum likelihood. If the covariates explain all differences
+    between groups, it is logistic regression. Covariates are public: clients send them without
+    noise. The channel must be `channels.Exact`.
 
     Parameters
     ----------
     method : {"ml", "moments", "paper"}
-        Method by which the beta population is fitted. ``"paper"``: eq. (6) of Ozkara et al. (2023),
-        where each client takes mean and variance of the others' raw proportions (of their
-        randomised reports: Theorem 4, through any channel); for replication, since it counts
-        sampling noise as spread.
+        Method by which the beta population is fitted. ``"paper"`` is eq. (6) of Ozkara et al.
+        (2023): mean and variance of the raw proportions of the other clients (of their noisy
+        reports, Theorem 4, through a private channel). Its variance is too large, because sampling
+        noise is part of it. Use it only to repeat the results of the paper.
     prior : "beta", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied, and has its own method.
     binarize : float, optional
         Threshold above which a value of `X` counts as 1, as in `sklearn.naive_bayes.BernoulliNB`.
         None: `X` must be 0 or 1.
     channel : Channel or dict of Channel, optional
-        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
-        each class of `consent`.
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
+        sends sums without noise. A dict has a channel for each class of `consent`.
     guess : channels.Guess, optional
-        Public guess of the population, from which a channel chooses its range and questions.
+        Public guess of the population's mean and spread. A channel computes its range and its
+        questions from it.
     participation : int or bool array-like of shape (n_groups,), optional
-        Number of clients, chosen at random, that report; or which ones, in the order of their
-        sorted labels. The others are estimated from their own rows and the fitted population.
+        Clients that report; all if None. A number: so many, chosen at random. An array: True for
+        those that report, in the order of sorted labels. The others are estimated from their own
+        rows and the fitted population.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

@@ -42,9 +42,9 @@ class GaussianEB(LocationEstimator):
     With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, estimates shrink towards
     ``w_i' beta`` instead of one mean: ``x ~ w + (1 | group)`` of lme4, and the model of Fay and
     Herriot (1979) where the noise is known. beta and the variances are fitted together, and
-    intervals include the uncertainty of both. Covariates are public: clients state them as they
-    are, so that `channel` protects rows, not covariates. It takes `channels.Exact` or
-    `channels.AddNoise`, whose messages are Gaussian.
+    intervals include the uncertainty of both. Covariates are public: clients send them without
+    noise, and `channel` protects only rows. The channel must be `channels.Exact` or
+    `channels.AddNoise`, whose reports are Gaussian.
 
     Parameters
     ----------
@@ -60,14 +60,18 @@ class GaussianEB(LocationEstimator):
         is copied, and has its own method. With a prior other than the normal, the noise is the
         pooled variance within groups.
     channel : Channel or dict of Channel, optional
-        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
-        each class of `consent`. Other channels report on the means alone, so `variances` must be
-        given; or the channels have ranges, and the clients of an `Exact` class show the noise.
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
+        sends sums without noise. A dict has a channel for each class of `consent`. Other channels
+        report the group's mean alone, so the noise variance cannot be estimated from them: give
+        `variances`. Or give every channel a range, and let one class of `consent` use `Exact`: the
+        noise variance is then estimated from that class.
     guess : channels.Guess, optional
-        Public guess of the population, from which a channel without a range takes one.
+        Public guess of the population's mean and spread. A channel that has no range computes its
+        range from the guess.
     participation : int or bool array-like of shape (n_groups,), optional
-        Number of clients, chosen at random, that report; or which ones, in the order of their
-        sorted labels. The others are estimated from their own rows and the fitted population.
+        Clients that report; all if None. A number: so many, chosen at random. An array: True for
+        those that report, in the order of sorted labels. The others are estimated from their own
+        rows and the fitted population.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

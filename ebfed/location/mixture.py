@@ -73,8 +73,8 @@ class MixtureEB(LocationEstimator):
     trust : {"none", "server"}
         ``"server"``: clients send means clipped to a ball, ``channel=Clip(radius=...)``, and the
         server releases only noisy sums and counts of each of k points, in `n_rounds` rounds of EM
-        (see `location.noisy_em`). Readers of the population, other clients among them, learn at
-        most (`epsilon`, `delta`) of any client. `variances` must be given.
+        (see `location.noisy_em`). (`epsilon`, `delta`) protects each client against everybody who
+        sees the population, also other clients. `variances` must be given.
     epsilon, delta : float, optional
         Guarantee of all rounds together, with ``trust="server"``.
     guess, participation, engine :

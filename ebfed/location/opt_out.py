@@ -35,7 +35,8 @@ class OptOutMean(LocationEstimator):
         r* = (alpha2 + tau2) / (alpha2 + tau2 + N_p gamma2),
 
     where r* weighs by precision: it is `GaussianEB` with a channel for each class. Each client then
-    computes its own estimate between its own mean and theta, as Ditto does,
+    computes its own estimate, between its own mean and theta, by the rule of Ditto (Li, Hu, Beirami
+    and Smith, 2021),
 
         phi_j~ = (phi_j^ + lambda_j theta) / (1 + lambda_j).
 
@@ -58,14 +59,15 @@ class OptOutMean(LocationEstimator):
     ratio : "optimal", "fedavg" or float
         Weight r of a private client; ``"fedavg"`` is 1.
     personalize : {"bayes", "ditto", "paper"}
-        ``"bayes"``: each private client first takes its own noise out of theta, and lambda is then
-        optimal. ``"ditto"``: theta as it is, with the lambda that is best for that. ``"paper"``:
-        the lambda of Lemma 3, one for each class, which ignores the client's own noise in theta and
-        is not optimal.
+        How lambda is chosen. ``"bayes"``: theta contains noise that the client added itself. The
+        client knows this noise and subtracts it, and then uses the optimal lambda. ``"ditto"``: the
+        client does not subtract it, and uses the lambda that is optimal without the subtraction.
+        ``"paper"``: the lambda of Lemma 3, one for each class. It ignores the client's own noise in
+        theta and is not optimal.
     trust : {"server", "none"}
-        Against whom `epsilon` protects: readers of theta, other clients among them, where the
-        server is trusted with each noisy mean and private clients do not collude; or everyone, the
-        server included (about N_p times as much noise).
+        ``"server"``: `epsilon` protects against everybody who sees theta, also other clients. The
+        server sees each noisy mean and must be trusted, and private clients must not work together.
+        ``"none"``: `epsilon` protects against the server too, with about N_p times as much noise.
     engine : Engine, optional
     random_state : int, Generator or None
         Seed of the noise.

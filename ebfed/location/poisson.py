@@ -28,26 +28,29 @@ class PoissonEB(LocationEstimator):
     with a and mu by maximum likelihood of the negative binomial. Columns of `X` are treated one by
     one.
 
-    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has a mean of its
-    own, ``log mu_i = w_i' beta``, and a is one for all: negative binomial regression, by maximum
-    likelihood. Where groups differ no more than that explains, it is Poisson regression. Covariates
-    are public: clients state them as they are; it takes `channels.Exact`.
+    With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, group i has its own
+    mean, ``log mu_i = w_i' c``, and the shape a is the same in all groups. This is negative
+    binomial regression, by maximum likelihood. If the covariates explain all differences between
+    groups, it is Poisson regression. Covariates are public: clients send them without noise. The
+    channel must be `channels.Exact`.
 
-    Numbers of rows and exposures are public: every channel sends them as they are, and protects
-    the counts.
+    Every channel takes counts. It protects the counts alone: numbers of rows and exposures are
+    public, and are sent without noise.
 
     Parameters
     ----------
     prior : "gamma", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied.
     channel : Channel or dict of Channel, optional
-        Channel through which clients report; `channels.Exact()` if None. A dict has a channel for
-        each class of `consent`.
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
+        sends sums without noise. A dict has a channel for each class of `consent`.
     guess : channels.Guess, optional
-        Public guess of the population, from which a channel without a range takes one.
+        Public guess of the population's mean and spread. A channel that has no range computes its
+        range from the guess.
     participation : int or bool array-like of shape (n_groups,), optional
-        Number of clients, chosen at random, that report; or which ones, in the order of their
-        sorted labels. The others are estimated from their own rows and the fitted population.
+        Clients that report; all if None. A number: so many, chosen at random. An array: True for
+        those that report, in the order of sorted labels. The others are estimated from their own
+        rows and the fitted population.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None

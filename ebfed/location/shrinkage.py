@@ -44,20 +44,21 @@ def posterior_from(
 ) -> Posterior:
     """Shrink any table of estimates, or the coefficients of any regression.
 
-    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``; the population of theta is fitted
-    to those with a positive, finite standard error (to the exact ones, if all of these are zero).
+    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``. The population of theta is fitted
+    to the estimates with a positive, finite standard error. If there are none, it is fitted to the
+    estimates with a standard error of 0.
 
     Estimates of one regression are correlated: ``x ~ N(theta, V)``. With ``theta ~ N(W beta, t I)``
     t is fitted by REML (or as the `prior` says) and beta by generalised least squares; see
     `priors.correlated.CorrelatedPosterior`. Posteriors are averages over plausible t.
 
-    Effects of a factor coded against a reference level share the error of that level, and the level
-    itself: ``theta_k = alpha_k - alpha_0``. Given alpha_0 these are independent draws around the
-    mean ``mu - alpha_0``, which is free, and V contains the error that they share. So the means are
-    those of coding every level (``0 + C(school)``) and taking differences, with a mean of its own
-    for the reference level, which then has no information on the population and is not shrunk to
-    it. To shrink all levels alike, whichever is the reference, code every level. Coefficients of
-    other contrasts (sum, difference, Helmert, polynomial) are not such draws, and are refused.
+    If a factor is coded against a reference level, each coefficient is a difference from it,
+    ``theta_k = alpha_k - alpha_0``, and all of them share the error of that level. This function
+    allows for it: V contains the shared error, and the mean ``mu - alpha_0`` is free. The result is the same as if
+    every level were coded (``0 + C(school)``), the reference level had its own free mean, and
+    differences were taken. So the reference level is not shrunk, and does not help to fit the
+    population. To shrink all levels, code every level. Coefficients of other contrasts (sum,
+    difference, Helmert, polynomial) are refused.
 
     Pandas series and frames, of estimates, errors, covariates and labels, pair by the labels in
     their index; the first has the order (`ebfed.tables.alignment`).
@@ -65,14 +66,15 @@ def posterior_from(
     Parameters
     ----------
     estimates : array-like or series of shape (n,), or a fitted regression
-        Numbers may be NaN, or masked, where the standard error is. A regression has its
+        An estimate may be NaN or masked if its standard error is too. A regression has its
         coefficients in `params` and their covariance in `cov_params()` or `cov`, as those of
         statsmodels and linearmodels, or is one of pyfixest. The covariance is taken as it is,
         robust or clustered.
     std_errors : array-like or series of shape (n,), or array-like or frame of shape (n, n)
-        Standard errors. 0: the estimate is returned as it is; infinite, NaN or masked: the
-        population is returned. Two dimensions are a covariance; populations other than the normal
-        use its diagonal, and `prior.notes_` says so. Left out with a regression.
+        Standard errors. If one is 0, the posterior is the estimate itself. If it is infinite, NaN
+        or masked, the posterior is the fitted population. Two dimensions are a covariance;
+        populations other than the normal use its diagonal, and `prior.notes_` says so. Left out
+        with a regression.
     prior : str or Prior
         The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
         ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. For effects of which most are small or
@@ -85,8 +87,8 @@ def posterior_from(
     labels : array-like or series of shape (n,), optional
         Labels of the estimates. They only name the rows of the result: each estimate has a
         parameter of its own, also where several have one label, such as two studies of an author.
-        If None, the index of a pandas series, unless it only counts; or the names of the
-        coefficients, levels where all are of one factor.
+        If None, the index of a pandas series, unless it is the default one (0, 1, 2, …); or the
+        names of the coefficients (the levels, if all are of one factor).
     terms : str or sequence of str, optional
         Names of the coefficients that come from the population; or a factor, ``"C(school)"`` or
         ``"school"``, with those of its slopes ``"C(school):x"``, as the regression names them; or a

@@ -45,8 +45,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
         theta_i^ = (S^-1 + X_i' X_i / noise)^-1 (X_i' y_i / noise + S^-1 mean),
 
-    its covariance the inverse in front plus what not knowing the mean adds. This is the linear
-    mixed model of lme4, ``y ~ x + (1 + x || group)``.
+    and its covariance is (S^-1 + X_i' X_i / noise)^-1, plus a term for the uncertainty of the mean.
+    This is the linear mixed model of lme4, ``y ~ x + (1 + x || group)``.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         ----------
         X : array-like or data frame of shape (n_rows, d)
             Rows; or a table whose rows are not in memory (DuckDB, polars.LazyFrame, Dask, Spark,
-            ...): its own engine adds up the products of its columns.
+            ...): the database computes the sums of products of its columns.
         y : array-like or series of shape (n_rows,), or str
             The response, or the column of the frame `X` that holds it.
         groups : array-like of shape (n_rows,) or str, optional

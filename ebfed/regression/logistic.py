@@ -45,8 +45,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         is exact; of the others, `log_likelihood_` is an approximation.
 
         - ``"auto"``: ``"aghq"`` if at most three coefficients differ between groups, otherwise
-          ``"ep"``. (Of collinear columns with covariance ``"full"``, as many differ as the columns
-          have combinations.)
+          ``"ep"``. (If columns are collinear and the covariance is ``"full"``, their rank counts,
+          not their number.)
         - ``"aghq"``: adaptive Gauss-Hermite quadrature, as in `glmer` with many nodes: integrals
           around the mode of each client's posterior, 15 to 201 nodes for one coefficient, 11 to 45
           on each axis for two, 7 to 31 for three, more where posteriors are wider. Clients send

@@ -600,7 +600,8 @@ class FormulaFit:
         data : data frame, optional
             Rows with the response.
         groups : array-like, optional
-            Groups of the fit, if there is no `data`.
+            Groups of the fit, if there is no `data`. Others get the population, with an
+            `UnseenGroupWarning`.
         """
         if data is None:
             return self.estimator_.posterior(groups=groups)

@@ -439,7 +439,7 @@ class LocationEstimator(
             Rows to use instead of those of the fit; they may be of groups that were not in it.
         groups : as in `fit`, optional
             Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
-            group has none, and its posterior is the population.
+            group has none, and gets the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of the groups of `X` or `groups`, needed for unseen groups if the fit had
             covariates; the groups of the fit keep their own.

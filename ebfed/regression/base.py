@@ -245,7 +245,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             Rows that the posterior is to use instead of those of the fit.
         groups : as in `fit`, optional
             Groups asked for, without `X`: each with its rows of the fit. A group that was not in
-            the fit has none, and gets the population.
+            the fit has none, and gets the population, with an `UnseenGroupWarning`.
 
         Returns
         -------

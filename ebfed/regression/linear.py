@@ -330,7 +330,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             Rows that the posterior is to use instead of those of the fit.
         groups : as in `fit`, optional
             Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
-            group has none, and its posterior is the population.
+            group has none, and gets the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
 

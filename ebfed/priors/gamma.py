@@ -49,8 +49,8 @@ class Gamma(WithCovariates, Prior):
     Where the spread is not known well, posteriors average over plausible populations, under a prior
     of Beta(.7, .7) for ``b = E / (E + a/mu)``, a group's weight of its own rate at the average
     exposure E, that is flat in the square root of means of less than an event and in the logarithm
-    of larger ones. With covariates it is Beta(.7, 1), at the average number of events, and given phi
-    Jeffreys' in beta.
+    of larger ones. With covariates it is Beta(.7, 1), at the average number of events, and, given
+    phi, Jeffreys' in beta.
 
     Parameters
     ----------

@@ -54,10 +54,10 @@ def posterior_from(
 
     If a factor is coded against a reference level, each coefficient is a difference from it,
     ``theta_k = alpha_k - alpha_0``, and all of them share the error of that level. This function
-    allows for it: V contains the shared error, and the mean ``mu - alpha_0`` is free. The result is the same as if
-    every level were coded (``0 + C(school)``), the reference level had its own free mean, and
-    differences were taken. So the reference level is not shrunk, and does not help to fit the
-    population. To shrink all levels, code every level. Coefficients of other contrasts (sum,
+    allows for it: V contains the shared error, and the mean ``mu - alpha_0`` is free. The result is
+    the same as if every level were coded (``0 + C(school)``), the reference level had its own free
+    mean, and differences were taken. So the reference level is not shrunk, and does not help to fit
+    the population. To shrink all levels, code every level. Coefficients of other contrasts (sum,
     difference, Helmert, polynomial) are refused.
 
     Pandas series and frames, of estimates, errors, covariates and labels, pair by the labels in

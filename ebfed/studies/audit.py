@@ -117,7 +117,7 @@ class PrivacyAudit:
             if rows.any():
                 low, high = share[rows].min(), share[rows].max()
                 yield f"  {kind:<22} {low:.0f} to {high:.0f} %"
-        yield "A mistake is noticed if it adds more to epsilon than the part that is not shown."
+        yield "A mistake is noticed if it makes epsilon so large that the share exceeds 100 %."
         yield RULE
         failed = int((~self.table["passed"]).sum())
         if failed:
@@ -302,8 +302,8 @@ def _head_of_learners(trainings: int) -> list[str]:
 
 def _line(row: dict[str, Any]) -> str:
     """Return a line for one claim; a failure has a second line, which says how it was shown."""
-    verdict = "passed" if row["passed"] else "FAILED"
-    numbers = (str(row["n_features"]), f"{row['epsilon']:g}", f"{row['delta']:g}")
+    verdict = ("passed" if row["lower"] > 0 else "nothing shown") if row["passed"] else "FAILED"
+    numbers = (str(row["n_features"]), f"{row['epsilon']:.4g}", f"{row['delta']:g}")
     line = _cells(row["name"], *numbers, f"{row['lower']:.3f}", verdict)
     return line if row["passed"] else f"{line}\n    {row['event']}"
 

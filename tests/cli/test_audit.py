@@ -54,6 +54,15 @@ def test_each_verdict_is_printed_when_it_is_known(monkeypatch):
     assert "\n".join([*printed, *found.conclusion()]) == found.to_text()
 
 
+def test_a_claim_about_which_nothing_was_shown_does_not_pass_in_words():
+    """1,000 reports cannot distinguish Gaussian noise of epsilon 0.1, whose delta is 1e-5."""
+    printed = []
+    audit.run([0.1], simulations=1000, show=printed.append)
+    lines = [line for line in printed if line.startswith("Gaussian ")]
+    assert lines
+    assert all(line.endswith("0.000   nothing shown") for line in lines)
+
+
 def test_audit_as_json():
     result = invoke("--epsilon", 1, "--simulations", 3000, "--delta", 1e-4, "--json")
     assert result.exit_code == 0, result.output

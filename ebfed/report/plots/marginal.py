@@ -72,7 +72,7 @@ def plot_marginal(
     discrete = not view.family.has_density
     edges = bar_edges(groups) if discrete else _mean_edges(local)
     observed = np.histogram(local, edges, density=True)[0]
-    ax.stairs(observed, edges, fill=True, label=OWN, color="#d9d9d9")
+    ax.stairs(observed, edges, fill=True, label=OWN, color=BLACK, alpha=0.15)
     if len(local) <= 50 and not discrete:
         ax.plot(local, np.zeros(len(local)), "|", color=BLACK, ms=12, clip_on=False)
     if discrete:

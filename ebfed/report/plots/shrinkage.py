@@ -88,8 +88,7 @@ def plot_shrinkage(estimator: Any, *, column: int | str | None = 0, ax: Axes | N
     style["rasterized"] = len(x) > MANY
     # points lie between mean and diagonal: two corners are free
     below = (across[1] - mean) * (mean - up[0]) >= (mean - across[0]) * (up[1] - mean)
-    place = "lower right" if below else "upper left"
-    ax.legend(loc=place, frameon=False, fontsize="small")
+    ax.legend(loc="lower right" if below else "upper left", frameon=False, fontsize="small")
     if n.min() == n.max():
         ax.scatter(x, y, color=BLUE, **style)
     else:
@@ -125,7 +124,7 @@ def _include(
 ) -> tuple[float, float]:
     """Ends of the axis of estimates: all of these, the population, and half of the other axis."""
     low, high = min(estimate.min(), population[0]), max(estimate.max(), population[1])
-    pad = max(0.04 * (high - low), (across[1] - across[0]) / 4 - (high - low) / 2)
+    pad = max(0.06 * (high - low), (across[1] - across[0]) / 4 - (high - low) / 2)
     return low - pad, high + pad
 
 

@@ -76,12 +76,12 @@ def count_groups(view: FitView | None, n: int) -> str:
 
 def fit_height(ax: Axes, n: int) -> float:
     """Points of paper for each of n rows, after a figure of these axes alone was made to fit."""
-    figure, alone = ax.figure, len(ax.figure.axes) == 1
-    if alone and n <= MOST_NAMED and hasattr(figure, "set_size_inches"):
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, max(height, 1 + ROW * n))
-    inches = ax.figure.figure.get_size_inches()[1]
-    return float(72 * inches * ax.get_position().height / n)
+    figure, own = ax.figure.figure, ax.figure is ax.figure.figure
+    width, height = figure.get_size_inches()
+    if own and len(figure.axes) == 1 and n <= MOST_NAMED:
+        height = max(height, 1 + ROW * n)
+        figure.set_size_inches(width, height)
+    return float(72 * height * ax.get_position().height / n)
 
 
 def name_rows(ax: Axes, names: list[str], count: str, room: float) -> None:
@@ -95,8 +95,9 @@ def name_rows(ax: Axes, names: list[str], count: str, room: float) -> None:
         last, first = names[:ENDS][::-1], names[-ENDS:][::-1]
         texts = ["\n".join(plain(name, LETTERS) for name in each) for each in (last, first)]
         ax.set_yticks([0, n - 1], texts, fontsize="x-small")
-        for label, side in zip(ax.get_yticklabels(), ("bottom", "top"), strict=True):
-            label.set_verticalalignment(side)
+        lowest, highest = ax.get_yticklabels()
+        lowest.set_verticalalignment("bottom")
+        highest.set_verticalalignment("top")
         ax.set_ylabel(f"{count}, sorted")
     ax.tick_params(left=False)
 

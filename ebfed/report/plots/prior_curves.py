@@ -79,7 +79,7 @@ def central(prior: Prior, column: int = 0, share: float = 0.999) -> tuple[float,
 
 def reach(priors: list[Prior], column: int) -> tuple[float, float]:
     """Range of practically all parameters of the populations."""
-    ends = []
+    ends: list[float] = []
     for prior in priors:
         mean, sd = prior.mean_[column], np.sqrt(prior.variance_[column])
         ends += central(prior, column)

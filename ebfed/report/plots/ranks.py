@@ -78,10 +78,7 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
         scale = ScalarMappable(Normalize(0, 1), shades("probability"))
         colours = scale.to_rgba(prob_top[0])
         bar = ax.figure.colorbar(scale, ax=ax, shrink=0.6, aspect=18, pad=0.02)
-        n_top = round(prob_top[0].sum())  # exact draws share ties, so that these sum to the number
-        bar.set_label(
-            f"probability to be {'first' if n_top == 1 else f'among the first {n_top:,}'}"
-        )
+        bar.set_label(f"probability to be {_first(prob_top[0].sum())}")
     draw_intervals(ax, rank, lower, upper, labels, count, colours)
     ax.set_xlim(0.5 - 0.01 * len(rank), len(rank) * 1.01 + 0.5)
     ax.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
@@ -89,6 +86,14 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_xticks(_ticks(len(rank)))
     ax.set_xlabel(f"rank and its interval{_direction(ranks, names, order)}")
     return ax
+
+
+def _first(total: float) -> str:
+    """Say of which first ranks these are probabilities: they sum to their number."""
+    number = round(total)
+    if abs(total - number) > 1e-6:
+        return "among the top"
+    return "first" if number == 1 else f"among the first {number:,}"
 
 
 def _ticks(n: int) -> list[int]:

@@ -5,7 +5,7 @@
 # and a new channel works with every prior. Each is one class. `ebfed.testing` has the contracts
 # that the package's own classes keep: run them on your class before you use it.
 #
-# The private learner at the end needs `pip install ".[accounting]"`.
+# The page needs `pip install ".[accounting]"`, for the contracts of channels and private learners.
 
 # %%
 import math

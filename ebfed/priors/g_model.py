@@ -16,10 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
+from ebfed.priors.exploration import TILT
 
 __all__ = ["GModel", "Maximum", "natural_basis"]
 
 MOST_ENTRIES = 20_000_000  # of likelihoods that are kept; more are computed in each step
+# Under the Cauchy prior alone, the density of a narrow population's standard deviation falls like
+# its power -.4; under those of other priors it rises like `2 * TILT`, with a shape that is given.
+# With 2 or 3 in place of 4, intervals of 2000 rates of small spread are too narrow.
+NARROW = 4 * TILT
+EVEN = 1 / 12  # variance of the uniform population, in squares of the range
 MANY = 5_000  # messages beyond which a part of them gives the start
 
 
@@ -176,15 +182,19 @@ class GModel:
     def log_posterior(self, several: NDArray) -> NDArray:
         """Log posterior density of coefficients, shape (K, p), up to a constant, shape (K,).
 
-        Their prior is Cauchy's in p dimensions, of scale ``1 / (2 c0 sqrt(p))``. The median of
-        ``c0 |a|`` is .7 under it. Under a density ``exp(-c0 |a|)`` it would be about p, so that
-        populations would be narrow where messages leave them open.
+        Their prior is Cauchy's in p dimensions, of scale ``1 / (2 c0 sqrt(p))``, times the power
+        4/5 of ``v / (v + u)``, v the population's variance and u that of the uniform one. The
+        median of ``c0 |a|`` is .7 under the first. Under a density ``exp(-c0 |a|)`` it would be
+        about p, so that populations would be narrow where messages leave them open.
         """
         logs = np.log(self.widths)[:, None] + self.basis @ several.T
         masses = np.exp(logs - logs.max(axis=0))
         masses /= masses.sum(axis=0)
         p = self.basis.shape[1]
         values = -(p + 1) / 2 * np.log1p(4 * p * self.c0**2 * (several**2).sum(axis=1))
+        unit = (self.nodes - self.nodes[0]) / (self.nodes[-1] - self.nodes[0])
+        variances = unit**2 @ masses - (unit @ masses) ** 2
+        values += NARROW * np.log(np.maximum(variances / (variances + EVEN), 1e-300))
         for likelihoods, counts in self._blocks():
             values += counts @ np.log(np.maximum(likelihoods @ masses, 1e-300))
         return values

@@ -52,6 +52,21 @@ def test_the_basis_is_orthonormal_natural_and_begins_with_the_line(p):
         assert (third <= 100 * p**3 * h).all()
 
 
+def test_the_density_of_coefficients_is_that_of_their_prior_and_the_likelihood():
+    problem = model()
+    at = np.array([[0.3, -1.0, 0.5, 0.2, -0.4], [0.0, 2.0, 0.1, -0.3, 0.0]])
+    expected = []
+    for a in at:
+        masses = problem.widths * np.exp(problem.basis @ a)
+        masses /= masses.sum()
+        v = masses @ problem.nodes**2 - (masses @ problem.nodes) ** 2
+        u = np.ptp(problem.nodes) ** 2 / 12
+        expected.append(
+            problem.figures(a).value - 3 * np.log1p(20 * a @ a) + 0.8 * np.log(v / (v + u))
+        )
+    np.testing.assert_allclose(np.diff(problem.log_posterior(at)), np.diff(expected), rtol=1e-9)
+
+
 def test_derivatives_are_those_of_the_likelihood():
     problem, at, h = model(), np.array([0.3, -1.0, 0.5, 0.2, -0.4]), 1e-5
     here = problem.figures(at)

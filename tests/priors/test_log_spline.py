@@ -214,6 +214,22 @@ def test_no_event_leaves_rates_above_zero():
     assert (LogSpline().fit(events).posterior(events).sd > 0).all()
 
 
+def test_plausible_coefficients_are_many_where_counts_say_little():
+    """A beta(5, 95) population: importance weights from t distributions left one draw and a half.
+
+    A chain of 150 x 1500 steps gives standard deviations from .003 to .026.
+    """
+    counts = np.repeat(np.arange(5), [1229, 585, 162, 23, 1])[:, None]
+    prior = LogSpline().fit(Binomial(counts, np.full(2000, 10)))
+    populations, weights = prior.populations()
+    assert 1 / (weights**2).sum() > 30
+    spreads = np.sqrt([each.variance_[0] for each in populations])
+    low, middle, high = np.quantile(spreads, [0.05, 0.5, 0.95])
+    assert 0.002 < low < 0.009
+    assert 0.012 < middle < 0.019
+    assert 0.020 < high < 0.030
+
+
 def test_one_estimate_is_uncertain():
     with pytest.warns(eb.IdentificationWarning, match="Only one group"):
         posterior = eb.posterior_from([3.0], [1.0], prior="log_spline")

@@ -23,6 +23,9 @@ from ebfed.tables.frames import Style, frame
 
 __all__ = ["IndependentNormals", "NormalMarginals", "Posterior", "mean_errors"]
 
+# Quantiles that are closer than this, in standard deviations, are one point.
+SAME = 1e-6
+
 
 class Posterior(ABC):
     """Posterior distributions of n clients' parameters, coordinate by coordinate.
@@ -165,12 +168,15 @@ class Posterior(ABC):
         level : float in (0, 1)
         kind : {"eb", "robust"}
             ``"eb"``: equal-tailed interval of the posterior; right on average over clients if the
-            fitted family of priors is. ``"robust"``, for Gaussian estimates under any fitted
-            population, and for counts under a beta: as wide as it must be for any population with
-            the second and fourth moments that the messages show (Armstrong, Kolesár,
-            Plagborg-Møller, 2022). It holds ``"eb"``, and an interval around an estimate that is
-            shrunk along a line (`ebfed.priors.linear`): where the posterior mean is another curve,
-            it is not symmetric around it.
+            fitted family of priors is. Where both of its ends are at one point, which then has most
+            of the probability, it reaches to the normal quantiles around the mean instead, where
+            the parameter can be so far: it still holds the point, and has no width only if the
+            standard deviation is zero.
+            ``"robust"``, for Gaussian estimates under any fitted population, and for counts under a
+            beta: as wide as it must be for any population with the second and fourth moments that
+            the messages show (Armstrong, Kolesár, Plagborg-Møller, 2022). It holds ``"eb"``, and an
+            interval around an estimate that is shrunk along a line (`ebfed.priors.linear`): where
+            the posterior mean is another curve, it is not symmetric around it.
 
         Returns
         -------
@@ -187,9 +193,16 @@ class Posterior(ABC):
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if kind not in ("eb", "robust"):
             raise ValueError(f"kind must be 'eb' or 'robust'; got {kind!r}.")
+        from scipy.special import ndtri
+
+        low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        at_point = (self.sd > 0) & (high - low <= SAME * self.sd)
+        if at_point.any():
+            reach = np.where(at_point, float(ndtri((1 + level) / 2)) * self.sd, 0.0)
+            low = np.minimum(low, np.maximum(self.mean - reach, self.quantile(0.0)))
+            high = np.maximum(high, np.minimum(self.mean + reach, self.quantile(1.0)))
         # between atoms, a mean may lie beyond every quantile
-        lower = np.minimum(self.quantile((1 - level) / 2), self.mean)
-        upper = np.maximum(self.quantile((1 + level) / 2), self.mean)
+        lower, upper = np.minimum(low, self.mean), np.maximum(high, self.mean)
         if kind == "robust":
             low, high = self._robust_ends(level)
             # where the population is badly known, its own family may be the wider

@@ -15,7 +15,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import ebfed as eb
-from ebfed.likelihoods import Gaussian
+from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import (
     Discrete,
     GaussianMixture,
@@ -219,6 +219,27 @@ def test_one_estimate_is_no_population(prior, sentence, others):
     with pytest.warns(IdentificationWarning, match=sentence):
         posterior = eb.posterior_from([5.0, *others], [1.0, *others], prior=prior)
     assert sentence in posterior.prior.notes_[-1]
+
+
+@pytest.mark.parametrize("integrate", [False, True])
+def test_a_point_with_most_of_the_probability_leaves_intervals_of_some_width(integrate):
+    """1,980 of 2,000 parameters are the mode: of most groups it has more than .975."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 1, 2000) + 10 * (np.arange(2000) < 20)
+    messages = Gaussian(x[:, None], np.ones((2000, 1)))
+    posterior = PointNormal().fit(messages).posterior(messages, integrate=integrate)
+    low, high = posterior.quantile(0.025), posterior.quantile(0.975)
+    lower, upper = posterior.interval()
+    assert (low == high).mean() > 0.5
+    assert (upper - lower >= 3.9 * posterior.sd)[low == high].all()
+    assert (lower <= low + 1e-9).all() and (high <= upper + 1e-9).all()  # rounding of 0.025
+
+
+def test_an_interval_beside_a_point_stays_where_the_parameter_can_be():
+    population = Discrete.known(np.array([[0.01], [0.5]]), np.array([0.999, 0.001]))
+    lower, upper = population.posterior(Binomial(np.array([[0]]), np.array([4]))).interval()
+    assert lower == 0.01
+    assert 0.011 < upper < 0.1
 
 
 def likeliest(prior, x, s):

@@ -87,8 +87,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of standard errors, of a table with one row for each group: --value is "
-            "then its estimate.",
+            help="Column of standard errors: each row is an estimate, --value, and --group is its "
+            "label.",
         ),
     ] = None,
     family: FamilyOption = FamilyName.gaussian,
@@ -219,10 +219,6 @@ def _shrink(
         for column in columns[1:]:
             if rows[column].dtype.kind not in "biuf":
                 raise ValueError(f"column {column!r} is not numeric")
-        if twice := rows[columns[0]][rows[columns[0]].duplicated()].tolist():
-            raise ValueError(
-                f"{twice[0]!r} has two rows; --std-error is for one row for each group"
-            )
         value, error = (rows[column].to_numpy() for column in columns[1:])
         with _warnings_in_a_line():
             name = PriorName.normal if prior is None else prior

@@ -573,10 +573,13 @@ def test_standard_errors_that_cannot_be(options, message, tmp_path, monkeypatch)
     assert message in line
 
 
-def test_a_group_has_one_standard_error(tmp_path):
+def test_estimates_may_share_a_label(tmp_path):
+    """As two studies of one author: each has its own parameter, and no row is lost."""
     pd.concat([TRIALS, TRIALS]).to_csv(path := tmp_path / "trials.csv", index=False)
-    line = refusal("fit", path, "--group", "school", "--value", "effect", "--std-error", "se")
-    assert "'A' has two rows; --std-error is for one row for each group" in line
+    out = tmp_path / "out.csv"
+    columns = ("--group", "school", "--value", "effect", "--std-error", "se")
+    assert invoke("fit", path, *columns, "--out", out).exit_code == 0
+    assert pd.read_csv(out)["school"].tolist() == [*TRIALS["school"], *TRIALS["school"]]
 
 
 def test_groups_of_one_row_are_advised_what_the_command_takes(tmp_path):

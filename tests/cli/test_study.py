@@ -17,8 +17,8 @@ def test_county(tmp_path):
     study = json.loads(result.stdout)
     assert study["n_counties"] == 3111
     assert len(study["folds"]) == 42
-    assert result.stderr.count("Wrote ") == 6
-    assert len(list((tmp_path / "results").iterdir())) == 6
+    assert result.stderr.count("Wrote ") == 7
+    assert len(list((tmp_path / "results").iterdir())) == 7
 
 
 def test_county_refuses_a_file_for_a_directory(file):

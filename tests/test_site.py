@@ -142,7 +142,9 @@ def test_a_page_runs_beside_its_checkout_and_is_kept(build, tmp_path, monkeypatc
     pytest.importorskip("nbclient")
     monkeypatch.setattr(build, "EXECUTED", tmp_path / "executed")
     page = tmp_path / "page.py"
-    page.write_text("import ebfed\n\nprint(ebfed.__file__, __file__, sep='\\n')\n")
+    page.write_text(
+        "import ebfed\n\nprint(1, end='\\r')\nprint(ebfed.__file__, __file__, sep='\\n')\n"
+    )
     for key, kept in (("a", 1), ("a", 1), ("b", 2)):
         notebook = build.execute(page, key)
         printed = [output.text for cell in notebook.cells for output in cell.outputs]

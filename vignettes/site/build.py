@@ -115,6 +115,7 @@ def execute(path: Path, sources: str) -> Any:
             for output in cell.get("outputs", []):
                 if "text" in output:  # colours are for terminals, and the folder is gone
                     text = re.sub(r"\x1b\[[\d;]*m|\r(?=\n)", "", output.text)
+                    text = re.sub(r"[^\n]*\r", "", text)  # a bar of progress, as it is at the end
                     output.text = text.replace(f"{folder}/", "")
     EXECUTED.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, cached)

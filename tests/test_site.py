@@ -141,14 +141,16 @@ def test_a_page_runs_beside_its_checkout_and_is_kept(build, tmp_path, monkeypatc
     pytest.importorskip("jupytext")
     pytest.importorskip("nbclient")
     monkeypatch.setattr(build, "EXECUTED", tmp_path / "executed")
+    monkeypatch.setattr(build, "DOCS", tmp_path)
     page = tmp_path / "page.py"
     page.write_text(
-        "import ebfed\n\nprint(1, end='\\r')\nprint(ebfed.__file__, __file__, sep='\\n')\n"
+        "import sys\n\nimport ebfed\n\nprint(ebfed.__file__, __file__, sep='\\n')\n"
+        "sys.stderr.write('a bar')\n"
     )
     for key, kept in (("a", 1), ("a", 1), ("b", 2)):
         notebook = build.execute(page, key)
-        printed = [output.text for cell in notebook.cells for output in cell.outputs]
-        assert printed == [f"{ROOT / 'ebfed' / '__init__.py'}\n{page}\n"]
+        text = build.to_markdown(notebook, Path("page.md"))
+        assert f"````text\n{ROOT / 'ebfed' / '__init__.py'}\n{page}\n````" in text
         assert len(list((tmp_path / "executed").iterdir())) == kept
 
 

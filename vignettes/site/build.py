@@ -115,7 +115,6 @@ def execute(path: Path, sources: str) -> Any:
             for output in cell.get("outputs", []):
                 if "text" in output:  # colours are for terminals, and the folder is gone
                     text = re.sub(r"\x1b\[[\d;]*m|\r(?=\n)", "", output.text)
-                    text = re.sub(r"[^\n]*\r", "", text)  # a bar of progress, as it is at the end
                     output.text = text.replace(f"{folder}/", "")
     EXECUTED.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, cached)
@@ -172,8 +171,8 @@ def to_markdown(notebook: Any, page: Path) -> str:
         printed = ""
         for output in cell.get("outputs", []):
             data = output.get("data", {})
-            if output.output_type == "stream":
-                printed += output.text
+            if output.output_type == "stream":  # errors' stream has the bars of progress
+                printed += output.text if output.name == "stdout" else ""
             elif "image/png" in data:  # what a cell is worth is not shown: a script would not
                 n_figures += 1
                 name = f"{page.stem}-{n_figures}.png"

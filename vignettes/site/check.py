@@ -27,8 +27,8 @@ PICTURES = ("index", "groups/index", "cost", "vignettes/counties", "api/location
 SIDEWAYS = "document.documentElement.scrollWidth > window.innerWidth"
 # Results of the search that show more than one paragraph.
 LONG = """[...document.querySelectorAll(".md-search-result__article")].filter(result =>
-  [...result.querySelectorAll("p:not(.md-search-result__terms), li")].filter(each =>
-    each.checkVisibility() && !each.querySelector("p, li")).length > 1).length"""
+  [...result.querySelectorAll(":scope > p:not(.md-search-result__terms), :scope > * > li")]
+  .filter(each => each.checkVisibility()).length > 1).length"""
 EMPTY = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 

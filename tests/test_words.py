@@ -45,6 +45,11 @@ def test_pages_of_the_site_use_plain_words():
             assert not unwanted(path.read_text()), path
 
 
+@pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "SECURITY", "data/README"])
+def test_files_for_readers_use_plain_words(name):
+    assert not unwanted((ROOT / f"{name}.md").read_text())
+
+
 def test_unwanted_words_are_found():
     assert unwanted("self._told") == {"told"}
     assert unwanted("class IsStrange: ...  # it is left\n    # alone") == {"strange", "left alone"}

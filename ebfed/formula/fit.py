@@ -59,12 +59,14 @@ def from_formula(
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
 
     Terms are formulaic's, which follow R: ``C(kind)``, ``C(kind, contr.sum)``, ``a:b``, ``a * b``,
-    ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. Given a location model, ``y ~ u + (1 | county)``
-    makes u a covariate of the population: it must be constant within counties.
+    ``np.log(x)``, ``poly(x, 2)``, ``I(x + 1)``. If `estimator` is a `GaussianEB`, `BernoulliEB` or
+    `PoissonEB`, u in ``y ~ u + (1 | county)`` is a covariate of the groups: it must be constant
+    within counties.
 
     Expressions may have arithmetic, comparisons and calls of formulaic's transformations, of
-    NumPy's functions of single numbers, and of functions in `context`. All else is refused before
-    anything is evaluated, so that anybody may write the formula if `context` is harmless.
+    NumPy's functions of single numbers, and of functions in `context`. Everything else is an error,
+    before any code runs. So a formula of an untrusted user is safe if the functions in `context`
+    are.
 
     Parameters
     ----------
@@ -75,19 +77,19 @@ def from_formula(
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
     family : {"gaussian", "binomial", "poisson"}, optional
-        Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. Of Poisson rows,
-        an ``offset(log(e))`` gives the exposure e.
+        Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. For
+        Poisson rows, ``offset(log(e))`` gives the exposure e.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
-        `priors.Discrete`. Where the formula
-        chooses the estimator of binomial rows, it also chooses the population. ``"beta"`` is
-        `BernoulliEB`: rates of groups are beta, and covariates must be constant within groups.
-        ``"logit-normal"`` is `LogisticEB`: coefficients of groups are normal on the scale of
-        logits, and covariates are of rows; ``y ~ 1 + (1 | county)`` has an intercept alone. If
-        None it is beta for ``y ~ 1 + (1 | county)``, and logit-normal where there are covariates;
-        the summary says which.
+        `priors.Discrete`. If `estimator` is None and the rows are binomial, `prior` also chooses
+        the estimator. ``"beta"`` is `BernoulliEB`: rates of groups are beta, and covariates must be
+        constant within groups. ``"logit-normal"`` is `LogisticEB`: coefficients of groups are
+        normal on the scale of logits, and covariates are of rows; ``y ~ 1 + (1 | county)`` has an
+        intercept alone. If None it is beta for ``y ~ 1 + (1 | county)``, and logit-normal where
+        there are covariates; the summary says which.
     consent : str, optional
-        The column of each group's class of consent, for estimators with a channel for each.
+        Column that says what each group agreed to send, such as ``"private"`` or ``"open"``: a key
+        of the estimator's `channel`.
     missing : {"raise", "drop"}
         Treatment of rows that lack a value. Those dropped are counted in the summary.
     context : mapping, optional

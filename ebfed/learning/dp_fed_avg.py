@@ -19,8 +19,9 @@ __all__ = ["DPFedAvg"]
 class DPFedAvg(FedAvg):
     r"""Federated averaging of clipped changes, with noise.
 
-    Each of m clients joins a round with probability q, and K are those of the round. C bounds the
-    norm of a change, and z is the noise multiplier (see `ClientPrivacy`):
+    Each of m clients joins a round with probability q; K are the clients of the round. They train
+    the shared model w on their rows, and send the change theta_i - w, clipped to norm C. The sum
+    gets noise of standard deviation z C (see `ClientPrivacy`):
 
     .. math:: w \leftarrow w + \frac{1}{qm} \Big\{\sum_{i \in K} (\theta_i - w)
         \min\Big(1, \frac{C}{\|\theta_i - w\|}\Big) + \mathcal N(0, z^2 C^2 I)\Big\}
@@ -37,10 +38,11 @@ class DPFedAvg(FedAvg):
     Notes
     -----
     `consent` gives each client its own largest epsilon. A client takes part until this is spent
-    (`IndividualExchange`). These epsilons are public, and clients must join independently.
+    (`IndividualExchange`). These epsilons are not protected, and ``sampling="fixed"`` is
+    not allowed with them.
 
-    The ledger names the two data sets that epsilon compares: one has all rows of a client, and the
-    other has none of them.
+    Epsilon bounds how much the result can change if all rows of one client are removed: the column
+    `relation` of `privacy_`.
 
     References
     ----------

@@ -77,7 +77,7 @@ class ClientPrivacy(BaseEstimator):
     delta : float
         Probability with which epsilon may be exceeded.
     noise_multiplier : float, optional
-        Standard deviation z of the noise, divided by C, instead of `epsilon`. `privacy_` then has
+        Number z, instead of `epsilon`: the noise has standard deviation z C. `privacy_` then has
         the epsilon that results. 0 means no noise and no privacy.
     clip : float
         Bound C on the norm of a message. Longer messages are scaled down to it. With
@@ -87,10 +87,12 @@ class ClientPrivacy(BaseEstimator):
     clip_step : float
         Learning rate of the logarithm of C.
     bit_noise : float, optional
-        Standard deviation of the noise in the sum of bits that say which messages are below C.
-        None: a twentieth of the expected number of clients, and not below z.
+        With `clip_quantile`, each client also sends a bit: whether its message is below C. The sum
+        of these bits gets noise of this standard deviation. None: a twentieth of the expected
+        number of clients, or z if that is larger.
     trust : {"server", "none"}
-        Whether the server adds the noise, or each client does.
+        ``"server"``: the server adds the noise and must be trusted. ``"none"``: each client adds
+        noise, and the server need not be trusted.
 
     References
     ----------

@@ -250,10 +250,10 @@ class LocationEstimator(
         y : ignored
         groups : array-like of shape (n_rows,) or str, optional
             Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own. For later frames with this column, it is the default.
+            group of its own. `predict` and `posterior` then use that column.
         consent : array-like of shape (n_rows,), str or dict, optional
-            Class of consent of each row's group, a key of `channel`: labels, the column of the
-            frame `X` that holds them, or a dict from group to class.
+            What each row's group agreed to send, a key of `channel`: labels, the column of the
+            frame `X` that holds them, or a dict from group to key.
         covariates : list of str, data frame or array-like, optional
             Covariates of the groups, on which the mean of the population depends, besides an
             intercept. Four forms are possible:

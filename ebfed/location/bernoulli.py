@@ -21,7 +21,8 @@ __all__ = ["BernoulliEB"]
 class BernoulliEB(LocationEstimator):
     """Empirical Bayes rates of many groups.
 
-    Rows of group i are 0 or 1 with probability ``p_i`` of a 1, and ``p_i`` comes from a population.
+    Rows of group i are 0 or 1 with probability ``p_i`` of a 1, and ``p_i`` is drawn from a
+    distribution, the population.
     With a beta population, ``z_i`` ones in ``n_i`` rows give
 
         p_i^ = a_i z_i / n_i + (1 - a_i) mu,   a_i = n_i / (n_i + alpha + beta),
@@ -39,9 +40,10 @@ class BernoulliEB(LocationEstimator):
     ----------
     method : {"ml", "moments", "paper"}
         Method by which the beta population is fitted. ``"paper"`` is eq. (6) of Ozkara et al.
-        (2023): mean and variance of the raw proportions of the other clients (of their noisy
-        reports, Theorem 4, through a private channel). Its variance is too large, because sampling
-        noise is part of it. Use it only to repeat the results of the paper.
+        (2023): for each client, the population has the mean and the variance of the raw proportions
+        of the other clients; with a private channel, of their noisy reports (Theorem 4). This
+        variance is too large, because it includes sampling noise. Use it only to repeat the results
+        of the paper.
     prior : "beta", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied, and has its own method.
     binarize : float, optional
@@ -51,8 +53,8 @@ class BernoulliEB(LocationEstimator):
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
         sends sums without noise. A dict has a channel for each class of `consent`.
     guess : channels.Guess, optional
-        Public guess of the population's mean and spread. A channel computes its range and its
-        questions from it.
+        Public guess of the population's mean and spread. A channel computes its range from it,
+        and the questions that clients answer.
     participation : int or bool array-like of shape (n_groups,), optional
         Clients that report; all if None. A number: so many, chosen at random. An array: True for
         those that report, in the order of sorted labels. The others are estimated from their own

@@ -29,15 +29,15 @@ __all__ = ["GaussianEB"]
 class GaussianEB(LocationEstimator):
     """Empirical Bayes means of many groups.
 
-    Rows of group i are ``x_ij ~ N(theta_i, noise)``, and ``theta_i`` comes from a population. With
-    the normal population the estimate is (Ozkara et al. 2023, Theorem 1, for unequal n_i)
+    Rows of group i are ``x_ij ~ N(theta_i, noise)``, and ``theta_i`` is drawn from a distribution,
+    the population. With a normal population the estimate is (Ozkara et al. 2023, Theorem 1, for
+    unequal n_i)
 
         theta_i^ = a_i xbar_i + (1 - a_i) mu^,   a_i = s_t**2 / (s_t**2 + noise / n_i),
 
     with `mu^` the precision-weighted mean and both variances by restricted maximum likelihood.
-    Through a channel that adds noise, the population is fitted to the exact law of the messages,
-    and `a_i` is that of Theorem 2 (see `priors.normal.NormalPosterior`). Columns of `X` are treated
-    one by one.
+    If a channel adds noise, the likelihood includes this noise exactly, and `a_i` is that of
+    Theorem 2 (see `priors.normal.NormalPosterior`). Columns of `X` are treated one by one.
 
     With covariates w_i of the groups, ``fit(X, groups=…, covariates=…)``, estimates shrink towards
     ``w_i' beta`` instead of one mean: ``x ~ w + (1 | group)`` of lme4, and the model of Fay and
@@ -55,16 +55,17 @@ class GaussianEB(LocationEstimator):
         it is fitted by maximum likelihood.
     prior : str or Prior
         The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
-        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. Those with a point and the scale
-        mixture have their mode at 0; the log-spline has any smooth shape, the npmle any. A `Prior`
-        is copied, and has its own method. With a prior other than the normal, the noise is the
+        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. ``"laplace"`` is
+        symmetric around its own mean. Those with a point and the scale mixture have their mode at
+        0. ``"log_spline"`` can have any smooth shape, and ``"npmle"`` any shape. A `Prior` is
+        copied, and its own `method` is used. With a prior other than the normal, the noise is the
         pooled variance within groups.
     channel : Channel or dict of Channel, optional
         How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
         sends sums without noise. A dict has a channel for each class of `consent`. Other channels
         report the group's mean alone, so the noise variance cannot be estimated from them: give
-        `variances`. Or give every channel a range, and let one class of `consent` use `Exact`: the
-        noise variance is then estimated from that class.
+        `variances`. Or let one class of `consent` use `Exact`: the noise variance is then estimated
+        from that class. Then give every other channel a range, to which means are clipped.
     guess : channels.Guess, optional
         Public guess of the population's mean and spread. A channel that has no range computes its
         range from the guess.
@@ -100,7 +101,7 @@ class GaussianEB(LocationEstimator):
     >>> est.posterior().to_frame().columns.tolist()
     ['group', 'n', 'local', 'estimate', 'sd', 'lower', 'upper', 'weight']
 
-    Radon in the houses of 85 counties, of which the uranium in the soil is known:
+    Radon in the houses of 85 counties, simulated; the uranium in their soil is known:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -42,10 +42,10 @@ class MixtureEB(LocationEstimator):
     components: points mu_l, or Gaussians around them. The estimate is the posterior mean, for
     points (Ozkara et al. 2023, Theorem 6)
 
-        theta_i^ = sum_l r_il mu_l,   r_il ~ w_l exp(-n_i |xbar_i - mu_l|**2 / (2 noise)),
+        theta_i^ = sum_l r_il mu_l,   r_il = w_l exp(-n_i |xbar_i - mu_l|**2 / (2 noise)) / c_i,
 
-    with r_il summing to one, and weights and centres by maximum marginal likelihood. Components
-    have no covariates.
+    with c_i such that the r_il of a group sum to one, and weights and centres by maximum marginal
+    likelihood. Components have no covariates.
 
     Parameters
     ----------
@@ -71,10 +71,11 @@ class MixtureEB(LocationEstimator):
         Channel of each client's one report: see `GaussianEB`. For vectors,
         ``Clip(radius=theory.reporting_radius(...)) | Gaussian(epsilon, delta)``.
     trust : {"none", "server"}
-        ``"server"``: clients send means clipped to a ball, ``channel=Clip(radius=...)``, and the
-        server releases only noisy sums and counts of each of k points, in `n_rounds` rounds of EM
-        (see `location.noisy_em`). (`epsilon`, `delta`) protects each client against everybody who
-        sees the population, also other clients. `variances` must be given.
+        ``"none"``: `channel` protects what each client sends. ``"server"``: clients send means
+        clipped to a ball, ``channel=Clip(radius=...)``, and the server releases only noisy sums and
+        counts of each of k points, in `n_rounds` rounds of EM (see `location.noisy_em`).
+        (`epsilon`, `delta`) protects each client against everybody who sees the fitted population,
+        also other clients. `variances` must be given.
     epsilon, delta : float, optional
         Guarantee of all rounds together, with ``trust="server"``.
     guess, participation, engine :
@@ -89,9 +90,10 @@ class MixtureEB(LocationEstimator):
     means_, variances_ : ndarray of shape (k, d)
         Means and variances of the components, sorted by the means.
     history_ : DataFrame
-        A row for each step of EM or round of clustering, with ``message_log_likelihood``: that of
-        the messages (of clustering: of the first means), without the part of `log_likelihood_` that
-        is due to scatter within groups; for each round of noisy EM, how far centres moved.
+        A row for each step of EM or round of clustering. ``message_log_likelihood`` is the
+        log-likelihood of the messages; in clustering, of the means of the first round. It leaves
+        out the part of `log_likelihood_` that is due to scatter within groups. For noisy EM, a row
+        says how far the centres moved.
     prior_, noise_variance_, summaries_, groups_, notes_, privacy_, log_likelihood_ :
         See `GaussianEB`. With ``trust="server"`` the log-likelihood is not released: NaN.
 

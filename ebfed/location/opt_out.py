@@ -24,7 +24,9 @@ __all__ = ["OptOutMean"]
 
 
 class OptOutMean(LocationEstimator):
-    """A global mean and personal ones, from clients that are private and clients that opted out.
+    """A global mean and personal ones, from clients that send noisy means and clients that do not.
+
+    Private clients send their mean with noise. Clients that opted out of privacy send it exactly.
 
     Client j's own mean is ``phi_j^ ~ N(phi_j, alpha2)`` with ``phi_j ~ N(phi, tau2)``. It sends
     ``psi_j = phi_j^`` if it opted out, and ``psi_j = phi_j^ + N(0, N_p gamma2)`` if it is one of
@@ -34,7 +36,8 @@ class OptOutMean(LocationEstimator):
         theta = (sum_np psi_j + r sum_p psi_j) / (N_np + r N_p),
         r* = (alpha2 + tau2) / (alpha2 + tau2 + N_p gamma2),
 
-    where r* weighs by precision: it is `GaussianEB` with a channel for each class. Each client then
+    where r* weights each mean by its precision: theta is then that of `GaussianEB` with a channel
+    for each class. Each client then
     computes its own estimate, between its own mean and theta, by the rule of Ditto (Li, Hu, Beirami
     and Smith, 2021),
 
@@ -46,14 +49,14 @@ class OptOutMean(LocationEstimator):
     Parameters
     ----------
     tau2, alpha2 : float, optional
-        Variance of the population, and of a client's own mean (on average: that of a client is by
-        its number of rows). Estimated if None; with ``trust="server"``, from the clients that opted
-        out alone.
+        Variance of the population, and of a client's own mean (on average over clients: a client
+        with more rows has a smaller one). Estimated if None; with ``trust="server"``, from the
+        clients that opted out alone.
     gamma2 : float, optional
         Variance of the noise on the average of the private clients. Without a `range`, means are
         not clipped, so there is no guarantee.
     epsilon, delta : float, optional
-        Guarantee from which the noise follows, instead of `gamma2`, for means clipped to `range`.
+        Privacy level, instead of `gamma2`. The noise is computed from it and from `range`.
     range : (low, high), optional
         Range to which the means of private clients are clipped.
     ratio : "optimal", "fedavg" or float

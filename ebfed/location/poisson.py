@@ -20,8 +20,8 @@ class PoissonEB(LocationEstimator):
     """Empirical Bayes rates of events of many groups.
 
     Rows of group i are counts ``y_ij ~ Poisson(e_ij lambda_i)`` with known exposures ``e_ij`` (1 if
-    none are given), and ``lambda_i`` comes from a population. With a gamma population of shape a
-    and mean mu, y_i events at an exposure of E_i give
+    none are given), and ``lambda_i`` is drawn from a distribution, the population. With a gamma
+    population of shape a and mean mu, y_i events at an exposure of E_i give
 
         lambda_i^ = b_i y_i / E_i + (1 - b_i) mu,   b_i = E_i / (E_i + a / mu),
 
@@ -34,8 +34,8 @@ class PoissonEB(LocationEstimator):
     groups, it is Poisson regression. Covariates are public: clients send them without noise. The
     channel must be `channels.Exact`.
 
-    Every channel takes counts. It protects the counts alone: numbers of rows and exposures are
-    public, and are sent without noise.
+    Without covariates, any channel can send the counts. A channel protects only the counts:
+    numbers of rows and exposures are public, and are sent without noise.
 
     Parameters
     ----------

@@ -54,14 +54,14 @@ def posterior_from(
 
     If a factor is coded against a reference level, each coefficient is a difference from it,
     ``theta_k = alpha_k - alpha_0``, and all of them share the error of that level. This function
-    allows for it: V contains the shared error, and the mean ``mu - alpha_0`` is free. The result is
-    the same as if every level were coded (``0 + C(school)``), the reference level had its own free
-    mean, and differences were taken. So the reference level is not shrunk, and does not help to fit
+    allows for it: V contains the shared error, and the mean of the differences is estimated. The
+    same result follows if every level is coded (``0 + C(school)``), the reference level has its own
+    mean, and differences are taken. So the reference level is not shrunk, and does not help to fit
     the population. To shrink all levels, code every level. Coefficients of other contrasts (sum,
     difference, Helmert, polynomial) are refused.
 
-    Pandas series and frames, of estimates, errors, covariates and labels, pair by the labels in
-    their index; the first has the order (`ebfed.tables.alignment`).
+    Pandas inputs are matched by their index, and the result has the order of the first of them
+    (`ebfed.tables.alignment`).
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ def posterior_from(
         with a regression.
     prior : str or Prior
         The population: ``"normal"``, ``"point_normal"``, ``"laplace"``, ``"point_laplace"``,
-        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. For effects of which most are small or
-        none: with a point at 0, or the scale mixture, which adapts to the shape of any that peaks
-        at 0. For anything else the log-spline, if the population is smooth, or the npmle. A fitted
-        `Prior` is fitted anew.
+        ``"scale_mixture"``, ``"log_spline"`` or ``"npmle"``. If most
+        effects are small or zero, use one with a point at 0, or the scale mixture, which can take
+        any symmetric shape with its peak at 0. Otherwise use the log-spline for a smooth
+        population, or the npmle. A fitted `Prior` is fitted anew.
     covariates : data frame or array-like of shape (n, k) or (n,), optional
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
@@ -90,13 +90,14 @@ def posterior_from(
         If None, the index of a pandas series, unless it is the default one (0, 1, 2, …); or the
         names of the coefficients (the levels, if all are of one factor).
     terms : str or sequence of str, optional
-        Names of the coefficients that come from the population; or a factor, ``"C(school)"`` or
-        ``"school"``, with those of its slopes ``"C(school):x"``, as the regression names them; or a
-        regular expression for whole names. None: all but the intercept, if these are of one factor.
-        Factors that were absorbed (``y ~ x | school``) have no covariance.
+        Which coefficients to shrink: their names; or a factor, ``"C(school)"`` or ``"school"``; or
+        its slopes, ``"C(school):x"``, as the regression names them; or a regular expression that
+        matches whole names. None: all except the intercept; an error if they are not of one factor.
+        Factors that were absorbed (``y ~ x | school``) cannot be shrunk: the regression has no
+        covariance of them.
     integrate : bool
-        Whether what is not known of the population is part of standard deviations, intervals,
-        probabilities and draws. False: the population is taken to be as fitted.
+        Whether standard deviations, intervals, probabilities and draws include the uncertainty of
+        the fitted population.
 
     Returns
     -------

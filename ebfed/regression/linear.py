@@ -79,9 +79,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Mean of the population, the intercept first; for columns that do not vary, their
         coefficient.
     population_coef_ : ndarray of shape (q, k)
-        Slopes of the mean of each coefficient that varies, on each covariate.
+        Effect of each covariate on the mean of each coefficient that varies.
     covariate_names_ : list of k str
-        The covariates; `mean_` is that of a group where all are zero.
+        The covariates; `mean_` is the mean of a group whose covariates are all zero.
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`.
     covariance_ : ndarray of shape (p, p)

@@ -41,8 +41,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
         covariance ``"diag"``; the others have one coefficient for all. All, if None.
     method : {"auto", "aghq", "ep", "polya-gamma", "laplace", "gradient"}
-        Method by which the population is fitted and clients' posteriors are found. ``"aghq"`` alone
-        is exact; of the others, `log_likelihood_` is an approximation.
+        Method by which the population is fitted and clients' posteriors are found. ``"aghq"``
+        computes the likelihood to numerical precision. With the others, `log_likelihood_` is an
+        approximation.
 
         - ``"auto"``: ``"aghq"`` if at most three coefficients differ between groups, otherwise
           ``"ep"``. (If columns are collinear and the covariance is ``"full"``, their rank counts,
@@ -52,12 +53,13 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
           on each axis for two, 7 to 31 for three, more where posteriors are wider. Clients send
           first and second derivatives of their log-likelihood, and the server takes Newton's steps
           to the maximum.
-        - ``"ep"``: expectation propagation, for up to four coefficients corrected by importance
-          sampling at fixed points. Nothing is random. Clients send mean and covariance of their
-          posteriors, and the server takes steps of Fisher's scoring (see `NormalPopulation`).
+        - ``"ep"``: expectation propagation. With up to four coefficients it is corrected by
+          importance weights at a fixed set of points, so it does not depend on a seed. Clients send
+          mean and covariance of their posteriors, and the server takes steps of Fisher's scoring
+          (see `NormalPopulation`).
           Spreads and likelihood come out somewhat too large where groups have few rows.
-        - ``"polya-gamma"``: the population of ``"ep"``, but posteriors are draws of Gibbs sampling
-          with Pólya-Gamma variables, with whatever shape they have.
+        - ``"polya-gamma"``: the population is fitted as by ``"ep"``. Posteriors are then sampled by
+          Gibbs with Pólya-Gamma variables, and need not be normal.
         - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
           spread of the population for few binary rows per group.
         - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs corrected: gradient descent on
@@ -88,8 +90,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         Mean of the population, the intercept first.
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`: of ``"aghq"`` from the second derivatives of the
-        log-likelihood, NaN for ``"gradient"``. Of collinear columns, that of the combinations that
-        are identified.
+        log-likelihood, NaN for ``"gradient"``. If columns are collinear, it is of the
+        combinations of coefficients that are identified.
     covariance_ : ndarray of shape (p, p)
         Covariance of the population.
     clients_, groups_, terms_, history_, privacy_, notes_ :

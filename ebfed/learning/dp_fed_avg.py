@@ -41,8 +41,8 @@ class DPFedAvg(FedAvg):
     (`IndividualExchange`). These epsilons are not protected, and ``sampling="fixed"`` is
     not allowed with them.
 
-    Epsilon bounds how much the result can change if all rows of one client are removed: the column
-    `relation` of `privacy_`.
+    Epsilon bounds how much the result can change if all rows of one client are removed. The column
+    `relation` of `privacy_` states this.
 
     References
     ----------

@@ -249,8 +249,8 @@ class LocationEstimator(
         X : array-like, series or data frame of shape (n_rows, d) or (n_rows,), Clients or Summary
         y : ignored
         groups : array-like of shape (n_rows,) or str, optional
-            Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own. `predict` and `posterior` then use that column.
+            Label of each row, or the column of the frame `X` that holds it. If it is a
+            column, `predict` and `posterior` read it too. None: every row is a group of its own.
         consent : array-like of shape (n_rows,), str or dict, optional
             What each row's group agreed to send, a key of `channel`: labels, the column of the
             frame `X` that holds them, or a dict from group to key.

@@ -70,7 +70,8 @@ class OptOutMean(LocationEstimator):
     trust : {"server", "none"}
         ``"server"``: `epsilon` protects against everybody who sees theta, also other clients. The
         server sees each noisy mean and must be trusted, and private clients must not work together.
-        ``"none"``: `epsilon` protects against the server too, with about N_p times as much noise.
+        ``"none"``: `epsilon` protects against the server too, and the variance `gamma2` is about
+        N_p times as large.
     engine : Engine, optional
     random_state : int, Generator or None
         Seed of the noise.

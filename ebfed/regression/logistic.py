@@ -57,7 +57,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
           importance weights at a fixed set of points, so it does not depend on a seed. Clients send
           mean and covariance of their posteriors, and the server takes steps of Fisher's scoring
           (see `NormalPopulation`).
-          Spreads and likelihood come out somewhat too large where groups have few rows.
+          `covariance_` and `log_likelihood_` are somewhat too large where groups have few rows.
         - ``"polya-gamma"``: the population is fitted as by ``"ep"``. Posteriors are then sampled by
           Gibbs with Pólya-Gamma variables, and need not be normal.
         - ``"laplace"``: mode and curvature, as in penalized quasi-likelihood. Underestimates the
@@ -90,8 +90,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         Mean of the population, the intercept first.
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`: of ``"aghq"`` from the second derivatives of the
-        log-likelihood, NaN for ``"gradient"``. If columns are collinear, it is of the
-        combinations of coefficients that are identified.
+        log-likelihood, NaN for ``"gradient"``. If columns are collinear, it is singular:
+        ``c' mean_covariance_ c`` holds for combinations c of coefficients that are identified, and
+        the standard errors of single ones that are not are NaN in `tidy`.
     covariance_ : ndarray of shape (p, p)
         Covariance of the population.
     clients_, groups_, terms_, history_, privacy_, notes_ :

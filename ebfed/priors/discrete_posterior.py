@@ -29,6 +29,8 @@ class DiscretePosterior(Posterior):
     likelihood : Likelihood of n clients
     """
 
+    _has_points = True
+
     def __init__(self, atoms: NDArray, log_weights: NDArray, likelihood: Likelihood):
         keep = np.isfinite(log_weights)
         self.atoms, self.log_weights = atoms[keep], log_weights[keep]

@@ -478,6 +478,8 @@ class GaussianMixturePosterior(Posterior):
     likelihood : Gaussian of n clients
     """
 
+    _has_points = True
+
     def __init__(self, prior: GaussianMixture, likelihood: Gaussian):
         self.likelihood = likelihood
         self.responsibilities = prior.responsibilities(likelihood)

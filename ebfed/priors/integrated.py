@@ -216,6 +216,7 @@ class IntegratedPosterior(Posterior):
         towards: tuple[NDArray, NDArray] | None = None,
     ):
         self._fitted, self._make = fitted, parts
+        self._has_points = fitted._has_points
         self.likelihood = getattr(fitted, "likelihood", None)
         self.mean = self.expectation if averages else fitted.mean
         if averages and towards is not None:

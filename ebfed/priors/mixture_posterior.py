@@ -89,6 +89,8 @@ class MixturePosterior(Posterior):
     likelihood : Gaussian likelihood of n clients, on the line
     """
 
+    _has_points = True
+
     def __init__(
         self,
         components: Callable[[Gaussian], Components],

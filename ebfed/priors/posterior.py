@@ -45,6 +45,8 @@ class Posterior(ABC):
     prior: Any = None
 
     _line: LinearShrinkage | None = None
+    # Whether single values can have a probability of their own.
+    _has_points: bool = False
     _ids: NDArray | None = None
     _columns: Mapping[str, NDArray] = {}
     _style: Style = Style()
@@ -168,10 +170,9 @@ class Posterior(ABC):
         level : float in (0, 1)
         kind : {"eb", "robust"}
             ``"eb"``: equal-tailed interval of the posterior; right on average over clients if the
-            fitted family of priors is. Where both of its ends are at one point, which then has most
-            of the probability, it reaches to the normal quantiles around the mean instead, where
-            the parameter can be so far: it still holds the point, and has no width only if the
-            standard deviation is zero.
+            fitted family of priors is. Where a point has most of the probability, both ends may be
+            at it: then the interval also holds that of a normal distribution with the same mean and
+            standard deviation, as far as the parameter can be there.
             ``"robust"``, for Gaussian estimates under any fitted population, and for counts under a
             beta: as wide as it must be for any population with the second and fourth moments that
             the messages show (Armstrong, Kolesár, Plagborg-Møller, 2022). It holds ``"eb"``, and an
@@ -193,14 +194,9 @@ class Posterior(ABC):
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if kind not in ("eb", "robust"):
             raise ValueError(f"kind must be 'eb' or 'robust'; got {kind!r}.")
-        from scipy.special import ndtri
-
         low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
-        at_point = (self.sd > 0) & (high - low <= SAME * self.sd)
-        if at_point.any():
-            reach = np.where(at_point, float(ndtri((1 + level) / 2)) * self.sd, 0.0)
-            low = np.minimum(low, np.maximum(self.mean - reach, self.quantile(0.0)))
-            high = np.maximum(high, np.minimum(self.mean + reach, self.quantile(1.0)))
+        if self._has_points:
+            low, high = self._around_points(low, high, level)
         # between atoms, a mean may lie beyond every quantile
         lower, upper = np.minimum(low, self.mean), np.maximum(high, self.mean)
         if kind == "robust":
@@ -208,6 +204,25 @@ class Posterior(ABC):
             # where the population is badly known, its own family may be the wider
             lower, upper = np.minimum(lower, low), np.maximum(upper, high)
         return lower, upper
+
+    def _around_points(
+        self, low: NDArray, high: NDArray, level: float
+    ) -> tuple[NDArray, NDArray]:
+        """Widen intervals where a point has more than half of the probability.
+
+        At every level, so that the interval of a higher level holds that of a lower one.
+        """
+        from scipy.special import ndtri
+
+        reach = float(ndtri((1 + level) / 2)) * self.sd
+        if not ((low > self.mean - reach) | (high < self.mean + reach)).any():
+            return low, high
+        is_point = self.quantile(0.75) - self.quantile(0.25) <= SAME * self.sd
+        reach = np.where(is_point, reach, 0.0)
+        return (
+            np.minimum(low, np.maximum(self.mean - reach, self.quantile(0.0))),
+            np.maximum(high, np.minimum(self.mean + reach, self.quantile(1.0))),
+        )
 
     def _robust_ends(self, level: float) -> tuple[NDArray, NDArray]:
         """Ends of an interval that needs moments of the population only."""

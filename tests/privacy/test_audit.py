@@ -233,7 +233,10 @@ def test_results():
     row = found.row()
     assert row["channel"] == "TwoBit(epsilon=1, range=(0, 1), split=0.5)"
     assert (row["n_features"], row["epsilon"], row["delta"]) == (3, 1.0, 0.0)
-    assert row["event"] == f"{found.p:.2g} if {found.first}, {found.q:.2g} if {found.second}"
+    assert row["event"] == (
+        f"an event is seen in {100 * found.p:.1f} % of runs if the client is {found.first}, "
+        f"in {100 * found.q:.1f} % if {found.second}"
+    )
     assert found.p > found.q
 
 

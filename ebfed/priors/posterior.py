@@ -205,9 +205,7 @@ class Posterior(ABC):
             lower, upper = np.minimum(lower, low), np.maximum(upper, high)
         return lower, upper
 
-    def _around_points(
-        self, low: NDArray, high: NDArray, level: float
-    ) -> tuple[NDArray, NDArray]:
+    def _around_points(self, low: NDArray, high: NDArray, level: float) -> tuple[NDArray, NDArray]:
         """Widen intervals where a point has more than half of the probability.
 
         At every level, so that the interval of a higher level holds that of a lower one.

@@ -82,7 +82,7 @@ def released(est):
     if isinstance(est, regression.AdaMix):
         return est.means_.ravel()
     if isinstance(est, eb.MixtureEB):
-        return est.means_.ravel()
+        return est.weights_  # a centre without clients stays where it started, whatever the noise
     return est._learned.memory["report"].ravel()
 
 

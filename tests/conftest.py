@@ -1,6 +1,12 @@
 """Every run tries the same examples: a failure is a change of the code, not of the weather."""
 
+import os
 from pathlib import Path
+
+# Processes that test side by side each have a core: with more threads than cores, small products of
+# matrices take many times as long. NumPy reads this when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from forks import fork
 from typer.testing import CliRunner
 
 from ebfed.cli.app import app
@@ -34,7 +35,7 @@ def command(table, out):
 
 def start(table, out, size=None):
     """Run the command in a process of its own, whose files may have so many bytes."""
-    child = os.fork()
+    child = fork()
     if child:
         return child
     if size is not None:
@@ -77,7 +78,7 @@ STEPS = ["open", "fsync", "replace"]
 def test_killed_while_it_writes(step, suffix, table, tmp_path):
     out = tmp_path / f"out{suffix}"
     out.write_text(OLD)
-    child = os.fork()
+    child = fork()
     if child == 0:
         setattr(os, step, lambda *args: os.kill(os.getpid(), signal.SIGKILL))
         from ebfed.cli.fit import _write

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from forks import fork
 
 import ebfed as eb
 from ebfed import wire
@@ -168,7 +169,7 @@ def test_labels_of_any_kind_can_be_kept(tmp_path):
 
 def run_and_kill(folder, seconds):
     """Fit in a process of its own, killed after so many seconds; whether it ended before."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
         os._exit(0)
@@ -205,7 +206,7 @@ def test_killed_at_random_moments(kills, tmp_path):
 
 def run_on_a_small_disk(folder, size):
     """Fit in a process of its own, whose files may have so many bytes; whether it ended."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -243,21 +243,21 @@ class RegressionProfile(Profile):
 
     coefficients: NDArray
     covariance: NDArray
-    log_information: float
-    slope_log_information: float
+    log_information: Any
+    slope_log_information: Any
 
     @property
-    def mean_variance(self) -> float:
+    def mean_variance(self) -> Any:
         """Sampling variance of the mean at average covariates, over the scale."""
-        return float(self.covariance[0, 0])
+        return self.covariance[..., 0, 0]
 
     @property
-    def log_weight(self) -> float:
+    def log_weight(self) -> Any:
         """``log |W' V^-1 W|``."""
         return self.log_information
 
     @property
-    def slope_log_weight(self) -> float:
+    def slope_log_weight(self) -> Any:
         """Its slope."""
         return self.slope_log_information
 
@@ -318,26 +318,25 @@ class RegressionTable(MomentTable):
         """Number of coefficients."""
         return self.matrix.shape[1]
 
-    def profile(self, ratio: float) -> RegressionProfile:
+    def profile(self, ratio: Any) -> RegressionProfile:
         """Evaluate coefficients, residual sum of squares and slopes, by weighted least squares."""
-        total = self.variances + ratio
-        total = total if total.any() else np.ones_like(total)
+        total = self.totals(ratio)
         fit = _least_squares(self.matrix, self.means, total)
         coefficients = fit.coefficients.copy()
-        coefficients[0] += self.shift
+        coefficients[..., 0] += self.shift
         return RegressionProfile(
-            mean=float(coefficients[0]),
+            mean=coefficients[..., 0],
             weight=np.nan,
-            information=0.5 * float((self.counts / total**2).sum()),
-            quadratic=float((fit.squares / total).sum()),
-            log_det=float(self.counts @ np.log(total)),
-            slope_det=float((self.counts / total).sum()),
-            slope_quadratic=-float((fit.squares / total**2).sum()),
+            information=0.5 * (self.counts / total**2).sum(axis=-1),
+            quadratic=(fit.squares / total).sum(axis=-1),
+            log_det=np.log(total) @ self.counts,
+            slope_det=(self.counts / total).sum(axis=-1),
+            slope_quadratic=-(fit.squares / total**2).sum(axis=-1),
             slope_weight=np.nan,
             coefficients=coefficients,
             covariance=fit.covariance,
             log_information=fit.log_information,
-            slope_log_information=-float((fit.leverage / total).sum()),
+            slope_log_information=-(fit.leverage / total).sum(axis=-1),
         )
 
     def largest_square(self) -> float:
@@ -360,24 +359,28 @@ class RegressionTable(MomentTable):
 class _Fit:
     coefficients: NDArray
     covariance: NDArray
-    log_information: float
+    log_information: Any
     squares: NDArray
     leverage: NDArray
 
 
 def _least_squares(matrix: NDArray, values: NDArray, variances: NDArray) -> _Fit:
-    """Weighted least squares by the triangular factor of the weighted rows."""
-    p, root = matrix.shape[1], np.sqrt(variances)[:, None]
+    """Weighted least squares by the triangular factor of the weighted rows.
+
+    With `variances` of shape (r,), or (k, r) of k problems.
+    """
+    p, root = matrix.shape[1], np.sqrt(variances)[..., None]
     factor = _triangle(np.hstack([matrix, values[:, None]]) / root)
-    upper = factor[:p, :p]
+    upper = factor[..., :p, :p]
     inverse = np.linalg.inv(upper)
-    coefficients = inverse @ factor[:p, p]
+    coefficients = (inverse @ factor[..., :p, p:])[..., 0]
+    sizes = np.abs(np.diagonal(upper, axis1=-2, axis2=-1))
     return _Fit(
         coefficients,
-        inverse @ inverse.T,
-        2 * float(np.log(np.abs(np.diag(upper))).sum()),
-        (values - matrix @ coefficients) ** 2,
-        ((matrix / root @ inverse) ** 2).sum(axis=1),
+        inverse @ inverse.mT,
+        2 * np.log(sizes).sum(axis=-1),
+        (values - coefficients @ matrix.T) ** 2,
+        ((matrix / root @ inverse) ** 2).sum(axis=-1),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ Fit = TypeVar("Fit")
 
 
 Criterion = Callable[[float], tuple[float, float]]
+# Takes a number, or an array of them all at once.
+Rough = Callable[[Any], tuple[Any, Any]]
 
 
-def minimise(criterion: Criterion, grid: NDArray, rough: Criterion | None = None) -> float:
+def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) -> float:
     """Scan a grid, then solve for a zero slope around its best point.
 
     Profile likelihoods of a variance can have several optima, one of them often at zero; a scan
@@ -29,8 +31,8 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Criterion | None = None
         Function that returns value and slope.
     grid : increasing ndarray
     rough : callable, optional
-        Cheaper, nearly equal criterion for the scan; its lowest points are compared by the exact
-        one.
+        Cheaper, nearly equal criterion for the scan, of the whole grid in one call; its lowest
+        points are compared by the exact one.
 
     Returns
     -------
@@ -43,7 +45,7 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Criterion | None = None
     """
     from scipy.optimize import brentq
 
-    values = np.array([(rough or criterion)(float(t))[0] for t in grid])
+    values = rough(grid)[0] if rough else np.array([criterion(float(t))[0] for t in grid])
     best = int(np.argmin(values))
     if rough:
         padded = np.concatenate(([np.inf], values, [np.inf]))

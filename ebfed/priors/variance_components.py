@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +21,39 @@ from ebfed.priors.search import minimise
 
 __all__ = ["MomentTable", "Profile", "fit_components", "plausible_components"]
 
+# Numbers in an array of ratios by messages: it stays within the processor's cache.
+LARGEST_BLOCK = 2**16
+
 
 @dataclass
 class Profile:
     """Best mean given the ratio of variances, and what the criterion needs of it.
 
-    `weight` is the expected information about the mean, `information` that about the ratio.
+    `weight` is the expected information about the mean, `information` that about the ratio. All
+    are numbers, or arrays with an entry for each of several ratios.
     """
 
-    mean: float
-    weight: float
-    information: float
-    quadratic: float
-    log_det: float
-    slope_det: float
-    slope_quadratic: float
-    slope_weight: float
+    mean: Any
+    weight: Any
+    information: Any
+    quadratic: Any
+    log_det: Any
+    slope_det: Any
+    slope_quadratic: Any
+    slope_weight: Any
 
     @property
-    def mean_variance(self) -> float:
+    def mean_variance(self) -> Any:
         """Sampling variance of the mean, over the scale."""
         return 1 / self.weight
 
     @property
-    def log_weight(self) -> float:
+    def log_weight(self) -> Any:
         """Log-determinant of the information about the mean."""
-        return float(np.log(self.weight))
+        return np.log(self.weight)
 
     @property
-    def slope_log_weight(self) -> float:
+    def slope_log_weight(self) -> Any:
         """Its slope."""
         return self.slope_weight / self.weight
 
@@ -142,28 +146,38 @@ class MomentTable:
         """Number of parameters of the mean, if it is open."""
         return 1
 
-    def profile(self, ratio: float) -> Profile:
+    def totals(self, ratio: Any) -> NDArray:
+        """Variances of messages at this between-group variance, (r,), or (k, r) of k of them.
+
+        Where every variance is zero (equal messages), they are one.
+        """
+        total = self.variances + np.asarray(ratio)[..., None]
+        return np.where(total.any(axis=-1, keepdims=True), total, 1.0)
+
+    def profile(self, ratio: Any) -> Profile:
         """Evaluate mean, residual sum of squares and their slopes at this between-group variance.
 
-        Where every variance is zero (equal messages), weights are equal.
+        At several in one call, if `ratio` is an array.
         """
-        total = self.variances + ratio
-        total = total if total.any() else np.ones_like(total)
+        total = self.totals(ratio)
         weights = self.counts / total
-        weight = float(weights.sum())
-        mean = self.fixed_mean
-        if mean is None:
-            mean = float(weights @ self.means / weight) if weight else 0.0
-        squares = self.scatters + self.counts * (self.means - mean) ** 2
+        weight = weights.sum(axis=-1)
+        silent = weight == 0
+        weight = weight + silent
+        mean = weights @ self.means / weight if self.fixed_mean is None else self.fixed_mean
+        mean = np.asarray(mean)
+        squares = self.scatters + self.counts * (self.means - mean[..., None]) ** 2
+        squares = squares / total
+        slope = (weights / total).sum(axis=-1)
         return Profile(
             mean=mean,
-            weight=weight if weight else np.inf,
-            information=0.5 * float((weights / total).sum()) or np.inf,
-            quadratic=float((squares / total).sum()),
-            log_det=float(self.counts @ np.log(total)),
-            slope_det=weight,
-            slope_quadratic=-float((squares / total**2).sum()),
-            slope_weight=-float((weights / total).sum()),
+            weight=np.where(silent, np.inf, weight),
+            information=0.5 * np.where(slope == 0, np.inf, slope),
+            quadratic=squares.sum(axis=-1),
+            log_det=np.log(total) @ self.counts,
+            slope_det=np.where(silent, 0.0, weight),
+            slope_quadratic=-(squares / total).sum(axis=-1),
+            slope_weight=-slope,
         )
 
     def largest_square(self) -> float:
@@ -211,15 +225,16 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
-    def criterion(tables: list[MomentTable], ratio: float) -> tuple[float, float]:
-        return _criterion(tables, ratio, restricted)
-
     largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
     if largest == 0:  # all values equal
         return 0.0, _pooled(tables) if open_scale else 1.0
     grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
-    rough = partial(criterion, [table.coarse() for table in tables])
-    ratio = minimise(partial(criterion, tables), grid, rough)
+    rough = [table.coarse() for table in tables]
+    ratio = minimise(
+        lambda ratio: _criterion(tables, ratio, restricted),
+        grid,
+        lambda ratios: _criterion(rough, ratios, restricted),
+    )
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees
@@ -252,9 +267,8 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
 
     def log_density(points: NDArray) -> NDArray:
         ratios = (unit * np.sinh(points[:, 0])) ** 2
-        values = [_criterion(tables, float(ratio), restricted)[0] for ratio in ratios]
         prior = np.log(np.cosh(points[:, 0])) + 2 * TILT * np.log(np.tanh(points[:, 0]))
-        return prior - 0.5 * np.array(values)
+        return prior - 0.5 * _criterion(tables, ratios, restricted)[0]
 
     # the density falls like a power of the ratio, with two messages hardly at all
     high = np.arcsinh(largest / unit) + 12.0
@@ -264,16 +278,21 @@ def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:
     ratios = (unit * np.sinh(points[:, 0])) ** 2
     scales = np.ones(len(ratios))
     if open_scale:
-        profiles = [[table.profile(float(ratio)) for table in tables] for ratio in ratios]
-        degrees = _degrees(tables, restricted)
-        scales = np.array([_quadratic(tables, each) for each in profiles]) / degrees
+        profiles = [table.profile(ratios) for table in tables]
+        scales = _quadratic(tables, profiles) / _degrees(tables, restricted)
     return np.column_stack([ratios, scales]), weights
 
 
-def _criterion(
-    tables: list[MomentTable], ratio: float, restricted: list[bool]
-) -> tuple[float, float]:
-    """Minus twice the log-likelihood of a ratio, profiled over all else, and its slope."""
+def _criterion(tables: list[MomentTable], ratio: Any, restricted: list[bool]) -> tuple[Any, Any]:
+    """Minus twice the log-likelihood of a ratio, profiled over all else, and its slope.
+
+    Of each ratio, if they are several.
+    """
+    at_once = max(1, LARGEST_BLOCK // max(len(table.variances) for table in tables))
+    if np.size(ratio) > at_once:
+        blocks = np.array_split(ratio, -(-len(ratio) // at_once))
+        parts = [_criterion(tables, block, restricted) for block in blocks]
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
     profiles = [table.profile(ratio) for table in tables]
     value = sum(profile.log_det for profile in profiles)
     slope = sum(profile.slope_det for profile in profiles)
@@ -297,7 +316,7 @@ def _degrees(tables: list[MomentTable], restricted: list[bool]) -> float:
     )
 
 
-def _quadratic(tables: list[MomentTable], profiles: Sequence[Profile]) -> float:
+def _quadratic(tables: list[MomentTable], profiles: Sequence[Profile]) -> Any:
     """Sum of squares within and between groups."""
     within = sum(table.scatter or 0.0 for table in tables)
     return within + sum(profile.quadratic for profile in profiles)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -439,7 +439,7 @@ class LocationEstimator(
             Rows to use instead of those of the fit; they may be of groups that were not in it.
         groups : as in `fit`, optional
             Groups of the posterior, if there is no `X`: each has its rows of the fit. An unseen
-            group has none, and gets the population, with an `UnseenGroupWarning`.
+            group has the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of the groups of `X` or `groups`, needed for unseen groups if the fit had
             covariates; the groups of the fit keep their own.
@@ -556,17 +556,17 @@ class LocationEstimator(
         rows = self._read(X, groups, covariates=covariates, exposure=exposure)
         labels = rows.summary.ids if rows.labels is None else rows.labels
         fitted, expected = self._learned.estimates_of(rows), self._learned.expected_of(rows)
-        names, values = self._learned.terms, rows.values
-        assert values is not None
+        if rows.exposure is not None:
+            fitted, expected = fitted * rows.exposure[:, None], expected * rows.exposure[:, None]
+        names, values, new = self._learned.terms, cast(NDArray, rows.values), {}
         columns = {name: values[:, j] for j, name in enumerate(names)}
-        size = np.ones(1) if rows.exposure is None else rows.exposure
         for j, name in enumerate(names):
-            suffix = "" if len(names) == 1 else f"_{name}"
-            columns[".fitted" + suffix] = fitted[:, j] * size
-            columns[".resid" + suffix] = values[:, j] - fitted[:, j] * size
-            columns[".fixed" + suffix] = expected[:, j] * size
-        style = _output(self, rows.style).avoiding(columns)
-        return indexed_like(frame({style.group: labels} | columns, style), X)
+            suffix = f"_{name}" * (len(names) > 1)
+            new[".fitted" + suffix] = fitted[:, j]
+            new[".resid" + suffix] = values[:, j] - fitted[:, j]
+            new[".fixed" + suffix] = expected[:, j]
+        style = _output(self, rows.style).avoiding(columns | new)
+        return indexed_like(frame({style.group: labels} | columns | new, style, own=new), X)
 
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""

@@ -132,6 +132,8 @@ class Learned:
     def expected_of(self, rows: GroupRows) -> NDArray:
         """Estimate for each row if nothing were known of its group, shape (n_rows, d)."""
         given = self.covariates_of(rows.clients.ids, rows.covariates)
+        if not given.shape[1] and rows.values is not None:
+            return np.full(rows.values.shape, self.expected(given, 1))
         return rows.spread(self.expected(given, len(rows.summary)))
 
     def shrink(self, summary: Summary, likelihood: Likelihood, prior: Prior) -> Posterior:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.blocks import blocks
 from ebfed.likelihoods import Gaussian, Joined, Likelihood
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import explore, side_by_side
@@ -555,41 +556,18 @@ class NormalPosterior(NormalMarginals):
         share: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ):
-        values, t, uncertain = likelihood.values, prior.variance_, prior.mean_variance_
-        variance = np.broadcast_to(likelihood.variances, values.shape)
-        own = np.where(np.isinf(variance), np.inf, np.broadcast_to(own, values.shape))
-        silent = np.isinf(own)
-        added = np.where(silent, 0.0, own)
-        finite = np.where(np.isinf(variance), 0.0, variance)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            if share is None:
-                share = np.where(silent, 0.0, uncertain / (t + finite + added))
-                share = np.clip(np.nan_to_num(share), 0, 1)
-                excess = np.where(silent, uncertain, 0.0)
-            else:
-                share = np.where(silent, 0.0, np.broadcast_to(share, values.shape))
-                excess = uncertain - share * (t + finite + added)
-            share = np.asarray(share, float)
-            rest = np.maximum(1 - share, 1e-9)  # 0 for a single client
-            centre = np.broadcast_to(prior.mean_, values.shape)
-            known = np.zeros(values.shape, bool)
-            if noise is not None:
-                known = ~np.isnan(np.broadcast_to(noise, values.shape)) & ~silent
-                centre = centre - np.where(known, share * np.asarray(noise), 0.0)
-            # [E] Theorem 2
-            spread = t + np.where(known, share, share / rest) * added + excess / rest
-            # [E] Theorem 1
-            best = np.where(variance == 0, 1.0, spread / (spread + variance))
-            best = np.where(np.isinf(variance), 0.0, best)
-        weight = best if weight is None else np.where(silent, best, np.asarray(weight, float))
-        self.weight = self._weight = weight
-        self.mean = weight * values + (1 - weight) * centre
-        total = np.where(weight < 1, spread + variance, 1.0)
-        more = 2 * (1 - weight) ** 2 * prior.variance_variance_ / total
-        self._own_variance = weight**2 * finite
-        between = (1 - weight) ** 2 * rest * spread + (1 - weight**2) * share * finite
-        self.sd = np.sqrt(self._own_variance + between + more)
-        self._prior = prior
+        values = likelihood.values
+        given: list[Any] = [likelihood.variances, prior.mean_, prior.mean_variance_, own]
+        given += [noise, share, weight]
+        given = [each if each is None else np.broadcast_to(each, values.shape) for each in given]
+        results = [np.empty(values.shape) for _ in range(4)]
+        for block in blocks(len(values)):
+            some: Any = [each if each is None else each[block] for each in given]
+            parts = _shrunk(prior, values[block], *some)
+            for result, part in zip(results, parts, strict=True):
+                result[block] = part
+        self._weight, self.mean, self._own_variance, self.sd = results
+        self.weight, self._prior = self._weight, prior
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` values of each client's parameter, shape (size, n, d).
@@ -614,3 +592,47 @@ class NormalPosterior(NormalMarginals):
         }
         half = half_widths(self._own_variance, 1 - self._weight, moments, level)
         return self.mean - half, self.mean + half
+
+
+def _shrunk(
+    prior: Normal,
+    values: NDArray,
+    variance: NDArray,
+    mean: NDArray,
+    uncertain: NDArray,
+    own: NDArray,
+    noise: NDArray | None,
+    share: NDArray | None,
+    weight: NDArray | None,
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Weight, mean, variance of the own estimate's part, and sd; see `NormalPosterior`."""
+    t = prior.variance_
+    own = np.where(np.isinf(variance), np.inf, own)
+    silent = np.isinf(own)
+    added = np.where(silent, 0.0, own)
+    finite = np.where(np.isinf(variance), 0.0, variance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if share is None:
+            share = np.where(silent, 0.0, uncertain / (t + finite + added))
+            share = np.clip(np.nan_to_num(share), 0, 1)
+            excess = np.where(silent, uncertain, 0.0)
+        else:
+            share = np.where(silent, 0.0, share)
+            excess = uncertain - share * (t + finite + added)
+        rest = np.maximum(1 - share, 1e-9)  # 0 for a single client
+        known = np.zeros(values.shape, bool)
+        if noise is not None:
+            known = ~np.isnan(noise) & ~silent
+            mean = mean - np.where(known, share * noise, 0.0)
+        # [E] Theorem 2
+        spread = t + np.where(known, share, share / rest) * added + excess / rest
+        # [E] Theorem 1
+        best = np.where(variance == 0, 1.0, spread / (spread + variance))
+        best = np.where(np.isinf(variance), 0.0, best)
+    weight = best if weight is None else np.where(silent, best, weight)
+    total = np.where(weight < 1, spread + variance, 1.0)
+    more = 2 * (1 - weight) ** 2 * prior.variance_variance_ / total
+    own_variance = weight**2 * finite
+    between = (1 - weight) ** 2 * rest * spread + (1 - weight**2) * share * finite
+    sd = np.sqrt(own_variance + between + more)
+    return weight, weight * values + (1 - weight) * mean, own_variance, sd

@@ -292,7 +292,8 @@ def _criterion(tables: list[MomentTable], ratio: Any, restricted: list[bool]) ->
     if np.size(ratio) > at_once:
         blocks = np.array_split(ratio, -(-len(ratio) // at_once))
         parts = [_criterion(tables, block, restricted) for block in blocks]
-        return tuple(map(np.concatenate, zip(*parts, strict=True)))
+        values, slopes = map(np.concatenate, zip(*parts, strict=True))
+        return values, slopes
     profiles = [table.profile(ratio) for table in tables]
     value = sum(profile.log_det for profile in profiles)
     slope = sum(profile.slope_det for profile in profiles)

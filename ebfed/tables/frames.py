@@ -8,7 +8,7 @@ in that style, so labels keep their type.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, cast
@@ -346,8 +346,18 @@ def _label_array(labels: Any, name: str) -> NDArray:
     return array.astype("M8[D]") if labels.dtype == nw.Date else array
 
 
-def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
+def frame(
+    columns: Mapping[str, ArrayLike], style: Style | None = None, own: Container[str] = ()
+) -> Any:
     """Build a frame in `style`; the group column gets the type of the labels.
+
+    Parameters
+    ----------
+    columns : mapping from str to array-like
+    style : Style, optional
+    own : container of str
+        Columns whose arrays have no other user. The others are copied: who changes a frame must
+        not change the rows that he gave, or the figures of a fit.
 
     Examples
     --------
@@ -356,17 +366,14 @@ def frame(columns: Mapping[str, ArrayLike], style: Style | None = None) -> Any:
     0     a       0.5
     1     b       0.7
     """
-    import narwhals as nw
-
     style = style or Style()
-    series = [
-        _restore(np.asarray(values), style)
-        if name == style.group
-        else _series(name, np.asarray(values), style.backend)
-        for name, values in columns.items()
-    ]
-    # nw.from_dict loses categories and time zones of pandas
-    return nw.concat([column.to_frame() for column in series], how="horizontal").to_native()
+    series = []
+    for name, values in columns.items():
+        array = np.asarray(values) if name in own else np.array(values)
+        is_group = name == style.group
+        series.append(_restore(array, style) if is_group else _series(name, array, style.backend))
+    # nw.from_dict loses categories and time zones of pandas; nw.concat compares all indexes
+    return series[0].to_frame().with_columns(*series[1:]).to_native()
 
 
 def beside(X: Any, columns: Mapping[str, ArrayLike]) -> Any:

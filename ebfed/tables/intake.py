@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.blocks import blocks
 from ebfed.tables.alignment import aligned, of_groups
 from ebfed.tables.clients import LARGEST, Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import Style, drop_columns, is_frame, numeric_columns, read, read_labels
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import number_labels, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.numbers import numbers
 
@@ -35,6 +36,8 @@ class GroupRows:
     summary : Summary
         Of the groups, sorted by label; of each row, if these have none.
     labels : ndarray of shape (n_rows,) or None
+    codes : int64 ndarray of shape (n_rows,) or None
+        Place of each row's label among the groups; or the labels, where they are integers.
     style : Style
     consent : ndarray, mapping or None
         Choices as given, read.
@@ -46,6 +49,7 @@ class GroupRows:
 
     summary: Summary
     labels: NDArray | None
+    codes: NDArray[np.int64] | None
     style: Style
     consent: Any
     covariates: NDArray
@@ -60,8 +64,21 @@ class GroupRows:
         return replace(self.summary, ids=np.full(len(self.summary), None))
 
     def spread(self, values: NDArray) -> NDArray:
-        """Repeat values of groups for each of their rows."""
-        return values if self.labels is None else values[number_labels(self.labels)[1]]
+        """Repeat values of groups, shape (n_groups, d), for each of their rows."""
+        if self.codes is None:
+            return values
+        codes, ids, first = self.codes, self.summary.ids, 0
+        if self.labels is self.codes:  # a table with a row for each integer between two labels
+            first = ids[0]
+            if len(ids) <= ids[-1] - first:
+                table = np.empty((ids[-1] - first + 1, *values.shape[1:]))
+                table[ids - first] = values
+                values = table
+        spread = np.empty((len(codes), *values.shape[1:]))
+        for block in blocks(len(spread)):
+            # nothing is clipped; the mode makes it write without a copy
+            np.take(values, codes[block] - first, axis=0, out=spread[block], mode="clip")
+        return spread
 
 
 # Checks values of shape (n_rows, d), and returns them as floats.
@@ -118,9 +135,9 @@ class Intake:
                 raise ValueError("exposure must be None: clients and summaries carry their own.")
             if consent is not None and not isinstance(consent, Mapping):
                 consent = read_labels(of_groups(consent, "consent", X.ids), "consent")
-            summary, labels = self._sorted(X, groups, learn)
+            summary, shown, places = self._sorted(X, groups, learn)
             given = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
-            return GroupRows(summary, labels, Style(), consent, given)
+            return GroupRows(summary, shown, places, Style(), consent, given)
         groups = self._named("_group", groups, X, learn)
         X, groups, consent, exposure = aligned(
             {"X": X, "groups": groups, "consent": consent, "exposure": exposure}
@@ -139,9 +156,13 @@ class Intake:
                 f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
             )
         style = self._remember(table.style, learn)
-        summary = summarised(values, table.labels, exposure)
-        given = self._read_covariates(covariates, whole, table.labels, summary.ids, style, learn)
-        return GroupRows(summary, table.labels, style, table.consent, given, values, exposure)
+        labels = table.labels
+        ids, codes = row_numbers(labels)
+        summary = summarised(values, codes, exposure)
+        if ids is not None:
+            summary = summary.renamed(ids)
+        given = self._read_covariates(covariates, whole, labels, summary.ids, style, learn)
+        return GroupRows(summary, labels, codes, style, table.consent, given, values, exposure)
 
     def read_lazily(
         self,
@@ -173,19 +194,21 @@ class Intake:
                 "of X are not in memory; leave its columns out of X."
             )
         check(pd.DataFrame(columns=list(X.columns)))
-        summary, labels = self._sorted(X.summary, None, False)
+        summary, labels, codes = self._sorted(X.summary, None, False)
         chosen = consent if X.consent is None else X.consent
         style = self._remember(X.style, learn)
         given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
-        return GroupRows(summary, labels, style, chosen, given)
+        return GroupRows(summary, labels, codes, style, chosen, given)
 
     @staticmethod
     def is_lazy(X: Any) -> bool:
         """Tell whether the rows of a table are not in memory."""
         return isinstance(X, Summarised) or is_lazy(X)
 
-    def _sorted(self, X: Clients | Summary, groups: Any, learn: bool) -> tuple[Summary, NDArray]:
-        """Return a summary sorted by label, and the labels as they were."""
+    def _sorted(
+        self, X: Clients | Summary, groups: Any, learn: bool
+    ) -> tuple[Summary, NDArray, NDArray[np.int64]]:
+        """Return a summary sorted by label, the labels as they were, and their numbers."""
         if groups is not None:
             raise ValueError("groups must be None: clients and summaries carry their labels.")
         summary = X.summarise() if isinstance(X, Clients) else X
@@ -197,7 +220,7 @@ class Intake:
             raise ValueError("ids must be all different; merge the summaries of one client.")
         if learn:
             self._remember(Style(), learn)
-        return summary.take(np.argsort(codes)), labels
+        return summary.take(np.argsort(codes)), labels, codes
 
     def _remember(self, style: Style, learn: bool) -> Style:
         if learn:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.numbers import unmasked
 
-__all__ = ["check_labels", "label_range", "number_labels"]
+__all__ = ["check_labels", "label_range", "number_labels", "row_numbers"]
 
 
 def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
@@ -69,6 +69,31 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
             ) from None
     ids, codes = np.unique(labels, return_inverse=True)
     return ids, codes.astype(np.int64, copy=False)
+
+
+def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int64] | None]:
+    """Number labels, unless they are integers that serve as row numbers of a table themselves.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_rows,) or None
+        As `check_labels` returns them; None if there are none.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_groups,) or None
+        The distinct labels, sorted; None of integers in a narrow range.
+    codes : int64 ndarray of shape (n_rows,) or None
+        The number of each label, or the labels.
+
+    Examples
+    --------
+    >>> row_numbers(np.array([7, 5, 7]))
+    (None, array([7, 5, 7]))
+    """
+    if labels is None or (labels.dtype == np.int64 and label_range(labels)[1]):
+        return None, labels
+    return number_labels(labels)
 
 
 def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
@@ -142,6 +167,8 @@ def _plain(labels: NDArray) -> NDArray:
 def label_range(labels: NDArray) -> tuple[int, int]:
     """Return the smallest label and the width of the range, 0 if that is too wide for a table."""
     if labels.dtype.kind in "Mm":
+        return 0, 0
+    if not len(labels):
         return 0, 0
     low, high = int(labels.min()), int(labels.max())
     size = high - low + 1

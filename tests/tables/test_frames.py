@@ -654,3 +654,34 @@ def test_estimates_in_series_give_frames_of_their_library():
     out = eb.posterior_from(pl.Series([1.0, 2.0, 9.0]), pl.Series([1.0, 1.0, 1.0])).to_frame()
     same = eb.posterior_from([1.0, 2.0, 9.0], [1.0, 1.0, 1.0]).to_frame()
     polars.testing.assert_frame_equal(out, pl.from_pandas(same))
+
+
+@pytest.mark.parametrize("of", ["posterior", "augment", "tidy"])
+def test_a_frame_may_be_changed_without_changing_the_rows_or_the_fit(of):
+    X, groups = np.arange(12.0)[:, None] ** 2, np.repeat(np.arange(3), 4)
+    est = eb.GaussianEB().fit(X, groups=groups)
+    before = X.copy(), groups.copy(), est.summaries_.n.copy(), est.predict()
+    result = est.augment(X, groups=groups) if of == "augment" else est.tidy()
+    if of == "posterior":
+        result = est.posterior().to_frame()
+    for column in result.select_dtypes("number"):
+        result.loc[0, column] = 77
+    after = X, groups, est.summaries_.n, est.predict()
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[0, 1, 2], [5, 6, 7], [-3, 0, 2], [-(10**12), 0, 10**12], ["b", "a", "c"], [1.5, -0.5, 9.0]],
+    ids=str,
+)
+def test_rows_get_the_estimate_of_their_group_whatever_the_labels(ids):
+    rng = np.random.default_rng(0)
+    codes = rng.permutation(np.repeat(np.arange(3), [1, 5, 3]))
+    X, groups = rng.normal(size=(9, 2)), np.array(ids)[codes]
+    est = eb.GaussianEB().fit(X, groups=groups)
+    shown = dict(zip(est.groups_.tolist(), est.posterior().mean, strict=True))
+    expected = np.array([shown[label] for label in groups.tolist()])
+    np.testing.assert_array_equal(est.predict(X, groups=groups), expected)
+    np.testing.assert_array_equal(est.augment(X, groups=groups)[".fitted_x1"], expected[:, 1])

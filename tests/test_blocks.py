@@ -9,5 +9,5 @@ from ebfed.blocks import blocks
 def test_blocks_cover_every_entry_once(length):
     entries = list(range(length))
     found = [entries[block] for block in blocks(length, 3)]
-    assert sum(found, []) == entries
+    assert [entry for block in found for entry in block] == entries
     assert all(1 <= len(block) <= 3 for block in found)

@@ -44,6 +44,7 @@ def _fit_every_kind() -> None:
     from ebfed.location import BernoulliEB, GaussianEB, posterior_from
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
+    from ebfed.tables.labels import SHORT, number_integers
     from ebfed.tables.tally import Tally
 
     def frozen(array: NDArray) -> NDArray:
@@ -53,8 +54,10 @@ def _fit_every_kind() -> None:
 
     values = np.tile([0.0, 1.0, 1.0], 4)
     near = np.repeat(np.arange(4), 3)
-    far = near * 10**9  # too far apart to be tabulated: they are hashed
+    far = near * 10**9  # too far apart to be tabulated
     words = near.astype(str).astype(object)
+    many = np.arange(SHORT + 1)  # too many to be sorted: they are hashed
+    number_integers(many), number_integers(frozen(many))
     # columns of frames are read-only, which is another type to the compiler
     for X in (values, frozen(values)):
         for groups in (near, frozen(near), far, frozen(far), words):

@@ -7,7 +7,7 @@ call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
 from ebfed.kernels.factors import square_products, triangular_factors, whiten
-from ebfed.kernels.groups import add_rows, number_integers, number_more, summarise_rows
+from ebfed.kernels.groups import add_rows, number_more, summarise_rows
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
@@ -41,7 +41,6 @@ __all__ = [
     "mixture_below",
     "mixture_quantiles",
     "normal_slab",
-    "number_integers",
     "number_more",
     "quadrature_derivatives",
     "quadrature_moments",

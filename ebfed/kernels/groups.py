@@ -64,26 +64,10 @@ def add_rows(table, values, codes, offset):
 
 
 @jit
-def number_integers(keys):
-    """Number distinct integers 0, 1, … in order of first appearance.
-
-    Parameters
-    ----------
-    keys : int64 ndarray of shape (n,)
-
-    Returns
-    -------
-    codes : int64 ndarray of shape (n,)
-    first : int64 ndarray of shape (n_distinct,)
-        Where each number first appears.
-    """
-    _, codes, first = number_more(np.zeros((1 << 10, 2), np.int64), 0, keys)
-    return codes, first
-
-
-@jit
 def number_more(slots, distinct, keys):
-    """Go on numbering distinct integers where another block of them ended (open addressing).
+    """Number distinct integers in order of first appearance, on from where other keys ended.
+
+    By open addressing.
 
     Parameters
     ----------
@@ -139,7 +123,9 @@ def _spread(slots):
     for old in range(len(slots)):
         if slots[old, 1] != 0:
             place = _slot(wider, slots[old, 0], hashes[old], shift)
-            wider[place] = slots[old]
+            # one by one: the compiler takes seconds for the assignment of a row
+            wider[place, 0] = slots[old, 0]
+            wider[place, 1] = slots[old, 1]
     return wider
 
 

@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw, words
+from ebfed.tables.labels import number_integers
 
 __all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses"]
 

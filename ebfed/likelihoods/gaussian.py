@@ -10,9 +10,10 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import gaussian_tally, number_integers
+from ebfed.kernels import gaussian_tally
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
+from ebfed.tables.labels import number_integers
 
 __all__ = ["Gaussian"]
 

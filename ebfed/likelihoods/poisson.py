@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
+from ebfed.tables.labels import number_integers
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 

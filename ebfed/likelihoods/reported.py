@@ -20,8 +20,8 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers
 from ebfed.likelihoods.base import Likelihood
+from ebfed.tables.labels import number_integers
 
 __all__ = ["ReportLaw", "Reported", "ReportedMeans"]
 

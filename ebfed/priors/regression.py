@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.base import WELL_KNOWN
 from ebfed.priors.exploration import interval_of, side_by_side, spread_of
 from ebfed.priors.plausible_regression import CountRegression
 from ebfed.priors.variance_components import MomentTable, Profile, informative
+from ebfed.tables.labels import number_integers
 
 __all__ = ["Design", "RegressionTable", "WithCovariates", "check_covariates"]
 

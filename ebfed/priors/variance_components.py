@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import number_integers, summarise_rows
+from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
+from ebfed.tables.labels import number_integers
 
 __all__ = ["MomentTable", "Profile", "fit_components", "plausible_components"]
 

@@ -7,7 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.numbers import unmasked
 
-__all__ = ["check_labels", "label_range", "number_labels", "row_numbers"]
+__all__ = ["check_labels", "label_range", "number_integers", "number_labels", "row_numbers"]
+
+# Up to so many keys are sorted, which needs no compiled code.
+SHORT = 4096
 
 
 def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
@@ -51,8 +54,6 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
             ids = np.flatnonzero(present)
             rank = np.cumsum(present) - 1
             return (ids + offset).astype(labels.dtype), rank[labels - offset]
-        from ebfed.kernels import number_integers
-
         codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
         return _sorted(labels[first], codes)
     if labels.dtype.kind == "O":
@@ -94,6 +95,35 @@ def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int6
     if labels is None or (labels.dtype == np.int64 and label_range(labels)[1]):
         return None, labels
     return number_labels(labels)
+
+
+def number_integers(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number distinct integers 0, 1, … in order of first appearance.
+
+    Parameters
+    ----------
+    keys : contiguous int64 ndarray of shape (n,)
+
+    Returns
+    -------
+    codes : int64 ndarray of shape (n,)
+    first : int64 ndarray of shape (n_distinct,)
+        Position where each number first appears.
+
+    Examples
+    --------
+    >>> number_integers(np.array([7, 5, 7]))
+    (array([0, 1, 0]), array([0, 1]))
+    """
+    if len(keys) > SHORT:
+        from ebfed.kernels import number_more
+
+        return number_more(np.zeros((1 << 10, 2), np.int64), 0, keys)[1:]
+    _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[codes], first[order]
 
 
 def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:

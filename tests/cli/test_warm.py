@@ -2,6 +2,8 @@
 
 import os
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -25,6 +27,9 @@ def test_warm_leaves_nothing_to_compile(rows, file):
     eb.GaussianEB().fit(rows["score"], groups=rows["number"] * 10**9)
     eb.BernoulliEB().fit(rows[["won", "fips"]], groups="fips").predict()
     eb.GaussianEB().fit(rows["score"].to_list(), groups=rows["fips"].to_list())
+    many = np.arange(10_000) * 10**9
+    for groups in (many, pd.Series(many)):
+        eb.GaussianEB(1.0).fit(np.sqrt(np.arange(10_000)), groups=groups)
     for group in ("number", "fips"):
         invoke("fit", file, "--group", group, "--value", "score")
     assert ready == {name: list(getattr(kernels, name).signatures) for name in kernels.__all__}

@@ -1,0 +1,33 @@
+"""Numbers of labels."""
+
+import numpy as np
+import pytest
+
+from ebfed.kernels import number_more
+from ebfed.tables.labels import SHORT, number_integers, row_numbers
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 50, SHORT, SHORT + 1])
+@pytest.mark.parametrize("distinct", [1, 3, 10**6])
+def test_short_arrays_are_numbered_as_long_ones(length, distinct):
+    keys = np.random.default_rng(length).integers(-distinct, distinct, length)
+    found = number_integers(keys)
+    expected = number_more(np.zeros((1 << 10, 2), np.int64), 0, keys)[1:]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype == np.int64
+        np.testing.assert_array_equal(one, other)
+
+
+def test_integers_of_a_narrow_range_number_rows_themselves():
+    labels = np.array([3, -2, 3])
+    assert row_numbers(labels) == (None, labels)
+    assert row_numbers(None) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([10**15, 0, 0]), np.array(["b", "a", "a"]), np.array([2.5, 1.0, 1.0])]
+)
+def test_other_labels_are_numbered(labels):
+    ids, codes = row_numbers(labels)
+    assert codes.tolist() == [1, 0, 0]
+    np.testing.assert_array_equal(ids[codes], labels)

@@ -32,7 +32,7 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
     grid : increasing ndarray
     rough : callable, optional
         Cheaper, nearly equal criterion for the scan, of the whole grid in one call; its lowest
-        points are compared by the exact one.
+        points are compared by the exact one. Or `criterion` itself, if it takes arrays.
 
     Returns
     -------
@@ -47,6 +47,8 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
 
     values = rough(grid)[0] if rough else np.array([criterion(float(t))[0] for t in grid])
     best = int(np.argmin(values))
+    if rough is criterion:
+        rough = None
     if rough:
         padded = np.concatenate(([np.inf], values, [np.inf]))
         dips = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))

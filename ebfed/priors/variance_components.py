@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,12 +231,11 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
     if largest == 0:  # all values equal
         return 0.0, _pooled(tables) if open_scale else 1.0
     grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
-    rough = [table.coarse() for table in tables]
-    ratio = minimise(
-        lambda ratio: _criterion(tables, ratio, restricted),
-        grid,
-        lambda ratios: _criterion(rough, ratios, restricted),
-    )
+    coarse = [table.coarse() for table in tables]
+    criterion = partial(_criterion, tables, restricted=restricted)
+    is_exact = all(one is other for one, other in zip(coarse, tables, strict=True))
+    rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
+    ratio = minimise(criterion, grid, rough)
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees

@@ -1,27 +1,56 @@
-"""Print, at the end of a run, every workload beside its peers: ours, theirs, and the ratio."""
+"""Print, at the end of a run, each workload beside its peers: times, ratios, spread, growth."""
+
+import itertools
+
+LINE = "{:<37}{:<36}{:>11}{:>11}{:>8}{:>16}  {}".format
 
 
 def _time(seconds):
     return f"{seconds:.2f} s " if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
 
 
+def spread(ours, theirs):
+    """Ratios of the lower and upper quartiles of our rounds to the peer's median."""
+    return ours.q1 / theirs.median, ours.q3 / theirs.median
+
+
+def growth(benchmarks):
+    """How a time grows where a workload grows ten times: workload, contender, sizes, factor."""
+    series = {}
+    for each in benchmarks:
+        if "of" in each.extra_info:
+            key = each.extra_info["of"], each.extra_info["contender"]
+            figure = getattr(each.stats, each.extra_info["statistic"])
+            series.setdefault(key, []).append((each.extra_info["size"], figure))
+    for (workload, contender), points in series.items():
+        for (size, time), (larger, longer) in itertools.pairwise(sorted(points)):
+            yield workload, contender, size, larger, longer / time
+
+
 def pytest_terminal_summary(terminalreporter, config):
     session = getattr(config, "_benchmarksession", None)
-    workloads = {}
-    for benchmark in session.benchmarks if session else ():
-        if not benchmark.has_error:
-            figure = getattr(benchmark.stats, benchmark.extra_info["statistic"])
-            contender = (benchmark.extra_info["contender"], benchmark.extra_info["target"], figure)
-            workloads.setdefault(benchmark.group, []).append(contender)
-    if not workloads:
+    benchmarks = [each for each in session.benchmarks if not each.has_error] if session else []
+    if not benchmarks:
         return
-    terminalreporter.section("ratios: our time over theirs")
-    line = "{:<36}{:<36}{:>11}{:>11}{:>8}  {}".format
-    terminalreporter.write_line(line("workload", "peer", "ours", "theirs", "ratio", "target"))
-    for workload, (ours, *peers) in workloads.items():
-        for peer, target, theirs in peers:
-            ratio = ours[2] / theirs
+    workloads = {}
+    for benchmark in benchmarks:
+        workloads.setdefault(benchmark.group, []).append(benchmark)
+    write = terminalreporter.write_line
+    terminalreporter.section("ratios: our time over theirs, and its quartiles")
+    write(LINE("workload", "peer", "ours", "theirs", "ratio", "quartiles", "target"))
+    for workload, (first, *others) in workloads.items():
+        statistic = first.extra_info["statistic"]
+        ours = getattr(first.stats, statistic)
+        if not others:
+            write(LINE(workload, first.extra_info["contender"], _time(ours), "", "", "", ""))
+        for other in others:
+            theirs, target = getattr(other.stats, statistic), other.extra_info["target"]
+            ratio = ours / theirs
+            low, high = spread(first.stats, other.stats)
             aim = "" if target is None else f"<= {target:g}" + " MISSED" * (ratio > target)
-            terminalreporter.write_line(
-                line(workload, peer, _time(ours[2]), _time(theirs), f"{ratio:.3g}", aim)
-            )
+            quartiles = f"{low:.3g} to {high:.3g}"
+            peer = other.extra_info["contender"]
+            write(LINE(workload, peer, _time(ours), _time(theirs), f"{ratio:.3g}", quartiles, aim))
+    terminalreporter.section("growth: time of the larger over time of the smaller")
+    for workload, contender, size, larger, factor in growth(benchmarks):
+        write(f"{workload:<37}{contender:<36}{size:>10,} to {larger:>9,}{factor:>9.3g}")

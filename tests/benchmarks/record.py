@@ -1,10 +1,15 @@
-"""Keep what a page needs of a run of the benchmarks: names, times and ratios in ``results.json``.
+"""Keep what a page needs of a run of the benchmarks, and a line of its history.
 
 pytest -o addopts= tests/benchmarks --benchmark-json=run.json
 python tests/benchmarks/record.py run.json
+
+Names, times, ratios and growth go to ``results.json``. The line of ``history.jsonl`` has the
+commit, the machine and every ratio: ratios of one machine may be compared between commits.
 """
 
+import itertools
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,6 +41,9 @@ def workloads(benchmarks):
             peers.insert(0, {"name": peer, "seconds": time, "target": None})
         for peer in peers:
             peer["ratio"] = ours["seconds"] / peer["seconds"]
+        for peer, other in zip(peers[len(peers) - len(others) :], others, strict=True):
+            middle = other["stats"]["median"]
+            peer["quartiles"] = [first["stats"][q] / middle for q in ("q1", "q3")]
         yield (
             first["fullname"].split("/")[-1].split("::")[0],
             {
@@ -44,6 +52,29 @@ def workloads(benchmarks):
                 "peers": peers,
             },
         )
+
+
+def growth(benchmarks):
+    """Factors by which times grow between the sizes of a workload."""
+    series = {}
+    for each in benchmarks:
+        extra = each["extra_info"]
+        if "of" in extra:
+            point = extra["size"], figures(each)["seconds"]
+            series.setdefault((extra["of"], extra["contender"]), []).append(point)
+    for (workload, contender), points in series.items():
+        for (size, time), (larger, longer) in itertools.pairwise(sorted(points)):
+            yield {
+                "name": workload,
+                "contender": contender,
+                "sizes": [size, larger],
+                "factor": longer / time,
+            }
+
+
+def commit():
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main(run):
@@ -56,11 +87,21 @@ def main(run):
             "system": machine["system"],
             "python": machine["python_version"],
         },
+        "growth": list(growth(run["benchmarks"])),
         "files": {},
     }
     for file, workload in workloads(run["benchmarks"]):
         record["files"].setdefault(file, []).append(workload)
     (HERE / "results.json").write_text(json.dumps(record, indent=1) + "\n")
+    ratios = {
+        f"{workload['name']}: {peer['name']}": float(f"{peer['ratio']:.3g}")
+        for file in record["files"].values()
+        for workload in file
+        for peer in workload["peers"]
+    }
+    line = {"commit": commit(), "date": record["date"], "machine": record["machine"]}
+    with (HERE / "history.jsonl").open("a") as file:
+        file.write(json.dumps(line | {"ratios": ratios}) + "\n")
 
 
 if __name__ == "__main__":

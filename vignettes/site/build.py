@@ -195,25 +195,36 @@ def benchmarks_page() -> str:
         (PAGES / "benchmarks.md").read_text(),
         f"Recorded on {record['date']}: {machine['processor']}, {machine['cores']} cores, "
         f"{machine['system']}, Python {machine['python']}. A ratio is the time of ebfed over that "
-        "of the peer; below 1, ebfed is faster.",
+        "of the peer; below 1, ebfed is faster. The spread is that of our quartiles over the "
+        "median of the peer.",
     ]
     for file, workloads in record["files"].items():
         parts.append(
             f"## {file.removesuffix('.py').removeprefix('test_').replace('_', ' ').capitalize()}"
         )
-        rows = ["| workload | time | peer | peer time | ratio | aim |", "|---|--:|---|--:|--:|--:|"]
+        rows = [
+            "| workload | time | peer | peer time | ratio | spread | aim |",
+            "|---|--:|---|--:|--:|--:|--:|",
+        ]
         for workload in workloads:
             ours = workload["ours"]
             for i, peer in enumerate(workload["peers"] or [None]):
                 name = workload["name"].replace("|", "\\|")  # else the table has a column more
                 left = f"{name} | {seconds(ours['seconds'])}" if i == 0 else " | "
-                right = " | | |"
+                right = " | | | |"
                 if peer:
                     aim = "" if peer["target"] is None else f"{peer['target']:g}"
-                    figures = f"{seconds(peer['seconds'])} | {peer['ratio']:.3g} | {aim}"
+                    spread = " to ".join(f"{each:.3g}" for each in peer.get("quartiles", ()))
+                    figures = f"{seconds(peer['seconds'])} | {peer['ratio']:.3g} | {spread} | {aim}"
                     right = f"{peer['name']} | {figures}"
                 rows.append(f"| {left} | {right} |")
         parts.append("\n".join(rows))
+    rows = ["| workload | of | groups | time grows |", "|---|---|--:|--:|"]
+    for each in record["growth"]:
+        size, larger = (f"{number:,}" for number in each["sizes"])
+        name, contender = each["name"], each["contender"]
+        rows.append(f"| {name} | {contender} | {size} to {larger} | {each['factor']:.3g} times |")
+    parts += ["## Growth", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -489,6 +489,7 @@ class LocationEstimator(
             Without `X`, one entry for each label in `groups`, or each group of the fit.
         """
         mean = self.transform(X, groups=groups, covariates=covariates, exposure=exposure)
+        mean = np.asarray(mean)  # `set_output` makes it a frame
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def transform(
@@ -554,7 +555,6 @@ class LocationEstimator(
             raise TypeError("augment needs the rows themselves; got a summary.")
         _check_in_memory(X)
         rows = self._read(X, groups, covariates=covariates, exposure=exposure)
-        labels = rows.summary.ids if rows.labels is None else rows.labels
         fitted, expected = self._learned.estimates_of(rows), self._learned.expected_of(rows)
         if rows.exposure is not None:
             fitted, expected = fitted * rows.exposure[:, None], expected * rows.exposure[:, None]
@@ -566,7 +566,7 @@ class LocationEstimator(
             new[".resid" + suffix] = values[:, j] - fitted[:, j]
             new[".fixed" + suffix] = expected[:, j]
         style = _output(self, rows.style).avoiding(columns | new)
-        return indexed_like(frame({style.group: labels} | columns | new, style, own=new), X)
+        return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
 
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""

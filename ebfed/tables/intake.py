@@ -63,6 +63,11 @@ class GroupRows:
             return self.summary
         return replace(self.summary, ids=np.full(len(self.summary), None))
 
+    @property
+    def shown(self) -> NDArray:
+        """Label of each row, its number if it has none."""
+        return self.summary.ids if self.labels is None else self.labels
+
     def spread(self, values: NDArray) -> NDArray:
         """Repeat values of groups, shape (n_groups, d), for each of their rows."""
         if self.codes is None:

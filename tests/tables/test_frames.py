@@ -544,6 +544,21 @@ def test_set_output_decides_the_library_of_every_report(library, wanted):
         assert is_frame_of(report, wanted)
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("wanted", ["pandas", "polars"])
+def test_set_output_is_not_about_predictions(columns, wanted):
+    table = table_of("pandas", columns=columns)
+    expected = eb.GaussianEB().fit_predict(table, groups="county")
+    fitted = eb.GaussianEB().set_output(transform=wanted)
+    for found in (
+        fitted.fit_predict(table, groups="county"),
+        fitted.predict(table, groups="county"),
+        fitted.predict(groups=table["county"]),
+    ):
+        np.testing.assert_array_equal(found, expected)
+    assert fitted.predict().shape == eb.GaussianEB().fit(table, groups="county").predict().shape
+
+
 def test_set_output_default_is_the_library_that_came():
     table = table_of("polars")
     fitted = eb.GaussianEB().fit(table, groups="county").set_output(transform="default")

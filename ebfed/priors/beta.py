@@ -351,10 +351,9 @@ class Beta(WithCovariates, Prior):
             growth = (trials - 1) / trials / variance
             if growth.any():
                 self.variance_variance_[j] = 2 / (counts @ growth**2)
-        clients = rows.take(np.repeat(np.arange(len(rows)), counts.astype(int)))
         if spread > 0 and trials.max() > 1:
             self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
-                clients.successes[:, 0], clients.trials, mean
+                rows.successes[:, 0], trials, mean, counts
             )
         elif spread > 0:  # nothing is known of the spread: as wide as it can be
             self.second_moment_[j] = spread

@@ -125,25 +125,34 @@ def _raised_mean(weights: NDArray, values: NDArray, margin: float) -> float:
     return mean + margin * math.sqrt(float(weights**2 @ (values - mean) ** 2))
 
 
-def _efficient_weights(squares: NDArray, variances: NDArray) -> NDArray:
-    """Weights ``(t + s_i^2)^-2``, summing to one, at the Paule-Mandel variance ``t``."""
-    pilot = float(2 / np.sum(1 / variances))
+def _efficient_weights(
+    squares: NDArray, variances: NDArray, times: NDArray | None = None
+) -> NDArray:
+    """Weights ``(t + s_i^2)^-2``, at the Paule-Mandel variance ``t``.
+
+    They sum to one over all groups, of which ``times[i]`` have this estimate and variance.
+    """
+    times = np.ones(len(squares)) if times is None else times
+    shares = times / times.sum()
+    pilot = float(2 / np.sum(times / variances))
     for _ in range(50):
         total = pilot + variances
         ratios = squares / total
-        mean = float(ratios.mean())
+        mean = float(shares @ ratios)
         if mean < 1 + 1e-3:  # weights need no more
             break
         # Newton's method for 1 / mean = 1, which is concave in t, and linear if errors are equal
-        pilot += mean * (mean - 1) / float((ratios / total).mean())
+        pilot += mean * (mean - 1) / float(shares @ (ratios / total))
     weights = (total.min() / total) ** 2
-    return weights / weights.sum()
+    return weights / np.sum(times * weights)
 
 
-def _least_moment(weights: NDArray, variances: NDArray, order: int) -> float:
+def _least_moment(
+    weights: NDArray, variances: NDArray, order: int, times: NDArray | float = 1.0
+) -> float:
     """Least variance, or least excess of the fourth moment over the squared variance."""
     noise = weights * variances ** (order // 2)
-    return {2: 2, 4: 32}[order] * np.sum(noise**2) / np.sum(noise)
+    return {2: 2, 4: 32}[order] * np.sum(times * noise**2) / np.sum(times * noise)
 
 
 def gaussian_critical_value(
@@ -265,7 +274,9 @@ def _two_point_critical_value(
     return high
 
 
-def binomial_moments(successes: ArrayLike, trials: ArrayLike, mean: float) -> tuple[float, float]:
+def binomial_moments(
+    successes: ArrayLike, trials: ArrayLike, mean: float, times: ArrayLike = 1.0
+) -> tuple[float, float]:
     r"""Second and fourth central moments of the proportions behind binomial counts.
 
     The factorial moments ``E[Z (Z-1) ... (Z-r+1)] / (n (n-1) ... (n-r+1)) = p^r`` give each
@@ -289,6 +300,8 @@ def binomial_moments(successes: ArrayLike, trials: ArrayLike, mean: float) -> tu
         with fewer than four nothing about the fourth moment.
     mean : float
         Fitted population mean, in (0, 1).
+    times : array of shape (n_clients,), optional
+        How many groups have these counts; one if not given.
 
     Returns
     -------
@@ -330,18 +343,20 @@ def binomial_moments(successes: ArrayLike, trials: ArrayLike, mean: float) -> tu
     if not np.any(trials >= 2):
         raise ValueError("no group has two trials, so the variance cannot be estimated")
 
+    times = np.broadcast_to(np.asarray(times, dtype=float), trials.shape)
+
     def pooled(order):
         """Pooled estimate of a central moment, and the least value that goes with it."""
         enough = trials >= order
-        hits, size = successes[enough], trials[enough]
+        hits, size, many = successes[enough], trials[enough], times[enough]
         noise = mean * (1 - mean) / size
-        weights = _efficient_weights((hits / size - mean) ** 2, noise)
+        weights = _efficient_weights((hits / size - mean) ** 2, noise, many)
         power = np.ones(len(hits))  # unbiased for p^r
         moment = np.full(len(hits), (-mean) ** order)
         for r in range(1, order + 1):
             power *= (hits - r + 1) / (size - r + 1)
             moment += math.comb(order, r) * (-mean) ** (order - r) * power
-        return weights @ moment, _least_moment(weights, noise, order)
+        return (many * weights) @ moment, _least_moment(weights, noise, order, many)
 
     estimate, least = pooled(2)
     variance = min(max(estimate, least), mean * (1 - mean))

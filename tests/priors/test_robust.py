@@ -425,6 +425,15 @@ def test_binomial_moments_of_unequal_groups():
     assert fourth_moment == pytest.approx(true_fourth_moment, rel=0.05)
 
 
+def test_groups_with_the_same_counts_are_given_once():
+    rng = np.random.default_rng(7)
+    trials = rng.integers(1, 9, 5000)
+    successes = rng.binomial(trials, rng.beta(2, 3, 5000))
+    pairs, times = np.unique(np.column_stack([successes, trials]), axis=0, return_counts=True)
+    expected = binomial_moments(successes, trials, 0.4)
+    np.testing.assert_allclose(binomial_moments(*pairs.T, 0.4, times), expected, rtol=1e-12)
+
+
 def test_binomial_moments_stay_possible():
     rng = np.random.default_rng(6)
     trials = rng.integers(1, 40, 200)

@@ -7,7 +7,7 @@ call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
 from ebfed.kernels.factors import square_products, triangular_factors, whiten
-from ebfed.kernels.groups import add_rows, number_more, summarise_rows
+from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_rows
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
@@ -17,7 +17,7 @@ from ebfed.kernels.logistic import (
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
-from ebfed.kernels.rising import rising_sums
+from ebfed.kernels.rising import beta_binomial_profile, rising_sums
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
@@ -26,6 +26,7 @@ from ebfed.kernels.tallies import count_members, gaussian_tally
 __all__ = [
     "add_normals",
     "add_rows",
+    "beta_binomial_profile",
     "count_members",
     "expectation_propagation",
     "fill_bernoulli",
@@ -41,6 +42,7 @@ __all__ = [
     "mixture_below",
     "mixture_quantiles",
     "normal_slab",
+    "number_below",
     "number_more",
     "quadrature_derivatives",
     "quadrature_moments",

@@ -64,6 +64,40 @@ def add_rows(table, values, codes, offset):
 
 
 @jit
+def number_below(keys, size):
+    """Number distinct integers from 0 to ``size - 1`` in order of first appearance.
+
+    By a table with a place for each possible key.
+
+    Parameters
+    ----------
+    keys : int64 ndarray of shape (n,)
+    size : int
+
+    Returns
+    -------
+    codes : int64 ndarray of shape (n,)
+    first : int64 ndarray of shape (n_distinct,)
+        Where each number first appears.
+    counts : int64 ndarray of shape (n_distinct,)
+        How often.
+    """
+    numbers = np.full(size, -1, np.int64)
+    codes = np.empty(len(keys), np.int64)
+    first, counts = np.empty(size, np.int64), np.zeros(size, np.int64)
+    distinct = 0
+    for row in range(len(keys)):
+        number = numbers[keys[row]]
+        if number < 0:
+            number = distinct
+            numbers[keys[row]], first[number] = number, row
+            distinct += 1
+        codes[row] = number
+        counts[number] += 1
+    return codes, first[:distinct].copy(), counts[:distinct].copy()
+
+
+@jit
 def number_more(slots, distinct, keys):
     """Number distinct integers in order of first appearance, on from where other keys ended.
 

@@ -54,6 +54,79 @@ def rising_sums(starts, counts, step):
 
 
 @jit
+def tallied_sums(start, step, exceeding, values, times, with_log):
+    """Add up the sums of `rising_sums` over many counts that share a start.
+
+    Parameters
+    ----------
+    start, step : float
+        As in `rising_sums`.
+    exceeding : ndarray of shape (k,)
+        Number of counts that exceed 0, 1, ..., k - 1; k is 0 or at least 16.
+    values, times : ndarray of shape (m,)
+        Counts that exceed k, and how many there are of each.
+    with_log : bool
+        Whether the sum of logarithms is wanted; else it is 0.
+
+    Returns
+    -------
+    tuple of four floats
+        Sums of ``log x``, ``1 / x``, ``1 / x**2`` and ``j / x``.
+    """
+    log, inverse, square, weighted = 0.0, 0.0, 0.0, 0.0
+    first = len(exceeding)
+    for j in range(first):
+        share = exceeding[j] / (start + j * step)
+        inverse += share
+        square += share / (start + j * step)
+        weighted += j * share
+    if with_log:
+        for j in range(first):
+            log += exceeding[j] * np.log(start + j * step)
+    for i in range(len(values)):
+        rest = _sums_far_out(start + first * step, values[i] - first, step)
+        log += times[i] * rest[0]
+        inverse += times[i] * rest[1]
+        square += times[i] * rest[2]
+        weighted += times[i] * (first * rest[1] + rest[3])
+    return log, inverse, square, weighted
+
+
+@jit
+def beta_binomial_profile(dispersion, pooled, up, down, both):
+    """Best mean given the overdispersion, by Newton's method; its log-likelihood is concave.
+
+    Parameters
+    ----------
+    dispersion : float
+        Not negative.
+    pooled : float
+        Mean from which to start, between 0 and 1.
+    up, down, both : tuple of three ndarrays
+        Successes, failures and trials, as `tallied_sums` takes them.
+
+    Returns
+    -------
+    mean, value, slope : float
+        Mean, log-likelihood there, and its derivative in the overdispersion.
+    """
+    mean = pooled
+    for _ in range(100):
+        above = tallied_sums(mean, dispersion, up[0], up[1], up[2], False)
+        below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], False)
+        step = (above[1] - below[1]) / (above[2] + below[2])
+        while not 0.0 < mean + step < 1.0:
+            step /= 2.0
+        mean += step
+        if abs(step) < 1e-15:
+            break
+    above = tallied_sums(mean, dispersion, up[0], up[1], up[2], True)
+    below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], True)
+    all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
+    return mean, above[0] + below[0] - all_[0], above[3] + below[3] - all_[3]
+
+
+@jit
 def _sums_far_out(start, count, step):
     """Return what `rising_sums` does, for a start of at least 16 steps, in constant time.
 

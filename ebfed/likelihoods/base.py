@@ -174,6 +174,13 @@ class Likelihood(ABC):
         """As `compress`, merging only messages that are equal."""
         return self.compress()
 
+    def numbered(self) -> tuple[Self, NDArray] | None:
+        """Return one row for each distinct message, and which of them each client has, shape (n,).
+
+        None if messages are numbers, of which hardly two are equal.
+        """
+        return None
+
     def relative(self, theta: NDArray) -> NDArray:
         """Likelihood of each client at theta of shape (k, d), over that at its peak, (n, k)."""
         return np.exp(self.logpdf(theta) - self.log_peak()[:, None])

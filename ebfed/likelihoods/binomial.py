@@ -10,11 +10,15 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels import rising_sums
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw, words
-from ebfed.tables.labels import number_integers
+from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
 
-__all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses"]
+__all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses", "log_rising"]
+
+# Logarithms that are added up one by one.
+MOST_LOGS = 1000
 
 
 @dataclass(frozen=True)
@@ -101,25 +105,24 @@ class Binomial(Likelihood):
 
     def compress(self) -> tuple[Binomial, NDArray]:
         """Table of the distinct (successes, trials)."""
-        has_data = self.take(self.trials > 0)
-        if not len(has_data):
-            return has_data, np.empty(0)
-        codes, first = number_integers(has_data.trials)
-        for successes in has_data.successes.T:
-            key = codes * (successes.max() + 1) + successes
-            codes, first = number_integers(key)
-        rows = has_data.take(first)
+        _, first, times = number_rows([self.trials, *self.successes.T])
+        rows, times = self.take(first), times.astype(float)
         order = np.lexsort((*rows.successes.T, rows.trials))  # whatever the order of clients
-        return rows.take(order), np.bincount(codes)[order].astype(float)
+        order = order[rows.trials[order] > 0]
+        return rows.take(order), times[order]
+
+    def numbered(self) -> tuple[Self, NDArray]:
+        """Return the distinct (successes, trials), and which of them each client has."""
+        codes, first, _ = number_rows([self.trials, *self.successes.T])
+        return self.take(first), codes
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is beta with these moments, shape (n,)."""
-        total = np.zeros(len(self))
-        with np.errstate(divide="ignore"):
-            for z, *moments in zip(self.successes.T, mean, variance, strict=True):
-                for trials in np.unique(self.trials):
-                    at = self.trials == trials
-                    total[at] += np.log(beta_binomial_masses(int(trials), *moments)[z[at]])
+        total = self.log_coefficient()
+        for z, *moments in zip(self.successes.T, mean, variance, strict=True):
+            centre, step = moments[0], overdispersion_of(*moments)
+            total += log_rising(centre, z, step) + log_rising(1 - centre, self.trials - z, step)
+            total -= log_rising(1.0, self.trials, step)
         return total
 
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
@@ -215,10 +218,7 @@ class ReportedCounts(Reported):
         for j, tables in enumerate(self._tables):
             n_classes = 0
             for _, at, table in tables:
-                codes = np.zeros(len(at), np.int64)
-                for column in table.T:
-                    number, _ = number_integers(words(column))
-                    codes, first = number_integers(codes * (number.max() + 1) + number)
+                codes, first, _ = number_rows([*table.T])
                 least = self.reports[at[first], j]
                 np.minimum.at(least, codes, self.reports[at, j])
                 reports[at, j] = least[codes]
@@ -231,6 +231,26 @@ class ReportedCounts(Reported):
         """``sin(t)**2`` for even t, as for counts."""
         k = int(max(k, min(4 * np.sqrt(np.max(self.sizes, initial=0)) * np.pi, 2000)))
         return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)
+
+
+def log_rising(start: float, counts: NDArray, step: float) -> NDArray:
+    """``sum_{j < counts[i]} log(start + j * step)``, shape (n,), in bounded time each.
+
+    Examples
+    --------
+    >>> np.exp(log_rising(1.0, np.array([0, 1, 2, 3]), 1.0))  # factorials
+    array([1., 1., 2., 6.])
+    """
+    few = min(int(np.max(counts, initial=0)), MOST_LOGS)
+    with np.errstate(divide="ignore"):
+        logs = np.log(start + np.arange(few) * step)
+    sums = np.concatenate(([0.0], np.cumsum(logs)))
+    total = sums[np.minimum(counts, few)]
+    many = np.flatnonzero(counts > few)
+    if len(many) and np.isfinite(sums[-1]):
+        starts = np.full(len(many), start + few * step)
+        total[many] += rising_sums(starts, counts[many] - few, step)[:, 0]
+    return total
 
 
 def binomial_masses(trials: int, theta: NDArray) -> NDArray:
@@ -248,6 +268,17 @@ def binomial_masses(trials: int, theta: NDArray) -> NDArray:
     return np.exp(choose + xlogy(z, theta[:, None]) + xlog1py(trials - z, -theta[:, None]))
 
 
+def overdispersion_of(mean: float, variance: float) -> float:
+    """``1 / (alpha + beta)`` of the beta distribution with these moments; 0 at a variance of 0.
+
+    Examples
+    --------
+    >>> round(overdispersion_of(0.5, 1 / 12), 9)  # of the uniform distribution
+    0.5
+    """
+    return variance / (mean * (1 - mean) - variance) if variance > 0 else 0.0
+
+
 def beta_binomial_masses(trials: int, mean: float, variance: float) -> NDArray:
     """Probabilities of 0, ..., n successes where the rate is beta with these moments, (n + 1,).
 
@@ -261,8 +292,7 @@ def beta_binomial_masses(trials: int, mean: float, variance: float) -> NDArray:
     """
     from scipy.special import gammaln
 
-    spread = mean * (1 - mean)
-    steps = np.arange(trials) * (variance / (spread - variance) if variance > 0 else 0.0)
+    steps = np.arange(trials) * overdispersion_of(mean, variance)
     with np.errstate(divide="ignore"):
         up, down, both = (
             np.concatenate(([0.0], np.cumsum(np.log(start + steps))))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 from ebfed.tables.labels import number_integers
 
@@ -106,15 +107,16 @@ class Poisson(Likelihood):
 
     def compress(self) -> tuple[Poisson, NDArray]:
         """Table of the distinct (counts, exposure)."""
-        rows = self.take(self.exposure > 0)
-        if not len(rows):
-            return rows, np.empty(0)
-        codes, first = number_integers(np.ascontiguousarray(rows.exposure).view(np.int64))
-        for counts in rows.counts.T:
-            codes, first = number_integers(codes * (counts.max() + 1) + counts)
-        table = rows.take(first)
-        order = np.lexsort((*table.counts.T, table.exposure))  # whatever the order of clients
-        return table.take(order), np.bincount(codes)[order].astype(float)
+        _, first, times = number_rows([self.exposure, *self.counts.T])
+        rows, times = self.take(first), times.astype(float)
+        order = np.lexsort((*rows.counts.T, rows.exposure))  # whatever the order of clients
+        order = order[rows.exposure[order] > 0]
+        return rows.take(order), times[order]
+
+    def numbered(self) -> tuple[Self, NDArray]:
+        """Return the distinct (counts, exposure), and which of them each client has."""
+        codes, first, _ = number_rows([self.exposure, *self.counts.T])
+        return self.take(first), codes
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""

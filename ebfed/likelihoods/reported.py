@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.tables.labels import number_integers
+from ebfed.likelihoods.distinct import number_rows
 
 __all__ = ["ReportLaw", "Reported", "ReportedMeans"]
 
@@ -135,13 +135,10 @@ class Reported(Likelihood):
         if len(rows) > MOST_ROWS:
             rows = replace(rows, reports=rows._rounded())
         flat = rows.reports.reshape(len(rows), -1)
-        codes, first = number_integers(rows.sizes)
-        for column in (*rows.has_data.T, *flat.T, *rows._background().T):
-            number, _ = number_integers(words(column))
-            codes, first = number_integers(codes * (number.max() + 1) + number)
-        keys = (*rows._background()[first].T, *flat[first].T, *rows.has_data[first].T)
-        order = np.lexsort((*keys, rows.sizes[first]))  # whatever the order of clients
-        return rows.take(first[order]), np.bincount(codes)[order].astype(float)
+        columns = (*rows._background().T, *flat.T, *rows.has_data.T, rows.sizes)
+        _, first, times = number_rows(columns)
+        order = np.lexsort([column[first] for column in columns])  # whatever the order of clients
+        return rows.take(first[order]), times[order].astype(float)
 
     def _rounded(self) -> NDArray:
         """Reports without the digits that make (almost) no difference."""
@@ -170,13 +167,6 @@ class Reported(Likelihood):
             has_data=self.has_data[index],
             sizes=self.sizes[index],
         )
-
-
-def words(values: NDArray) -> NDArray[np.int64]:
-    """Numbers as integers that are equal where the numbers are."""
-    if values.dtype.kind == "f":
-        return np.ascontiguousarray(values + 0.0, np.float64).view(np.int64)  # -0 is 0
-    return np.ascontiguousarray(values, np.int64)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import rising_sums
+from ebfed.kernels import beta_binomial_profile, rising_sums
 from ebfed.likelihoods import Binomial
+from ebfed.likelihoods.binomial import log_rising
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
 
@@ -24,17 +25,20 @@ __all__ = [
     "ordered_log_marginal",
     "paper_moments",
     "plausible",
+    "tally",
     "weigh",
 ]
 
 # A concentration alpha + beta this large is a point mass to every digit of float64.
 POINT_MASS = 1e14
-# Time and memory of the likelihood grow with the longest group.
+# Beyond, proportions are as good as normal, and rounding of the sums begins to show.
 MOST_TRIALS = 10_000_000
+# Numbers that are exceeded are counted up to this one, even if few values are.
+FEWEST = 64
 
 
 def ordered_log_marginal(rows: Binomial, mean: float | NDArray, overdispersion: float) -> NDArray:
-    """Log-probability of a sequence with z successes in n trials, shape (n,): running sums.
+    """Log-probability of a sequence with z successes in n trials, shape (n,).
 
     The mean is one for all clients, or each client's own, shape (n,).
     """
@@ -46,18 +50,13 @@ def ordered_log_marginal(rows: Binomial, mean: float | NDArray, overdispersion: 
             np.ones_like(mean), trials, overdispersion
         )
         return (sums + rising_sums(1 - mean, trials - z, overdispersion))[:, 0]
-    steps = np.arange(np.max(rows.trials, initial=0)) * overdispersion
-    with np.errstate(divide="ignore"):
-        up, down, all_ = (
-            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
-            for start in (mean, 1 - mean, 1.0)
-        )
-    successes = rows.successes[:, 0]
-    return up[successes] + down[rows.trials - successes] - all_[rows.trials]
+    z, trials = rows.successes[:, 0], rows.trials
+    sums = log_rising(mean, z, overdispersion) - log_rising(1.0, trials, overdispersion)
+    return sums + log_rising(1 - mean, trials - z, overdispersion)
 
 
 def check_size(rows: Binomial) -> None:
-    """Refuse groups too large for sums over their trials."""
+    """Refuse groups too large for the likelihood."""
     if np.max(rows.trials, initial=0) > MOST_TRIALS:
         raise ValueError(
             f"the beta-binomial likelihood is computed up to {MOST_TRIALS:,} trials of a group; "
@@ -114,53 +113,47 @@ def weigh(
     return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
 
 
-def _exceedances(values: NDArray, counts: NDArray, size: int) -> NDArray:
-    """Count, for each j < size, the clients with value > j."""
-    tally = np.bincount(values, counts, minlength=size + 1)
-    return tally[::-1].cumsum()[::-1][1 : size + 1]
-
-
 def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
     """Mean and overdispersion of greatest beta-binomial likelihood.
 
-    The log-likelihood is a sum over j < max n of the numbers of clients whose z, n - z and n
-    exceed j, so a step costs the longest group, not the number of groups. It is concave in the
-    mean, which is profiled out.
+    The log-likelihood is a sum over j of the numbers of clients whose z, n - z and n exceed j. Sums
+    over many j for few large groups are differences of log-gamma functions, in a form that keeps
+    its digits: a step costs neither the longest group nor the number of groups. It is concave in
+    the mean, which is profiled out.
     """
     successes, trials = rows.successes[:, 0], rows.trials
     pooled = float(counts @ successes / (counts @ trials))
     if pooled in (0.0, 1.0) or trials.max() == 1 or counts.sum() == 1:
         return pooled, 0.0
     check_size(rows)
-    size = int(trials.max())
-    steps = np.arange(size)
-    up, down, both = (
-        _exceedances(x, counts, size) for x in (successes, trials - successes, trials)
-    )
-
-    def best_mean(overdispersion: float) -> float:
-        mean = pooled
-        for _ in range(100):
-            above, below = mean + steps * overdispersion, 1 - mean + steps * overdispersion
-            slope = (up / above).sum() - (down / below).sum()
-            step = slope / ((up / above**2).sum() + (down / below**2).sum())
-            while not 0 < mean + step < 1:
-                step /= 2
-            mean += step
-            if abs(step) < 1e-15:
-                break
-        return float(mean)
+    tallies = [tally(x, counts) for x in (successes, trials - successes, trials)]
 
     def criterion(overdispersion: float) -> tuple[float, float]:
-        mean = best_mean(overdispersion)
-        grown = steps * overdispersion
-        bases = mean + grown, 1 - mean + grown, 1 + grown
-        value = up @ np.log(bases[0]) + down @ np.log(bases[1]) - both @ np.log(bases[2])
-        slope = steps @ (up / bases[0] + down / bases[1] - both / bases[2])
-        return -float(value), -float(slope)
+        _, value, slope = beta_binomial_profile(overdispersion, pooled, *tallies)
+        return -value, -slope
 
     overdispersion = minimise(criterion, np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60))))
-    return best_mean(overdispersion), overdispersion
+    return beta_binomial_profile(overdispersion, pooled, *tallies)[0], overdispersion
+
+
+def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Count what exceeds 0, 1, ..., k - 1, and list what exceeds k: arguments of `tallied_sums`.
+
+    Examples
+    --------
+    >>> exceeding, large, times = tally(np.array([0, 2, 10**6]), np.array([5.0, 3.0, 1.0]))
+    >>> exceeding[:3], len(exceeding), large, times
+    (array([4., 4., 1.]), 64, array([1000000]), array([1.]))
+    """
+    _, first, codes = np.unique(values, return_index=True, return_inverse=True)
+    values, times = values[first], np.bincount(codes, times)
+    # a large value costs as much as some sixteen numbers that are exceeded
+    few = np.maximum(values, FEWEST)
+    few = int(few[np.argmin(few + 16 * np.arange(len(few))[::-1])])
+    exceeding = np.bincount(np.minimum(values, few), times, minlength=few + 1)
+    exceeding = np.ascontiguousarray(exceeding[::-1].cumsum()[::-1][1:])
+    large = values > few
+    return exceeding, values[large], times[large]
 
 
 def moments(rows: Binomial, counts: NDArray) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ebfed.kernels import number_more, summarise_rows
+from ebfed.kernels import number_below, number_more, summarise_rows
 
 # Welford's update and NumPy's two passes differ by a few roundings a row, of the mean relative to
 # the largest value, of the scatter relative to the sum of squares of what it centres.
@@ -28,6 +28,7 @@ def compiled():
     """Compile outside the tests that hypothesis times."""
     summarise_rows(np.zeros(1), np.zeros(1, np.int64), 0, 1)
     number_integers(np.zeros(1, np.int64))
+    number_below(np.zeros(1, np.int64), 1)
 
 
 # --- summarise_rows ------------------------------------------------------------------------------
@@ -220,3 +221,19 @@ def test_keys_are_left_alone():
     keys = np.array([9, 9, -9])
     keys.flags.writeable = False
     np.testing.assert_array_equal(number_integers(keys)[0], [0, 0, 1])
+
+
+# --- number_below --------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30).flatmap(lambda size: st.lists(st.integers(0, size - 1), max_size=60)))
+@settings(deadline=None)
+def test_small_numbers_are_looked_up(keys):
+    keys = np.array(keys, np.int64)
+    size = int(keys.max(initial=-1)) + 1
+    codes, first, counts = number_below(keys, size)
+    expected = number_reference(keys)
+    assert codes.dtype == first.dtype == counts.dtype == np.int64
+    np.testing.assert_array_equal(codes, expected[0])
+    np.testing.assert_array_equal(first, expected[1])
+    np.testing.assert_array_equal(counts, np.bincount(codes, minlength=len(first)))

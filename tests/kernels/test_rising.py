@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebfed.kernels import rising_sums
+from ebfed.kernels import beta_binomial_profile, rising_sums
+from ebfed.kernels.rising import tallied_sums
+from ebfed.priors.beta_binomial import tally
 
 # Sums of up to 300 positive terms, and one logarithm for many factors.
 ROUNDING = 1e-12
@@ -47,3 +49,44 @@ def test_many_terms(count, step):
     expected = np.array([reference(start, count, step) for start in starts])
     np.testing.assert_allclose(found[:, 1:], expected[:, 1:], rtol=1e-11)
     np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=1e-11, atol=1e-15 * count)
+
+
+def log_likelihood(z, n, mean, step):
+    parts = ((z, mean), (n - z, 1 - mean), (n, 1.0))
+    up, down, both = (sum(reference(start, each, step)[0] for each in x) for x, start in parts)
+    return up + down - both
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-9, 1e-4, 0.02, 1.0, 1e4])
+@pytest.mark.parametrize("start", [1e-12, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "values", [[0, 3, 5], [0], [7, 64, 65, 130], [2, 90_000], [*range(200), 50_000, 10**6]]
+)
+def test_sums_of_many_counts(values, start, step):
+    """Few large counts are no sums term by term; the order of counts does not matter."""
+    values, times = np.array(values), np.arange(1.0, len(values) + 1)
+    tallied = tally(values[::-1], times[::-1])
+    found = tallied_sums(start, step, *tallied, True)
+    expected = times @ np.array([reference(start, count, step) for count in values])
+    np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-11)
+    scale = times @ [np.abs(np.log(start + np.arange(v) * step)).sum() for v in values]
+    assert abs(found[0] - expected[0]) <= ROUNDING * (1 + scale)
+    assert tallied_sums(start, step, *tallied, False)[1:] == found[1:]
+
+
+@pytest.mark.parametrize("large", [[], [40_000, 3000]])
+def test_best_mean_given_the_overdispersion(large):
+    rng = np.random.default_rng(0)
+    n = np.array([3, 8, 8, 20, 1, 300, *large])
+    z = rng.binomial(n, 0.3)
+    z[0] = 3
+    tallies = [tally(x, np.ones(len(n))) for x in (z, n - z, n)]
+    for step in (0.0, 1e-6, 0.1, 10.0):
+        mean, value, slope = beta_binomial_profile(step, z.sum() / n.sum(), *tallies)
+        assert value == pytest.approx(log_likelihood(z, n, mean, step), rel=1e-12)
+        around = [log_likelihood(z, n, mean + a, step) for a in (-1e-3, 1e-3)]
+        assert max(around) < value
+        ends = [
+            beta_binomial_profile(step + h, mean, *tallies)[1] for h in (0.0, 1e-7 + 1e-5 * step)
+        ]
+        assert slope == pytest.approx(np.diff(ends)[0] / (1e-7 + 1e-5 * step), rel=1e-2, abs=1e-3)

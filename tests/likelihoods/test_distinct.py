@@ -1,0 +1,71 @@
+"""Numbers of distinct rows, against NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebfed.likelihoods import Binomial, Poisson
+from ebfed.likelihoods.distinct import number_rows
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NUMBERS = st.one_of(st.integers(-3, 3), INT64, st.sampled_from([2**61, 2**62, -(2**62)]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """Compile outside the tests that hypothesis times."""
+    number_rows([np.array([0, 1])]), number_rows([np.array([0, 2**62])])
+
+
+def assert_numbered(columns):
+    codes, first, counts = number_rows(columns)
+    rows = [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    distinct = list(dict.fromkeys(rows))
+    assert [rows[i] for i in first] == distinct
+    assert [distinct[code] for code in codes] == rows
+    assert counts.tolist() == [rows.count(row) for row in distinct]
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.booleans()), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_rows_of_integers(rows):
+    first, second, third = zip(*rows, strict=True)
+    assert_numbered([np.array(first, np.int64), np.array(second, np.int64), np.array(third)])
+
+
+def test_rows_of_floats():
+    values = np.array([0.5, np.inf, -0.0, 0.0, -np.inf, 5e-324, 0.5, -1e308])
+    assert_numbered([values, np.array([1, 1, 2, 2, 2, 1, 1, 1])])
+
+
+def test_no_rows():
+    for column in (np.empty(0), np.empty(0, np.int64)):
+        assert [len(each) for each in number_rows([column])] == [0, 0, 0]
+
+
+def test_columns_are_read_only_or_strided():
+    table = np.array([[3, 0], [3, 1], [3, 0]])
+    table.flags.writeable = False
+    assert number_rows(table.T)[0].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        Binomial(np.array([[1, 0], [0, 0], [1, 0], [1, 2], [0, 0]]), np.array([2, 0, 2, 2, 0])),
+        Binomial(np.array([[2**52], [1], [2**52], [0]]), np.array([2**53, 1, 2**53, 0])),
+        Poisson(np.array([[1], [0], [1], [7]]), np.array([0.5, 0.0, 0.5, 1e300])),
+    ],
+    ids=["columns", "far apart", "exposures"],
+)
+def test_messages_are_those_of_the_table(likelihood):
+    rows, codes = likelihood.numbered()
+    again = rows.take(codes)
+    for name in likelihood.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(likelihood, name))
+    table, times = likelihood.compress()
+    size = table.exposure if isinstance(table, Poisson) else table.trials
+    assert np.all(size > 0)
+    assert np.all(np.diff(size) >= 0)
+    assert times.sum() == len(likelihood) - (likelihood.local != likelihood.local).any(axis=1).sum()

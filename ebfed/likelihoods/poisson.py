@@ -19,6 +19,8 @@ __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 
 # Clients whose reports are computed side by side; each costs the tables of all others in its block.
 BLOCK = 16
+# Exposures that are looked at to find out whether any are equal.
+SOME = 2000
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,14 @@ class Poisson(Likelihood):
         order = order[rows.exposure[order] > 0]
         return rows.take(order), times[order]
 
-    def numbered(self) -> tuple[Self, NDArray]:
-        """Return the distinct (counts, exposure), and which of them each client has."""
+    def numbered(self) -> tuple[Self, NDArray] | None:
+        """Return the distinct (counts, exposure), and which of them each client has.
+
+        None if exposures are numbers, of which hardly two are equal.
+        """
+        some = self.exposure[:SOME]
+        if 2 * len(np.unique(some)) > len(some):
+            return None
         codes, first, _ = number_rows([self.exposure, *self.counts.T])
         return self.take(first), codes
 

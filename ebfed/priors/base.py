@@ -33,6 +33,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -47,6 +48,7 @@ from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.integrated import integrated, several
 from ebfed.priors.linear import LinearShrinkage, moments_of
 from ebfed.priors.posterior import Posterior
+from ebfed.priors.repeated import of_distinct
 
 __all__ = ["IdentificationWarning", "OwnReports", "Prior"]
 
@@ -490,13 +492,10 @@ class Prior(BaseEstimator, ABC):
             If the population has not been fitted.
         """
         check_is_fitted(self, "mean_")
-        one = self if integrate else self.without_doubt()
-        fitted = one._posterior(likelihood)
-        if self.moments_ is not None and isinstance(likelihood, Gaussian):
-            fitted._line = LinearShrinkage(self.moments_, likelihood)
-        if not integrate:
-            return fitted
-        return integrated(self, likelihood, fitted, lambda one: one._posterior(likelihood))
+        of_each = partial(_posterior_of_each, self, integrate)
+        if self.mean_.ndim > 1:  # each client has a population of its own
+            return of_each(likelihood)
+        return of_distinct(of_each, likelihood)
 
     def without_doubt(self) -> Self:
         """Return the population as if it were known to be as fitted."""
@@ -544,6 +543,17 @@ class Prior(BaseEstimator, ABC):
     def _density(self, theta: NDArray) -> NDArray:
         """Log-density of parameters that were seen, shape (k,)."""
         return self.logpdf(theta)
+
+
+def _posterior_of_each(prior: Prior, integrate: bool, likelihood: Likelihood) -> Posterior:
+    """Posterior of each client by itself; see `Prior.posterior`."""
+    one = prior if integrate else prior.without_doubt()
+    fitted = one._posterior(likelihood)
+    if prior.moments_ is not None and isinstance(likelihood, Gaussian):
+        fitted._line = LinearShrinkage(prior.moments_, likelihood)
+    if not integrate:
+        return fitted
+    return integrated(prior, likelihood, fitted, lambda one: one._posterior(likelihood))
 
 
 def relative_likelihoods(log_likelihoods: NDArray) -> tuple[NDArray, NDArray]:

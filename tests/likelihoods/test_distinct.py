@@ -55,7 +55,7 @@ def test_columns_are_read_only_or_strided():
     [
         Binomial(np.array([[1, 0], [0, 0], [1, 0], [1, 2], [0, 0]]), np.array([2, 0, 2, 2, 0])),
         Binomial(np.array([[2**52], [1], [2**52], [0]]), np.array([2**53, 1, 2**53, 0])),
-        Poisson(np.array([[1], [0], [1], [7]]), np.array([0.5, 0.0, 0.5, 1e300])),
+        Poisson(np.array([[1], [0], [1], [7], [1], [0]]), np.array([0.5, 0.0, 0.5, 1e300, 0.5, 0])),
     ],
     ids=["columns", "far apart", "exposures"],
 )
@@ -69,3 +69,7 @@ def test_messages_are_those_of_the_table(likelihood):
     assert np.all(size > 0)
     assert np.all(np.diff(size) >= 0)
     assert times.sum() == len(likelihood) - (likelihood.local != likelihood.local).any(axis=1).sum()
+
+
+def test_exposures_that_are_all_different_are_not_numbered():
+    assert Poisson(np.ones((3, 1), np.int64), np.array([1.0, 2.0, 3.0])).numbered() is None

@@ -192,22 +192,15 @@ def fisher_information(
     has_data = np.ones((len(reports), 1), bool)
     said = many.through(law, reports[:, None], has_data, where.centre, where.half)
 
-    def density(mean: float, variance: float) -> NDArray:
-        return np.exp(said.marginal(np.array([mean]), np.array([variance])))
-
     noise = _noise(one, mean, variance)
     total = np.sqrt(variance + noise)
     steps = (1e-3 * total, 1e-3 * max(variance, 0.1 * noise))
-    slopes = np.stack(
-        [
-            (density(mean + steps[0], variance) - density(mean - steps[0], variance))
-            / (2 * steps[0]),
-            (density(mean, variance + steps[1]) - density(mean, max(variance - steps[1], 0.0)))
-            / (steps[1] + min(steps[1], variance)),
-        ],
-        axis=1,
-    )
-    base = density(mean, variance)
+    less = max(variance - steps[1], 0.0)
+    means = np.array([mean, mean + steps[0], mean - steps[0], mean, mean])
+    variances = np.array([variance, variance, variance, variance + steps[1], less])
+    base, *ends = np.exp(said.marginals(means[:, None], variances[:, None])).T
+    widths = 2 * steps[0], steps[1] + min(steps[1], variance)
+    slopes = np.stack([(ends[0] - ends[1]) / widths[0], (ends[2] - ends[3]) / widths[1]], axis=1)
     scale = np.where(base > 0, weights / np.where(base > 0, base, 1), 0.0)
     by_report = scale[:, None, None] * slopes[:, :, None] * slopes[:, None, :]
     return by_report.sum(axis=0), by_report

@@ -144,8 +144,13 @@ class Noise(Law):
 
         y, v, s2 = reports[:, None], variances[:, None], self.sigma**2
         sd = np.sqrt(v)
-        tails = ndtr((-1 - means) / sd) * self._normal(y + 1, s2)
-        tails = tails + ndtr((means - 1) / sd) * self._normal(y - 1, s2)
+        # clients with the same number of rows stand together, and have the same tails
+        first = np.flatnonzero(np.append(True, np.diff(variances) != 0))[: len(variances)]
+        times = np.diff(np.append(first, len(variances)))
+        below, above = (
+            np.repeat(ndtr((each - 1) / sd[first]), times, axis=0) for each in (-means, means)
+        )
+        tails = below * self._normal(y + 1, s2) + above * self._normal(y - 1, s2)
         centre = (means * s2 + y * v) / (v + s2)  # of u given the report
         spread = self.sigma * sd / np.sqrt(v + s2)
         inside = ndtr((1 - centre) / spread) - ndtr((-1 - centre) / spread)

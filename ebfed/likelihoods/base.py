@@ -81,6 +81,17 @@ class Likelihood(ABC):
         mean, variance : ndarray of shape (d,)
         """
 
+    def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
+        """Log marginal likelihoods under k conjugate populations, shape (n, k).
+
+        Parameters
+        ----------
+        means, variances : ndarray of shape (k, d)
+        """
+        pairs = zip(means, variances, strict=True)
+        found = [self.marginal(mean, variance) for mean, variance in pairs]
+        return np.stack(found, axis=1) if found else np.empty((len(self), 0))
+
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
         """Variance of local estimates around theta, averaged over a population, shape (n,).
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,10 +16,12 @@ from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, MOST_ROWS, Reported, ReportLaw
 
-__all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "binomial_masses", "log_rising"]
+__all__ = ["Binomial", "ReportedCounts", "beta_binomial_masses", "log_rising"]
 
 # Logarithms that are added up one by one.
 MOST_LOGS = 1000
+# Probabilities of counts that are in memory at a time.
+MOST_MASSES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class Binomial(Likelihood):
         """Log-probability of the counts where theta is beta with these moments, shape (n,)."""
         total = self.log_coefficient()
         for z, *moments in zip(self.successes.T, mean, variance, strict=True):
-            centre, step = moments[0], overdispersion_of(*moments)
+            centre, step = moments[0], float(overdispersion_of(*moments))
             total += log_rising(centre, z, step) + log_rising(1 - centre, self.trials - z, step)
             total -= log_rising(1.0, self.trials, step)
         return total
@@ -171,32 +174,91 @@ class ReportedCounts(Reported):
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def _density(self, theta: NDArray, j: int) -> NDArray:
-        return self._mixed(partial(binomial_masses, theta=theta), j)
+        from scipy.special import xlog1py, xlogy
+
+        def masses(z: NDArray, trials: NDArray, part: slice) -> NDArray:
+            return xlogy(z, theta[part]) + xlog1py(trials - z, -theta[part])
+
+        return self._mixed(masses, len(theta), j)
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density of the reports where theta is beta with these moments, shape (n,)."""
-        total = np.zeros(len(self))
-        for j, moments in enumerate(zip(mean, variance, strict=True)):
-            masses = partial(beta_binomial_masses, mean=moments[0], variance=moments[1])
-            density = self._mixed(masses, j)
+        return self.marginals(mean[None], variance[None])[:, 0]
+
+    def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
+        """Log-density of the reports under k beta populations, shape (n, k)."""
+        total = np.zeros((len(self), len(means)))
+        for j, (mean, variance) in enumerate(zip(means.T, variances.T, strict=True)):
+            step = overdispersion_of(mean, variance)
+
+            def masses(
+                z: NDArray,
+                trials: NDArray,
+                part: slice,
+                mean: NDArray = mean,
+                step: NDArray = step,
+            ) -> NDArray:
+                up, down, both = (
+                    log_risings(start, np.max(trials, initial=0), step[part])
+                    for start in (mean[part], 1 - mean[part], np.ones(len(mean[part])))
+                )
+                return up[z[:, 0]] + down[(trials - z)[:, 0]] - both[trials[:, 0]]
+
+            density = self._mixed(masses, len(mean), j)
             with np.errstate(divide="ignore"):
-                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
+                total += np.where(self.has_data[:, [j]], np.log(density), 0.0)
         return total
 
-    def _mixed(self, masses: Callable[[int], NDArray], j: int) -> NDArray:
-        """Density of the reports where n rows have k laws of the count, ``masses(n)``: (n, k)."""
-        density = np.ones((len(self), len(np.atleast_2d(masses(0)))))
-        for trials, at, table in self._tables[j]:
-            density[at] = table @ np.atleast_2d(masses(trials)).T
+    def _mixed(
+        self, log_masses: Callable[[NDArray, NDArray, slice], NDArray], k: int, j: int
+    ) -> NDArray:
+        """Density of the reports where counts have k laws: shape (n, k).
+
+        ``log_masses(z, trials, part)`` are the logarithms of some of these laws, without binomial
+        coefficients, shape (len(z), :); z and trials have shape (:, 1).
+        """
+        density = np.ones((len(self), k))
+        for block in self._blocks:
+            one = len(self._blocks) == 1
+            z, trials, log_coefficient = (
+                self._counts if one else _possible_counts(self._trials[block])
+            )
+            ends = np.cumsum(self._trials[block] + 1)
+            own = [
+                slice(end - n - 1, end) for n, end in zip(self._trials[block], ends, strict=True)
+            ]
+            step = max(1, MOST_MASSES // max(1, len(z)))
+            for start in range(0, k, step):  # some laws at a time, to bound memory
+                part = slice(start, start + step)
+                masses = np.exp(log_coefficient + log_masses(z, trials, part))
+                for (at, table), cells in zip(self._tables[j][block], own, strict=True):
+                    density[at, part] = table @ masses[cells]
         return density
 
     @cached_property
-    def _tables(self) -> list[list[tuple[int, NDArray, NDArray]]]:
+    def _trials(self) -> NDArray:
+        """Different numbers of trials."""
+        return np.unique(self.sizes)
+
+    @cached_property
+    def _blocks(self) -> list[slice]:
+        """Numbers of trials whose counts are in memory at a time, by their place."""
+        place = np.cumsum(self._trials + 1) // MOST_MASSES
+        edges = np.flatnonzero(np.diff(place)) + 1
+        return [slice(*pair) for pair in pairwise([0, *edges.tolist(), len(place)])]
+
+    @cached_property
+    def _counts(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Possible counts, where there is one block."""
+        return _possible_counts(self._trials)
+
+    @cached_property
+    def _tables(self) -> list[list[tuple[NDArray, NDArray]]]:
         """For each coordinate and number of trials: its clients, density at every count."""
-        tables: list[list[tuple[int, NDArray, NDArray]]] = []
+        tables: list[list[tuple[NDArray, NDArray]]] = []
         for j in range(self.n_features):
             tables.append([])
-            for trials in np.unique(self.sizes):
+            for trials in self._trials:
                 at = np.flatnonzero(self.sizes == trials)
                 if len(at) * (trials + 1.0) > MOST_ENTRIES:
                     raise ValueError(
@@ -207,30 +269,49 @@ class ReportedCounts(Reported):
                 rates = np.arange(trials + 1) / max(trials, 1)
                 u = (rates - self.centre[j]) / self.half[j]
                 density = self.law.density(self.reports[at, j], u, self.sizes[at])
-                tables[j].append((int(trials), at, density))
+                tables[j].append((at, density))
         return tables
 
     def _rounded(self) -> NDArray:
         """Give one report to all that are as probable at every count, if these are few enough."""
-        if len(self) * (self.sizes.max() + 1.0) > MOST_ENTRIES / 4:
-            return super()._rounded()
         reports = self.reports.copy()
-        for j, tables in enumerate(self._tables):
-            n_classes = 0
-            for _, at, table in tables:
-                codes, first, _ = number_rows([*table.T])
-                least = self.reports[at[first], j]
-                np.minimum.at(least, codes, self.reports[at, j])
-                reports[at, j] = least[codes]
-                n_classes += len(first)
-            if n_classes > MOST_ROWS:
+        for j in range(self.n_features):
+            # of symbols there are few, whose law is computed once
+            symbols = reports[:, j].reshape(len(self), -1).T if reports.dtype.kind != "f" else None
+            numbers = None if symbols is None else number_rows([self.sizes, *symbols])
+            own = self.column(j) if numbers is None else self.column(j).take(numbers[1])
+            rounded = own._merged_exactly()
+            if rounded is None:
                 return super()._rounded()
+            reports[:, j] = rounded if numbers is None else rounded[numbers[0]]
         return reports
+
+    def _merged_exactly(self) -> NDArray | None:
+        """Reports of one coordinate, as `_rounded` gives them; None if it cannot."""
+        if len(self) * (self.sizes.max() + 1.0) > MOST_ENTRIES / 4:
+            return None
+        reports, n_classes = self.reports[:, 0].copy(), 0
+        for at, table in self._tables[0]:
+            codes, first, _ = number_rows([*table.T])
+            least = self.reports[at[first], 0]
+            np.minimum.at(least, codes, self.reports[at, 0])
+            reports[at] = least[codes]
+            n_classes += len(first)
+        return None if n_classes > MOST_ROWS else reports
 
     def nodes(self, k: int) -> NDArray:
         """``sin(t)**2`` for even t, as for counts."""
         k = int(max(k, min(4 * np.sqrt(np.max(self.sizes, initial=0)) * np.pi, 2000)))
         return np.clip(np.sin(np.linspace(0, np.pi / 2, k)) ** 2, 1e-12, 1 - 1e-12)
+
+
+def _possible_counts(trials: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Counts 0, ..., n of each n one after another, the n, and the coefficients: (:, 1) each."""
+    from scipy.special import gammaln
+
+    n = np.repeat(trials, trials + 1)[:, None]
+    z = np.concatenate([np.arange(0), *(np.arange(each + 1) for each in trials)])[:, None]
+    return z, n, gammaln(n + 1) - gammaln(z + 1) - gammaln(n - z + 1)
 
 
 def log_rising(start: float, counts: NDArray, step: float) -> NDArray:
@@ -253,30 +334,24 @@ def log_rising(start: float, counts: NDArray, step: float) -> NDArray:
     return total
 
 
-def binomial_masses(trials: int, theta: NDArray) -> NDArray:
-    """Probabilities of 0, ..., n successes at each of k rates, shape (k, n + 1).
-
-    Examples
-    --------
-    >>> binomial_masses(2, np.array([0.5]))
-    array([[0.25, 0.5 , 0.25]])
-    """
-    from scipy.special import gammaln, xlog1py, xlogy
-
-    z = np.arange(trials + 1)
-    choose = gammaln(trials + 1) - gammaln(z + 1) - gammaln(trials - z + 1)
-    return np.exp(choose + xlogy(z, theta[:, None]) + xlog1py(trials - z, -theta[:, None]))
+def log_risings(starts: NDArray, most: int, steps: NDArray) -> NDArray:
+    """``sum_{j < y} log(starts[k] + j * steps[k])`` for y = 0, ..., most, shape (most + 1, k)."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(starts + np.arange(most)[:, None] * steps)
+    return np.concatenate([np.zeros((1, len(starts))), np.cumsum(logs, axis=0)])
 
 
-def overdispersion_of(mean: float, variance: float) -> float:
+def overdispersion_of(mean: NDArray | float, variance: NDArray | float) -> NDArray:
     """``1 / (alpha + beta)`` of the beta distribution with these moments; 0 at a variance of 0.
 
     Examples
     --------
-    >>> round(overdispersion_of(0.5, 1 / 12), 9)  # of the uniform distribution
-    0.5
+    >>> overdispersion_of(0.5, np.array([1 / 12, 0.0]))  # of the uniform distribution, of a point
+    array([0.5, 0. ])
     """
-    return variance / (mean * (1 - mean) - variance) if variance > 0 else 0.0
+    positive = np.asarray(variance) > 0
+    rest = np.where(positive, mean * (1 - np.asarray(mean)) - variance, 1.0)
+    return np.where(positive, variance, 0.0) / rest
 
 
 def beta_binomial_masses(trials: int, mean: float, variance: float) -> NDArray:
@@ -290,14 +365,5 @@ def beta_binomial_masses(trials: int, mean: float, variance: float) -> NDArray:
     >>> beta_binomial_masses(2, 0.5, 1 / 12)  # a uniform rate
     array([0.3333, 0.3333, 0.3333])
     """
-    from scipy.special import gammaln
-
-    steps = np.arange(trials) * overdispersion_of(mean, variance)
-    with np.errstate(divide="ignore"):
-        up, down, both = (
-            np.concatenate(([0.0], np.cumsum(np.log(start + steps))))
-            for start in (mean, 1 - mean, 1.0)
-        )
-    z = np.arange(trials + 1)
-    choose = gammaln(trials + 1) - gammaln(z + 1) - gammaln(trials - z + 1)
-    return np.exp(choose + up + down[::-1] - both[-1])
+    z, n = np.arange(trials + 1)[:, None], np.full(trials + 1, trials)
+    return np.exp(Binomial(z, n).marginal(np.array([mean]), np.array([variance])))

@@ -87,6 +87,10 @@ class Joined(Likelihood):
         """Log marginal likelihood under the conjugate population with these moments, shape (n,)."""
         return np.concatenate([part.marginal(mean, variance) for part in self.parts])
 
+    def marginals(self, means: NDArray, variances: NDArray) -> NDArray:
+        """Log marginal likelihoods under k conjugate populations, shape (n, k)."""
+        return np.concatenate([part.marginals(means, variances) for part in self.parts])
+
     def log_peak(self) -> NDArray:
         """Log-likelihood of each client at its own best guess, shape (n,)."""
         return np.concatenate([part.log_peak() for part in self.parts])

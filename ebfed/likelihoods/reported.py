@@ -129,15 +129,20 @@ class Reported(Likelihood):
 
     def compress(self) -> tuple[Self, NDArray]:
         """Merge clients with equal reports; of many numbers, nearly equal ones."""
-        rows = self.take(np.flatnonzero(self.has_data.any(axis=1)))
+        return self._compressed
+
+    @cached_property
+    def _compressed(self) -> tuple[Self, NDArray]:
+        rows = self if self.has_data.all() else self.take(np.flatnonzero(self.has_data.any(axis=1)))
         if not len(rows):
             return rows, np.empty(0)
         if len(rows) > MOST_ROWS:
             rows = replace(rows, reports=rows._rounded())
         flat = rows.reports.reshape(len(rows), -1)
-        columns = (*rows._background().T, *flat.T, *rows.has_data.T, rows.sizes)
-        _, first, times = number_rows(columns)
-        order = np.lexsort([column[first] for column in columns])  # whatever the order of clients
+        # what clients share besides reports stands together
+        columns = (*flat.T, *rows.has_data.T, *rows._background().T, rows.sizes)
+        _, first, times = number_rows(columns[::-1])
+        order = np.lexsort([each[first] for each in columns])  # whatever the order of clients
         return rows.take(first[order]), times[order].astype(float)
 
     def _rounded(self) -> NDArray:
@@ -150,6 +155,8 @@ class Reported(Likelihood):
 
     def column(self, j: int) -> Self:
         """One coordinate."""
+        if self.n_features == 1:
+            return self
         kept = [j]
         return replace(
             self,
@@ -211,6 +218,8 @@ class ReportedMeans(Reported):
 
     def column(self, j: int) -> Self:
         """One coordinate."""
+        if self.n_features == 1:
+            return self
         return replace(super().column(j), variances=self.variances[:, [j]])
 
     def take(self, index: NDArray | slice) -> Self:

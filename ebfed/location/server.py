@@ -57,6 +57,7 @@ class Server:
     guess: Guess | None = None
     participation: int | ArrayLike | None = None
     results: tuple[str, ...] = field(default=RESULTS, repr=False)
+    _latest: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     # Checks -----------------------------------------------------------------------------------
 
@@ -269,6 +270,12 @@ class Server:
 
     def likelihood(self, state: LocationState) -> Likelihood:
         """Likelihood of all messages so far; unknown noise from those that show their scatter."""
+        messages = state["messages"]
+        if not (self._latest and self._latest[0] is messages):  # a fit asks for it twice
+            self._latest[:] = [messages, self._likelihood(state)]
+        return self._latest[1]
+
+    def _likelihood(self, state: LocationState) -> Likelihood:
         family = self.family
         if family.needs_scatter and not self.all_exact:
             family = family.settled(self.pooled(state))

@@ -28,8 +28,7 @@ def log_likelihood(rows: Likelihood, counts: NDArray, points: NDArray) -> NDArra
     """Log-likelihood of points (mean, ``variance / (mean (1 - mean))``), shape (k, 2), (k,)."""
     mean, correlation = points.T
     variance = correlation * mean * (1 - mean)
-    pairs = zip(mean[:, None], variance[:, None], strict=True)
-    return np.array([counts @ rows.marginal(*pair) for pair in pairs])
+    return counts @ rows.marginals(mean[:, None], variance[:, None])
 
 
 def fit(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:

@@ -73,3 +73,22 @@ def test_messages_are_those_of_the_table(likelihood):
 
 def test_exposures_that_are_all_different_are_not_numbered():
     assert Poisson(np.ones((3, 1), np.int64), np.array([1.0, 2.0, 3.0])).numbered() is None
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-8, 0.3, 50.0])
+@pytest.mark.parametrize("mean", [0.0, 0.2, 1.0])
+def test_counts_beyond_those_whose_logarithms_are_added(mean, step):
+    """Marginal log-probabilities of large groups, in bounded time each."""
+    z, n = np.array([0, 3, 2000, 0, 5000]), np.array([0, 5, 2500, 4000, 5000])
+    if mean in (0.0, 1.0):
+        step = 0.0
+    found = Binomial(z[:, None], n).marginal(
+        np.array([mean]), np.array([mean * (1 - mean) * step / (1 + step)])
+    )
+    j = np.arange(5000)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sums = [np.append(0, np.cumsum(np.log(a + step * j))) for a in (mean, 1 - mean, 1.0)]
+        expected = sums[0][z] + sums[1][n - z] - sums[2][n]
+    expected += Binomial(z[:, None], n).log_coefficient()
+    # sums of up to 1e5 cancel, each rounded 5000 times where it is a running one
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-9)

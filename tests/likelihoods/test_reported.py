@@ -110,6 +110,46 @@ def test_asked_about_one_coordinate_says_nothing_of_others():
         np.testing.assert_array_equal(same, ~message["asked"][:, j])
 
 
+@pytest.mark.parametrize("most", [36, 8], ids=["two populations", "some numbers of rows"])
+@pytest.mark.parametrize("channel", CONTINUOUS + SYMBOLS, ids=repr)
+def test_several_populations_at_once(channel, most, monkeypatch):
+    """``sum_z p(y | z / n) BetaBinomial(z; n)``, and as one by one for means."""
+    n = np.array([4, 1, 9, 0, 4])
+    pairs = np.array([[0.3, 0.05], [0.5, 1 / 12], [0.9, 1e-9]])
+    monkeypatch.setattr(binomial, "MOST_MASSES", most)  # in memory at a time
+    message = channel.encode(of_counts(n), 1)
+    likelihood = channel.likelihood(message, counts)
+    found = Joined((likelihood, likelihood)).marginals(pairs[:, :1], pairs[:, 1:])
+    law = channel._law(1)
+    for i, size in enumerate(n):
+        u, z = 2 * np.arange(size + 1) / max(size, 1) - 1, np.arange(size + 1)
+        density = law.density(message["report"][[i], 0], u, n[[i]])[0]
+        for k, (mean, variance) in enumerate(pairs):
+            total = mean * (1 - mean) / variance - 1
+            masses = stats.betabinom.pmf(z, size, mean * total, (1 - mean) * total)
+            expected = np.log(density @ masses) if size else 0.0
+            # of 1e9 scipy loses digits
+            assert found[[i, i + 5], k] == pytest.approx(expected, rel=1e-6 if k == 2 else 1e-10)
+    if not isinstance(channel, channels.RandomizedResponse | channels.UnaryEncoding):
+        of_n = channel.likelihood(channel.encode(of_means(n), 1), means)
+        one_by_one = [of_n.marginal(pair[:1], pair[1:]) for pair in pairs]
+        np.testing.assert_array_equal(of_n.marginals(pairs[:, :1], pairs[:, 1:]).T, one_by_one)
+    assert likelihood.marginals(np.empty((0, 1)), np.empty((0, 1))).shape == (5, 0)
+
+
+def test_symbols_are_merged_once_for_all_who_sent_them(monkeypatch):
+    channel = channels.RandomizedResponse(2.0, UNIT, levels=6)
+    likelihood = channel.likelihood(channel.encode(of_counts(np.repeat([5, 8], 3000)), 1), counts)
+    monkeypatch.setattr(binomial, "MOST_ENTRIES", 4 * 12 * 9)  # not for each client
+    rows, weights = likelihood.compress()
+    assert len(rows) == 12
+    theta = np.linspace(0.05, 0.95, 9)[:, None]
+    monkeypatch.undo()
+    np.testing.assert_allclose(
+        weights @ rows.logpdf(theta), likelihood.logpdf(theta).sum(axis=0), rtol=1e-10
+    )
+
+
 # Nothing to say -------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ over the guess.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,6 +186,12 @@ def fisher_information(
     by_report : ndarray of shape (n_outcomes, 2, 2)
         Contribution of each possible report to the information.
     """
+    by_report = _by_report(channel, one, [(mean, variance)])[0]
+    return by_report.sum(axis=0), by_report
+
+
+def _by_report(channel: Report, one: Likelihood, points: Sequence[tuple]) -> NDArray:
+    """Contributions of reports at p pairs of mean and variance, shape (p, n_outcomes, 2, 2)."""
     law = channel._law(1)
     reports, weights = law.outcomes(one.row_counts)
     many = one.take(np.zeros(len(reports), np.int64))
@@ -192,18 +199,20 @@ def fisher_information(
     has_data = np.ones((len(reports), 1), bool)
     said = many.through(law, reports[:, None], has_data, where.centre, where.half)
 
-    noise = _noise(one, mean, variance)
-    total = np.sqrt(variance + noise)
-    steps = (1e-3 * total, 1e-3 * max(variance, 0.1 * noise))
-    less = max(variance - steps[1], 0.0)
-    means = np.array([mean, mean + steps[0], mean - steps[0], mean, mean])
-    variances = np.array([variance, variance, variance, variance + steps[1], less])
-    base, *ends = np.exp(said.marginals(means[:, None], variances[:, None])).T
-    widths = 2 * steps[0], steps[1] + min(steps[1], variance)
-    slopes = np.stack([(ends[0] - ends[1]) / widths[0], (ends[2] - ends[3]) / widths[1]], axis=1)
+    mean, variance = np.array([pair[:2] for pair in points]).T
+    noise = np.array([_noise(one, *pair[:2]) for pair in points])
+    steps = 1e-3 * np.sqrt(variance + noise), 1e-3 * np.maximum(variance, 0.1 * noise)
+    less = np.maximum(variance - steps[1], 0.0)
+    means = np.concatenate([mean, mean + steps[0], mean - steps[0], mean, mean])
+    variances = np.concatenate([variance, variance, variance, variance + steps[1], less])
+    density = np.exp(said.marginals(means[:, None], variances[:, None])).T
+    base, *ends = density.reshape(5, len(points), len(reports))
+    widths = 2 * steps[0], steps[1] + np.minimum(steps[1], variance)
+    slopes = np.stack(
+        [(ends[0] - ends[1]) / widths[0][:, None], (ends[2] - ends[3]) / widths[1][:, None]], axis=2
+    )
     scale = np.where(base > 0, weights / np.where(base > 0, base, 1), 0.0)
-    by_report = scale[:, None, None] * slopes[:, :, None] * slopes[:, None, :]
-    return by_report.sum(axis=0), by_report
+    return scale[:, :, None, None] * slopes[..., :, None] * slopes[..., None, :]
 
 
 def _points(one: Likelihood, low: float, high: float, spread: float) -> list[tuple]:
@@ -231,8 +240,8 @@ def _tune_range(channel: Report, one: Likelihood, guessed: tuple) -> tuple[float
         half = float(np.exp(log_half))
         trial = clone(channel).set_params(range=(centre - half, centre + half))
         cost = 0.0
-        for mean, variance, *weights in points:
-            information, _ = fisher_information(trial, one, mean, variance)
+        informations = _by_report(trial, one, points).sum(axis=1)
+        for (_, _, *weights), information in zip(points, informations, strict=True):
             if both:
                 cost += float(_cost(information[None], np.array(weights))[0])
             else:
@@ -268,15 +277,14 @@ def _tune_questions(channel: TwoBit, one: Likelihood, guessed: tuple) -> dict[st
     splits = np.arange(6, 35) / 40
     information = np.zeros((len(points), len(locations), len(ramps), 2, 2, 2))
     trial = clone(channel).set_params(split=0.5, range=(centre - reach, centre + reach))
-    for p, (mean, variance, *_) in enumerate(points):
-        for k, location in enumerate(locations):
-            trial.set_params(location=location)
-            _, by_report = fisher_information(trial, one, mean, variance)
-            information[p, k, :, 0] = 2 * by_report[:2].sum(axis=0)
-        for k, ramp in enumerate(ramps):
-            trial.set_params(spread=ramp)
-            _, by_report = fisher_information(trial, one, mean, variance)
-            information[p, :, k, 1] = 2 * by_report[2:].sum(axis=0)
+    for k, location in enumerate(locations):
+        trial.set_params(location=location)
+        above = _by_report(trial, one, points)[:, :2].sum(axis=1)
+        information[:, k, :, 0] = 2 * above[:, None]
+    for k, ramp in enumerate(ramps):
+        trial.set_params(spread=ramp)
+        far = _by_report(trial, one, points)[:, 2:].sum(axis=1)
+        information[:, :, k, 1] = 2 * far[:, None]
     cost = np.zeros((len(splits), len(locations), len(ramps)))
     for p, (_, _, *weights) in enumerate(points):
         for row, split in enumerate(splits):

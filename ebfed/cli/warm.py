@@ -41,7 +41,7 @@ def _fit_every_kind() -> None:
     """Fit tiny tables of every kind of label and value that kernels are compiled for."""
     import numpy as np
 
-    from ebfed.location import BernoulliEB, GaussianEB, posterior_from
+    from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, posterior_from
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
@@ -65,6 +65,7 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
         BernoulliEB().fit(X, groups=near, covariates=[0.0, 1.0, 3.0, 4.0])
+        PoissonEB().fit(X, groups=near)
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)

@@ -17,7 +17,11 @@ from ebfed.kernels.logistic import (
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
-from ebfed.kernels.rising import beta_binomial_profile, rising_sums
+from ebfed.kernels.rising import (
+    beta_binomial_profile,
+    negative_binomial_profile,
+    rising_sums,
+)
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
@@ -41,6 +45,7 @@ __all__ = [
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
+    "negative_binomial_profile",
     "normal_slab",
     "number_below",
     "number_more",

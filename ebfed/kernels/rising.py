@@ -127,6 +127,57 @@ def beta_binomial_profile(dispersion, pooled, up, down, both):
 
 
 @jit
+def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, events):
+    """Best logarithm of the mean rate given the overdispersion, in which it is concave.
+
+    Newton's method, within what the signs of slopes have shown.
+
+    Parameters
+    ----------
+    dispersion : float
+        Not negative.
+    log_rate : float
+        Where to start.
+    counts : tuple of three ndarrays
+        Events of each group, as `tallied_sums` takes them.
+    exposure, groups, events : ndarray of shape (n,)
+        Different exposures; how many groups have each, and their events.
+
+    Returns
+    -------
+    log_rate, value, slope : float
+        Logarithm of the mean, log-likelihood there up to a constant, and its derivative in the
+        overdispersion.
+    """
+    low, high = -np.inf, np.inf
+    for _ in range(200):
+        rate, gain, bend = math.exp(log_rate), 0.0, 0.0
+        for i in range(len(exposure)):
+            mean = exposure[i] * rate
+            share = 1.0 / (1.0 + dispersion * mean)
+            gain += (events[i] - groups[i] * mean) * share
+            bend += mean * (groups[i] + dispersion * events[i]) * share * share
+        step = min(max(gain / bend, -5.0), 5.0)
+        low, high = (log_rate, high) if gain > 0.0 else (low, log_rate)
+        if abs(step) < 1e-14 * (1.0 + abs(log_rate)):
+            break
+        log_rate = log_rate + step if low < log_rate + step < high else 0.5 * (low + high)
+    rising = tallied_sums(1.0, dispersion, counts[0], counts[1], counts[2], True)
+    rate, value, slope = math.exp(log_rate), rising[0], rising[3]
+    for i in range(len(exposure)):
+        mean = exposure[i] * rate
+        x = dispersion * mean
+        log = math.log1p(x)
+        over = log / x if x > 1e-8 else 1.0 - 0.5 * x
+        bent = (x / (1.0 + x) - log) / (x * x) if x > 1e-4 else -0.5 + x * (2.0 / 3.0 - 0.75 * x)
+        value -= groups[i] * mean * over
+        if events[i] > 0.0:  # the mean may underflow where there are none
+            value += events[i] * (math.log(mean) - log)
+        slope -= events[i] * mean / (1.0 + x) + groups[i] * mean * mean * bent
+    return log_rate, value, slope
+
+
+@jit
 def _sums_far_out(start, count, step):
     """Return what `rising_sums` does, for a start of at least 16 steps, in constant time.
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Likelihood, Poisson
+from ebfed.priors import negative_binomial
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.plausible_regression import GammaRegression
@@ -162,7 +163,7 @@ class Gamma(WithCovariates, Prior):
             self._add_note("No client has data: the population is unknown, taken as 1.", True)
             self._set(np.ones(len(tables)), np.ones(len(tables)))
             return
-        self._set(*np.array([_maximise_counts(*table) for table in tables]).T)
+        self._set(*np.array([negative_binomial.maximise(*table) for table in tables]).T)
         for j, (rows, counts) in enumerate(tables):
             self._learn_precision(j, rows.exposure * self.mean_[j], counts)
             if counts.sum() == 1:
@@ -454,15 +455,6 @@ class _Profile:
     covariance: NDArray
     overdispersion: float
     separated: bool
-
-
-def _maximise_counts(rows: Poisson, times: NDArray) -> tuple[float, float]:
-    """Mean and overdispersion of greatest negative binomial likelihood."""
-    counts = rows.counts[:, 0]
-    if not counts.any():
-        return 0.0, 0.0
-    fit = _Counts(counts, rows.exposure, np.ones((len(rows), 1)), times).fit()
-    return float(np.exp(fit.coefficients[0])), fit.overdispersion
 
 
 def _maximise_regression(counts: NDArray, exposure: NDArray, matrix: NDArray) -> _Profile:

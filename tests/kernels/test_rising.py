@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from ebfed.kernels import beta_binomial_profile, rising_sums
+from ebfed.kernels import (
+    beta_binomial_profile,
+    negative_binomial_profile,
+    rising_sums,
+)
 from ebfed.kernels.rising import tallied_sums
 from ebfed.priors.beta_binomial import tally
 
@@ -90,3 +95,35 @@ def test_best_mean_given_the_overdispersion(large):
             beta_binomial_profile(step + h, mean, *tallies)[1] for h in (0.0, 1e-7 + 1e-5 * step)
         ]
         assert slope == pytest.approx(np.diff(ends)[0] / (1e-7 + 1e-5 * step), rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("start", [-9.0, 0.0, 7.0])
+@pytest.mark.parametrize("step", [0.0, 1e-7, 1e-3, 0.5, 1e4])
+def test_best_rate_given_the_overdispersion(step, start):
+    rng = np.random.default_rng(1)
+    exposure, groups = np.array([1e-3, 0.5, 2.0, 700.0, 1e-310]), np.array([3, 40, 20, 2, 1])
+    counts = [rng.poisson(e * rng.gamma(2, 1, n)) for e, n in zip(exposure, groups, strict=True)]
+    events = np.array([each.sum() for each in counts], float)
+    y, size = np.concatenate(counts), np.repeat(exposure, groups)
+    tallied = tally(y, np.ones(len(y)))
+    log_rate, value, slope = negative_binomial_profile(
+        step, start, tallied, exposure, groups.astype(float), events
+    )
+
+    def log_likelihood(log_rate, step):
+        mean = size * np.exp(log_rate)
+        if step == 0:
+            return stats.poisson.logpmf(y, mean).sum()
+        return stats.nbinom.logpmf(y, 1 / step, 1 / (1 + step * mean)).sum()
+
+    best = log_likelihood(log_rate, step)
+    assert max(log_likelihood(log_rate + a, step) for a in (-1e-3, 1e-3)) < best
+    if step not in (1e-7, 0.0):  # where scipy has digits
+        h = 1e-4 * step
+        ends = [log_likelihood(log_rate, step + a) for a in (-h, h)]
+        assert slope == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-4, abs=1e-4)
+        other = negative_binomial_profile(
+            2 * step, log_rate, tallied, exposure, groups.astype(float), events
+        )
+        gained = log_likelihood(other[0], 2 * step) - best
+        assert other[1] - value == pytest.approx(gained, rel=1e-8)

@@ -44,11 +44,15 @@ def number_rows(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray, NDArray]:
     n = len(columns[0])
     key, size = np.zeros(n, np.int64), 1
     for column in columns:
-        values, span = _from_zero(words(column))
+        values = words(column)
+        low, span = _range(values)
         if size * span > MOST:
             (key, first), (values, also) = number_integers(key), number_integers(values)
-            size, span = len(first), len(also)
-        key = values if size == 1 else key * span + values
+            low, size, span = 0, len(first), len(also)
+        if size > 1:
+            key *= span  # in place: memory for a large table costs more than arithmetic
+        key += values
+        key -= low
         size *= span
     if size <= 4 * n + 4096:
         return number_below(key, size)
@@ -56,11 +60,10 @@ def number_rows(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray, NDArray]:
     return codes, first, np.bincount(codes, minlength=len(first))
 
 
-def _from_zero(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Integers less the least one, if that fits, and a bound on the result."""
+def _range(values: NDArray[np.int64]) -> tuple[int, int]:
+    """Least of some integers, and how many there are from it to the largest."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    span = high - low + 1
-    return (values - low if span <= MOST else values), span
+    return low, high - low + 1
 
 
 def words(values: NDArray) -> NDArray[np.int64]:

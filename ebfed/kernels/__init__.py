@@ -19,6 +19,7 @@ from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
 from ebfed.kernels.rising import (
     beta_binomial_profile,
+    beta_binomial_values,
     negative_binomial_profile,
     rising_sums,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "add_normals",
     "add_rows",
     "beta_binomial_profile",
+    "beta_binomial_values",
     "count_members",
     "expectation_propagation",
     "fill_bernoulli",

@@ -82,7 +82,8 @@ def tallied_sums(start, step, exceeding, values, times, with_log):
         weighted += j * share
     if with_log:
         for j in range(first):
-            log += exceeding[j] * np.log(start + j * step)
+            if exceeding[j] > 0.0:  # the start may be 0 where nothing does
+                log += exceeding[j] * np.log(start + j * step)
     for i in range(len(values)):
         rest = _sums_far_out(start + first * step, values[i] - first, step)
         log += times[i] * rest[0]
@@ -124,6 +125,29 @@ def beta_binomial_profile(dispersion, pooled, up, down, both):
     below = tallied_sums(1.0 - mean, dispersion, down[0], down[1], down[2], True)
     all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
     return mean, above[0] + below[0] - all_[0], above[3] + below[3] - all_[3]
+
+
+@jit
+def beta_binomial_values(means, dispersions, up, down, both):
+    """Log-likelihood of the counts of `beta_binomial_profile` at some points.
+
+    Parameters
+    ----------
+    means, dispersions : ndarray of shape (k,)
+    up, down, both : tuple of three ndarrays
+
+    Returns
+    -------
+    ndarray of shape (k,)
+    """
+    values = np.empty(len(means))
+    for i in range(len(means)):
+        step = dispersions[i]
+        above = tallied_sums(means[i], step, up[0], up[1], up[2], True)
+        below = tallied_sums(1.0 - means[i], step, down[0], down[1], down[2], True)
+        all_ = tallied_sums(1.0, step, both[0], both[1], both[2], True)
+        values[i] = above[0] + below[0] - all_[0]
+    return values
 
 
 @jit

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import beta_binomial_profile, rising_sums
+from ebfed.kernels import beta_binomial_profile, beta_binomial_values, rising_sums
 from ebfed.likelihoods import Binomial
 from ebfed.likelihoods.binomial import log_rising
 from ebfed.priors.exploration import TILT, explore
@@ -71,17 +71,15 @@ def plausible(rows: Binomial, counts: NDArray) -> tuple[NDArray, NDArray]:
     correlation ``r = 1 / (1 + alpha + beta)``: given the mean, in the standard deviation of the
     population (Gelman, 2006).
     """
-    from scipy.special import gammaln, logit
+    from scipy.special import logit
 
-    z, trials = rows.successes[:, 0][:, None], rows.trials[:, None]
+    z, trials = rows.successes[:, 0], rows.trials
+    tallies = [tally(x, counts) for x in (z, trials - z, trials)]
 
     def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        total = 1 / dispersion
-        alpha, beta = mean * total, (1 - mean) * total
-        rising = gammaln(z + alpha) + gammaln(trials - z + beta) - gammaln(trials + total)
-        return counts @ rising + counts.sum() * (gammaln(total) - gammaln(alpha) - gammaln(beta))
+        return beta_binomial_values(mean, dispersion, *tallies)
 
-    events, all_ = float(counts @ z[:, 0]), float(counts @ trials[:, 0])
+    events, all_ = float(counts @ z), float(counts @ trials)
     return weigh(log_likelihood, float(logit((events + 0.5) / (all_ + 1))), np.array([25.0, 15.0]))
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from ebfed.kernels import (
     beta_binomial_profile,
+    beta_binomial_values,
     negative_binomial_profile,
     rising_sums,
 )
@@ -89,6 +90,7 @@ def test_best_mean_given_the_overdispersion(large):
     for step in (0.0, 1e-6, 0.1, 10.0):
         mean, value, slope = beta_binomial_profile(step, z.sum() / n.sum(), *tallies)
         assert value == pytest.approx(log_likelihood(z, n, mean, step), rel=1e-12)
+        assert beta_binomial_values(*np.array([[mean], [step]]), *tallies)[0] == value
         around = [log_likelihood(z, n, mean + a, step) for a in (-1e-3, 1e-3)]
         assert max(around) < value
         ends = [
@@ -127,3 +129,13 @@ def test_best_rate_given_the_overdispersion(step, start):
         )
         gained = log_likelihood(other[0], 2 * step) - best
         assert other[1] - value == pytest.approx(gained, rel=1e-8)
+
+
+def test_values_where_all_succeed():
+    """The share of failures may be 0 where there are none."""
+    n = np.array([3, 5])
+    tallies = [tally(x, np.ones(2)) for x in (n, n - n, n)]
+    found = beta_binomial_values(np.array([1.0, 0.5]), np.array([1.0, 1.0]), *tallies)
+    np.testing.assert_allclose(found, [0.0, log_likelihood(n, n, 0.5, 1.0)], atol=1e-15)
+    some = [tally(x, np.ones(2)) for x in (n - 1, n - n + 1, n)]
+    assert beta_binomial_values(np.ones(1), np.ones(1), *some)[0] == -np.inf

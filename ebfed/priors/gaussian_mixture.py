@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,15 @@ from ebfed.kernels import mixture_quantiles
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.base import Prior
 from ebfed.priors.gibbs import mixture_draws
+from ebfed.priors.mixture_em import (
+    Mixture,
+    SortedMessages,
+    climb,
+    levels,
+    log_joint,
+    log_sum,
+    start,
+)
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.search import least_bic
 
@@ -23,6 +32,7 @@ __all__ = ["GaussianMixture"]
 # Below this share of the variance of all values, noise no longer keeps a component from collapsing.
 LEAST = 1e-4
 MOST_STEPS = 5000  # of EM
+MOST_OF_START = 1000  # distinct messages, for each component, that a start is found from
 BLOCK = 1_000_000  # components of posteriors that are in memory at a time
 FEW = 4000  # clients up to which what is not known of the population matters
 NEEDLE = 1e-3  # share of the population's sd below which a component is as good as a point
@@ -130,7 +140,7 @@ class GaussianMixture(Prior):
         with np.errstate(divide="ignore", invalid="ignore"):
             heights = -0.5 * (np.log(self.variances_) + away / self.variances_)
         point = np.where(away == 0, np.inf, -np.inf)
-        return _log_sum(terms + np.where(self.variances_ > 0, heights, point).sum(axis=2))
+        return log_sum(terms + np.where(self.variances_ > 0, heights, point).sum(axis=2))
 
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw from the population, shape (size, d)."""
@@ -160,38 +170,42 @@ class GaussianMixture(Prior):
             raise ValueError(f"n_plausible must be a number >= 0; got {self.n_plausible!r}.")
         settled = self._settled(likelihood)
         settled = join(settled.parts) if isinstance(settled, Joined) else settled
-        rows, counts = settled.compress()
-        assert isinstance(rows, Gaussian)
+        rows, counts = _distinct(settled)
         d = likelihood.n_features
         if not len(rows):
             self._add_note("No client has data: the population is unknown.", True)
             self.path_, self.bic_ = np.zeros(1), np.zeros(1)
-            self._set(_Mixture(np.ones(1), np.zeros((1, d)), np.zeros((1, d))), free=0)
+            self._set(Mixture(np.ones(1), np.zeros((1, d)), np.zeros((1, d))), free=0)
             return
         # in units of the data, squares stay within range
-        centre = np.average(rows.values, axis=0, weights=counts)
-        unit = np.sqrt(np.average((rows.values - centre) ** 2, axis=0, weights=counts).mean())
+        share = counts / counts.sum()
+        centre = share @ rows.values
+        unit = np.sqrt(np.mean(share @ (rows.values - centre) ** 2))
         unit = unit if unit > 0 else 1.0
-        table = _SortedMessages.of((rows.values - centre) / unit, rows.variances / unit**2, counts)
+        shared = self.covariance == "spherical"
+        scaled = (rows.values - centre) / unit
+        table = SortedMessages.of(scaled, rows.variances / unit**2, counts, shared)
         rng = np.random.RandomState(np.random.default_rng(self.random_state).integers(2**31))
 
         def n_free(k: int) -> int:
             return k * (1 + d + (1 if self.covariance == "spherical" else d)) - 1
 
-        shared, least = self.covariance == "spherical", self._least(table)
+        least = self._least(table)
 
-        def fit(k: int) -> tuple[_Mixture, NDArray]:
+        def fit(k: int) -> tuple[Mixture, NDArray]:
             """Keep the likeliest of several short runs of EM, and go on until it hardly climbs."""
+            some, n = table, len(counts)
+            if n > (most := MOST_OF_START * k):
+                some = table.take(np.sort(rng.choice(n, most, replace=False)))
             starts = [
-                _climb(table, _start(table, k, shared, least, rng), shared, least, 1e-6, 30)
+                climb(some, start(some, k, shared, least, rng), shared, least, 1e-6, 30)
                 for _ in range(self.n_init if k > 1 else 1)
             ]
             best, _ = max(starts, key=lambda run: run[1][-1])
-            return _climb(table, best, shared, least, 1e-7, MOST_STEPS)
+            return climb(table, best, shared, least, 1e-10, MOST_STEPS)
 
-        numbers = self._numbers(len({row.tobytes() for row in rows.values}))
-        mixture, _, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
-        mixture, path = _climb(table, mixture, shared, least, 1e-10, MOST_STEPS)
+        numbers = self._numbers(rows.values)
+        mixture, path, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
         path = path - d * counts.sum() * np.log(unit)
         self.bic_ += 2 * d * counts.sum() * np.log(unit)
         if len(path) == MOST_STEPS:
@@ -201,7 +215,7 @@ class GaussianMixture(Prior):
                 stacklevel=4,
             )
         self.path_ = path
-        fitted = _Mixture(
+        fitted = Mixture(
             mixture.weights, centre + unit * mixture.means, unit**2 * mixture.variances
         )
         self._set(fitted, free=n_free(len(fitted.weights)))
@@ -222,29 +236,35 @@ class GaussianMixture(Prior):
     def _like(self, parameters: dict[str, NDArray]) -> Self:
         one = super()._like({})
         if parameters:
-            one._set(_Mixture(**{f.strip("_"): x for f, x in parameters.items()}), 0)
+            one._set(Mixture(**{f.strip("_"): x for f, x in parameters.items()}), 0)
         return one
 
-    def _numbers(self, n_distinct: int) -> range:
+    def _numbers(self, values: NDArray) -> range:
         """Numbers of components to try, no more than there are different values."""
         name, k = ("max_k", self.max_k) if self.k == "bic" else ("k", self.k)
         if not isinstance(k, int | np.integer) or k < 1:
             also = "'bic' or " if name == "k" else ""
             raise ValueError(f"{name} must be {also}a number >= 1; got {k!r}.")
-        k = min(int(k), n_distinct)
+        different: set[bytes] = set()
+        for row in values:
+            if len(different) == k:
+                break
+            different.add(row.tobytes())
+        k = len(different)
         return range(1 if self.k == "bic" else k, k + 1)
 
-    def _set(self, mixture: _Mixture, free: int) -> None:
+    def _set(self, mixture: Mixture, free: int) -> None:
         order = np.lexsort(mixture.means.T[::-1])
         self.weights_, self.means_, self.variances_ = (part[order] for part in mixture)
         self.mean_ = self.weights_ @ self.means_
         self.variance_ = self.weights_ @ (self.variances_ + (self.means_ - self.mean_) ** 2)
         self.n_parameters_ = free
 
-    def _least(self, table: _SortedMessages) -> NDArray:
+    def _least(self, table: SortedMessages) -> NDArray:
         """Least variance of a component in each column: 0 where there is noise enough."""
-        spread = np.average(table.values**2, axis=0, weights=table.counts)
-        noise = np.median(table.noise[table.level], axis=0)
+        spread = table.counts @ table.values**2 / table.counts.sum()
+        alike = len(table.noise) == 1
+        noise = table.noise[0] if alike else np.median(table.noise[table.level], axis=0)
         if self.covariance == "spherical":  # columns of one variance are guarded together
             spread, noise = (np.full_like(x, x.mean()) for x in (spread, noise))
         return np.maximum(LEAST * spread - noise, 0.0)
@@ -268,22 +288,22 @@ class GaussianMixture(Prior):
         joint = self._log_joint(likelihood)
         # a message that is impossible in all components has no information on them
         joint[np.isneginf(joint).all(axis=1)] = np.log(self.weights_)
-        return np.exp(joint - _log_sum(joint)[:, None])
+        return np.exp(joint - log_sum(joint)[:, None])
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log sum_l w_l N(x_i; mu_l, S_l + V_i)``, shape (n,)."""
         check_is_fitted(self, "mean_")
         if not isinstance(likelihood, Gaussian):
             return super().log_marginal(likelihood)
-        return _log_sum(self._log_joint(likelihood))
+        return log_sum(self._log_joint(likelihood))
 
     def _log_joint(self, likelihood: Likelihood) -> NDArray:
         assert isinstance(likelihood, Gaussian)
-        noise, level = _levels(likelihood.variances)
+        noise, level = levels(likelihood.variances)
         # a value known exactly, of a component of no width, is to be met almost exactly
         floor = 1e-12 * self.variance_.max() or 1e-300
-        mixture = _Mixture(self.weights_, self.means_, self.variances_)
-        return _log_joint(likelihood.values, np.maximum(noise, floor), level, mixture)
+        mixture = Mixture(self.weights_, self.means_, self.variances_)
+        return log_joint(likelihood.values, np.maximum(noise, floor), level, mixture)
 
     def _nodes(self, likelihood: Likelihood, low: float, high: float) -> NDArray:
         """Nodes of the likelihood, and of each component."""
@@ -303,167 +323,18 @@ class GaussianMixture(Prior):
             return np.log(masses)
 
 
-class _Mixture(NamedTuple):
-    """Weights (k,), centres (k, d) and variances (k, d) of the components."""
-
-    weights: NDArray
-    means: NDArray
-    variances: NDArray
-
-
-class _SortedMessages(NamedTuple):
-    """Messages, those of equal noise next to each other."""
-
-    values: NDArray
-    counts: NDArray
-    noise: NDArray  # variances of each level, (n_levels, d)
-    level: NDArray
-    ends: NDArray  # where each level begins, and the last one ends
-
-    @classmethod
-    def of(cls, values: NDArray, variances: NDArray, counts: NDArray) -> _SortedMessages:
-        noise, level = _levels(variances)
-        order = np.argsort(level, kind="stable")
-        level = level[order]
-        ends = np.append(np.flatnonzero(np.diff(level, prepend=-1)), len(level))
-        noise = np.broadcast_to(noise, (len(noise), values.shape[1]))
-        return cls(values[order], counts[order], noise, level, ends)
-
-
-def _levels(variances: NDArray) -> tuple[NDArray, NDArray]:
-    """Different rows of variances, and which of them each client has."""
-    noise, level = np.unique(variances, axis=0, return_inverse=True)
-    return noise, level.ravel()
-
-
-def _log_sum(values: NDArray) -> NDArray:
-    """Log of the sum of exponentials of each row."""
-    top = values.max(axis=1)
-    top = np.where(np.isinf(top), 0.0, top)
-    with np.errstate(divide="ignore"):
-        return top + np.log(np.exp(values - top[:, None]).sum(axis=1))
-
-
-def _log_joint(values: NDArray, noise: NDArray, level: NDArray, mixture: _Mixture) -> NDArray:
-    """``log w_l N(x_i; mu_l, S_l + V_i)``, shape (n, k)."""
-    joint = np.empty((len(values), len(mixture.weights)))
-    with np.errstate(divide="ignore"):
-        logs = np.log(mixture.weights)
-    for column, log, mean, variance in zip(joint.T, logs, *mixture[1:], strict=True):
-        total = noise + variance
-        has_data = np.isfinite(total)
-        height = log - 0.5 * np.log(np.where(has_data, 2 * np.pi * total, 1.0)).sum(axis=1)
-        precision = np.where(has_data, 1 / total, 0.0)
-        # logs and quotients of levels only: clients have few different sizes
-        precision = precision[level] if len(noise) > 1 else np.broadcast_to(precision, values.shape)
-        away = values - mean
-        away *= away
-        column[:] = height[level] - 0.5 * np.einsum("ij,ij->i", away, precision)
-    return joint
-
-
-def _start(table: _SortedMessages, k: int, shared: bool, least: NDArray, rng: Any) -> _Mixture:
-    """Centres by k-means++, and one variance for all: what noise does not explain around them."""
-    from sklearn.cluster import kmeans_plusplus
-
-    values, counts = table.values, table.counts
-    means, _ = kmeans_plusplus(values, k, sample_weight=counts, random_state=rng)
-    nearest = np.argmin([((values - mean) ** 2).sum(axis=1) for mean in means], axis=0)
-    away = (values - means[nearest]) ** 2
-    around = np.average(away, axis=0, weights=counts)
-    noise = np.average(table.noise[table.level], axis=0, weights=counts)
-    variance = np.maximum(around - noise, 0.1 * around)
-    if shared:
-        variance = np.full_like(variance, variance.mean())
-    variances = np.tile(np.maximum(variance, least), (k, 1))
-    return _Mixture(np.full(k, 1 / k), means, variances)
-
-
-def _climb(
-    table: _SortedMessages, mixture: _Mixture, shared: bool, least: NDArray, tol: float, steps: int
-) -> tuple[_Mixture, NDArray]:
-    """EM until a step gains less than `tol` of the log-likelihood; returns mixture and path."""
-    path: list[float] = []
-    for _ in range(steps):
-        joint = _log_joint(table.values, table.noise, table.level, mixture)
-        evidence = _log_sum(joint)
-        path.append(float(table.counts @ evidence))
-        if len(path) > 1 and path[-1] - path[-2] < tol * (1 + abs(path[-1])):
-            break
-        joint -= evidence[:, None]
-        expected = table.counts[:, None] * np.exp(joint)
-        mixture = _maximised(table, mixture, expected, shared, least)
-    return mixture, np.array(path)
-
-
-def _maximised(
-    table: _SortedMessages, mixture: _Mixture, expected: NDArray, shared: bool, least: NDArray
-) -> _Mixture:
-    """Weights, centres and variances given how many clients each component is expected to have."""
-    from scipy.sparse import csr_array
-
-    total = expected.sum(axis=0)
-    means, variances = mixture.means.copy(), mixture.variances.copy()
-    for j in np.flatnonzero(total > 1e-9 * total.sum()):
-        away = table.values - means[j]
-        # a row for each level: sums are sparse products
-        own = csr_array((expected[:, j], np.arange(len(away)), table.ends))
-        n, first = own.sum(axis=1)[:, None], own @ away
-        away *= away
-        second = own @ away
-        shift, variances[j] = _component(n, first, second, table.noise, variances[j], shared, least)
-        means[j] += shift
-    return _Mixture(total / total.sum(), means, variances)
-
-
-def _component(
-    n: NDArray,
-    first: NDArray,
-    second: NDArray,
-    noise: NDArray,
-    variance: NDArray,
-    shared: bool,
-    least: NDArray,
-) -> tuple[NDArray, NDArray]:
-    """Raise the expected log-likelihood of one component.
-
-    Parameters
-    ----------
-    n : ndarray of shape (n_levels, 1)
-        Expected clients of each level of noise.
-    first, second : ndarray of shape (n_levels, d)
-        Sums of distances of these clients from the current centre, and of squares of these.
-    noise : ndarray of shape (n_levels, d)
-    variance, least : ndarray of shape (d,)
-        Current variance, and its lower bound.
-    shared : bool
-        Whether columns have one variance.
-
-    Returns
-    -------
-    shift, variance : ndarray of shape (d,)
-    """
-
-    def columns(sums: NDArray) -> NDArray:
-        return np.full_like(sums, sums.sum()) if shared else sums
-
-    for _ in range(min(len(noise), 3)):  # with one level, one step is enough
-        precision = 1 / (noise + variance)
-        shift = (first * precision).sum(axis=0) / (n * precision).sum(axis=0)
-        square = np.maximum(second - 2 * first * shift + n * shift**2, 0.0)
-
-        def height(variance: NDArray, square: NDArray = square) -> NDArray:
-            total = noise + variance
-            return -columns((n * np.log(total) + square / total).sum(axis=0))
-
-        slope = columns((precision**2 * square - n * precision).sum(axis=0))
-        scored = variance + slope / columns((n * precision**2).sum(axis=0))
-        scored = np.maximum(scored, least)
-        # with theta missing too, EM cannot lose
-        sure = variance + variance**2 * slope / columns(np.broadcast_to(n.sum(), variance.shape))
-        better = height(scored) >= height(variance)
-        variance = np.where(better, scored, np.maximum(sure, least))
-    return shift, variance
+def _distinct(likelihood: Likelihood) -> tuple[Gaussian, NDArray]:
+    """Distinct messages, sorted, and how many clients sent each."""
+    assert isinstance(likelihood, Gaussian)
+    first = likelihood.values[:, 0]
+    order = np.argsort(first)
+    if likelihood.n_features > 1 and np.all(np.diff(first[order]) > 0):  # no two are equal
+        has_data = np.isfinite(likelihood.variances) & (likelihood.variances > 0)
+        rows = likelihood.take(order[has_data.all(axis=1)[order]])
+        variances = np.broadcast_to(rows.variances, rows.values.shape)
+        return Gaussian(rows.values, variances), np.ones(len(rows))
+    rows, counts = likelihood.compress()
+    return rows, counts
 
 
 class GaussianMixturePosterior(Posterior):

@@ -50,7 +50,8 @@ def moments_of(likelihood: Gaussian) -> dict[str, NDArray] | None:
     """
     variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
     columns = []
-    for values, variance in zip(likelihood.values.T, variances.T, strict=True):
+    both = (np.ascontiguousarray(each.T) for each in (likelihood.values, variances))
+    for values, variance in zip(*both, strict=True):
         has_data = np.isfinite(variance) & (variance > 0)
         if not has_data.any():
             return None

@@ -39,18 +39,24 @@ def triangular_factors(rows, indptr, size):
     counts = indptr[1:] - indptr[:-1]
     order = np.argsort(counts)  # clients of a batch are about as long
     A = np.empty((p + _STEP, p, _LANES))
+    brings = np.empty(_LANES, np.bool_)  # whether a client has more rows
     for first in range(0, n_clients, _LANES):
         batch = order[first : first + _LANES]
         A[:p] = 0.0
         for start in range(0, counts[batch[-1]], _STEP):  # the triangle so far, and more rows
-            A[p:] = 0.0
+            most = min(_STEP, counts[batch[-1]] - start)
+            A[p : p + most] = 0.0
+            brings[:] = False
             for c in range(len(batch)):
                 begin = indptr[batch[c]] + start
-                for i in range(min(_STEP, indptr[batch[c] + 1] - begin)):
+                for i in range(min(most, indptr[batch[c] + 1] - begin)):
+                    brings[c] = True
                     for j in range(p):
                         A[p + i, j, c] = rows[begin + i, j]
             for j in range(p):
-                _reflect(A, j)
+                _reflect(A[: p + most], j, brings)
+                if j + 1 >= most and _all_done(A[: p + most], j + 1, brings):
+                    break
         for c in range(len(batch)):
             row = 0
             for i in range(p):
@@ -63,10 +69,11 @@ def triangular_factors(rows, indptr, size):
 
 
 @jit
-def _reflect(A, j):
+def _reflect(A, j, brings):
     """Turn column j of A to zero below its diagonal, and all later columns with it.
 
-    Rows j + 1 to p - 1 of that column are zero already.
+    Rows j + 1 to p - 1 of that column are zero already. A client that brings no rows stays as it
+    is, whatever its neighbours need.
     """
     n, p, _ = A.shape
     norm, shrink, product = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
@@ -80,6 +87,9 @@ def _reflect(A, j):
         for c in range(_LANES):
             product[c] += A[i, j, c] ** 2
     for c in range(_LANES):
+        if not brings[c]:
+            norm[c], shrink[c] = A[j, j, c], 0.0
+            continue
         if A[j, j, c] == 0.0 and product[c] <= _NOTHING * above[c]:
             product[c] = 0.0  # the columns before it explain it, up to rounding
         norm[c] = -np.sqrt(product[c]) if A[j, j, c] > 0 else np.sqrt(product[c])
@@ -104,6 +114,22 @@ def _reflect(A, j):
     for i in range(p, n):
         for c in range(_LANES):
             A[i, j, c] = 0.0
+
+
+@jit
+def _all_done(A, first, brings):
+    """Whether reflections of columns from `first` on would find nothing to turn."""
+    n, p, _ = A.shape
+    for k in range(first, p):
+        for c in range(_LANES):
+            above = left = 0.0
+            for i in range(k):
+                above += A[i, k, c] ** 2
+            for i in range(p, n):
+                left += A[i, k, c] ** 2
+            if brings[c] and not (A[k, k, c] == 0.0 and left <= _NOTHING * above):
+                return False
+    return True
 
 
 @jit

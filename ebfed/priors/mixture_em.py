@@ -224,7 +224,7 @@ def _expected(table: SortedMessages, mixture: Mixture) -> tuple[float, NDArray]:
             own[:, :-1], own[:, -1] = each @ table.features, each.sum(axis=1)
         return float(table.counts @ logs), sums
     slopes, heights = _log_linear(table, mixture)
-    evidence = 0.0
+    evidence: Any = 0.0
     joint, top, total = np.empty((k, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
     for level, (begin, end) in enumerate(pairwise(table.ends)):
         for at in range(begin, end, BLOCK):

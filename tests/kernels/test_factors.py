@@ -88,3 +88,17 @@ def test_triangular_factors_of_columns_that_say_the_same(count):
         mine = A[indptr[i] : indptr[i + 1]]
         np.testing.assert_allclose(factor.T @ factor, mine.T @ mine, rtol=1e-12, atol=1e-12)
         np.testing.assert_array_equal(factor, np.triu(factor))
+
+
+def test_triangular_factors_do_not_depend_on_neighbours():
+    """To the last bit: alone, together, and in any order."""
+    counts = [5, 1, 0, 33, 12, 70, 12, 11, 13, 40, 64, 3, 7, 100, 12, 31, 32]
+    rows, indptr = rows_of(counts, 12)
+    rows[:, 3] = np.repeat(np.arange(len(counts)), counts)  # constant within clients
+    together = triangular_factors(rows, indptr, 12)
+    for i, count in enumerate(counts):
+        own = np.ascontiguousarray(rows[indptr[i] : indptr[i + 1]])
+        alone = triangular_factors(own, np.array([0, count]), 12)
+        np.testing.assert_array_equal(together[i], alone[0])
+        products = own.T @ own
+        np.testing.assert_allclose(alone[0].T @ alone[0], products, rtol=1e-11, atol=1e-10)

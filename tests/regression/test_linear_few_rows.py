@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import ebfed as eb
+from ebfed.regression.numerics.mixed_model import _CommonProblem, _Problem
+from ebfed.tables.clients import Clients
+from ebfed.tables.factors import Factors
 
 RNG = np.random.default_rng(3)
 M = 60
@@ -56,3 +59,28 @@ def test_what_is_not_identified_has_no_error():
     ]:
         table = fit.fit(np.column_stack(columns), y, groups=groups).tidy("fixed")
         assert table["std.error"].notna().tolist() == known
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rows", [3, 12])
+def test_turned_rows_have_the_criterion_of_whitened_ones(rows, intercept):
+    """With one variance for all columns, V_i is diagonal in the same axes for every size."""
+    X = RNG.normal(size=(M * rows, 5)) * [1.0, 3.0, 0.1, 1.0, 1.0]
+    if intercept:
+        X = np.column_stack([np.ones(len(X)), X + 2.0])
+    y = X @ RNG.normal(size=X.shape[1]) + RNG.normal(size=len(X))
+    groups = np.repeat(np.arange(M), rows)[: len(X) - 1]  # one group has a row less
+    factors = Factors.of(Clients.from_rows(X[:-1], groups, y[:-1]))
+    varying = np.arange(X.shape[1] - 1)
+    given = (factors.rows, len(groups), varying, "spherical", "reml", intercept)
+    common, whitened = _CommonProblem(*given), _Problem(*given)
+    for size in (0.0, 0.3, 1.0, 40.0):
+        root = size * np.eye(len(varying))
+        one, other = common.whiten(root), whitened.whiten(root)
+        assert common.value(one) == pytest.approx(whitened.value(other), rel=1e-11)
+        np.testing.assert_allclose(one.beta, other.beta, rtol=1e-8, atol=1e-12)
+        slope = np.trace(whitened.slope(other, True))
+        assert np.trace(common.slope(one, True)) == pytest.approx(slope, rel=1e-8)
+        assert common.curvature().sum() == pytest.approx(whitened.curvature().sum(), rel=1e-9)
+        residuals = whitened.squares_left(other.beta)
+        assert common.squares_left(one.beta) == pytest.approx(residuals, rel=1e-9)

@@ -25,7 +25,7 @@ With an intercept, columns are centred first; means that dwarf the spread would 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ Covariance = Literal["spherical", "diag", "full"]
 
 # Largest standard deviation of the search, in units of that of the noise.
 LARGEST_ROOT = 1e7
+
+BLOCK = 2048  # rows that stay in the processor's cache
 
 
 @dataclass
@@ -114,7 +116,8 @@ def fit_mixed_model(
     identified : bool
         Whether numbers of rows identify the spread; taken to be zero if not.
     """
-    problem = _Problem(rows, n_rows, varying, covariance, method, intercept)
+    kind = _CommonProblem if covariance == "spherical" and len(varying) else _Problem
+    problem = kind(rows, n_rows, varying, covariance, method, intercept)
     root = np.zeros((len(varying), len(varying)))
     path: list[float] = []
     if identified and problem.noisy and len(varying):
@@ -139,15 +142,12 @@ class _Problem:
         method: str,
         intercept: bool,
     ):
-        from ebfed.kernels.factors import BATCH
-
-        self.n_clients, r, width = rows.shape
+        self.n_clients, _, width = rows.shape
         self.n_rows, self.varying = n_rows, varying
         self.covariance, self.restricted = covariance, method == "reml"
         self.p, q = width - 1, len(varying)
         self.lower = np.tril_indices(q)
-        self.rows = np.zeros((width, r, -(-self.n_clients // BATCH) * BATCH))
-        self.rows[:, :, : self.n_clients] = rows.transpose(2, 1, 0)
+        self.rows = self.laid_out(rows)
         self.centre = np.zeros(width)
         Z = self.rows[varying]
         if intercept:
@@ -170,12 +170,10 @@ class _Problem:
         self.map[varying, np.arange(q)] = self.units[varying] / self.own_units
         if intercept and not self.turns:
             self.map[0] += self.centre[varying] / self.own_units * self.units[0]
-        flat = self.rows.reshape(width, -1)
-        self.basis, self.lost = _basis((flat @ flat.T)[:-1, :-1])
+        self.basis, self.lost = _basis(self.begin()[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
-        self.white = np.zeros_like(self.rows)
         self.last: tuple[NDArray, _Profile] | None = None
         self.last_effects: NDArray | None = None
         self.converged = True
@@ -187,26 +185,50 @@ class _Problem:
         size = np.sqrt(np.einsum("pim,pim->p", columns, columns) / max(self.n_rows, 1))
         return np.where(size > 0, size, 1.0)
 
-    def whiten(self, root: NDArray) -> _Profile:
-        """Whiten the rows, and solve for beta."""
+    def laid_out(self, rows: NDArray) -> NDArray:
+        """Copy rows to an array with axes of columns, rows and clients."""
+        from ebfed.kernels.factors import BATCH
+
+        n_clients, r, width = rows.shape
+        result = np.zeros((width, r, -(-n_clients // BATCH) * BATCH))
+        result[:, :, :n_clients] = rows.transpose(2, 1, 0)
+        return result
+
+    def begin(self) -> NDArray:
+        """Make what all whitenings share; returns products of the columns."""
+        self.white = np.zeros_like(self.rows)
+        flat = self.rows.reshape(self.p + 1, -1)
+        return flat @ flat.T
+
+    def weigh(self, root: NDArray) -> tuple[float, NDArray]:
+        """Whiten the rows: sum of ``log|V_i|``, and products of the columns."""
         from ebfed.kernels import whiten
 
-        if self.last is not None and np.array_equal(root, self.last[0]):
-            return self.last[1]
         if root.any():
             log_det = whiten(self.rows, self.Z, self.varying, root, self.white)
         else:
             self.white[:], log_det = self.rows, 0.0
         white = self.white.reshape(self.p + 1, -1)
-        products = white @ white.T
+        return log_det, white @ white.T
+
+    def squares_left(self, beta: NDArray) -> float:
+        """Sum of squares of the residuals of the rows that were whitened last."""
+        white = self.white.reshape(self.p + 1, -1)
+        residual = white[-1] - beta @ white[:-1]
+        return float(residual @ residual)
+
+    def whiten(self, root: NDArray) -> _Profile:
+        """Whiten the rows, and solve for beta."""
+        if self.last is not None and np.array_equal(root, self.last[0]):
+            return self.last[1]
+        log_det, products = self.weigh(root)
         chol = np.linalg.cholesky(self.basis.T @ products[:-1, :-1] @ self.basis)
         half = np.linalg.inv(chol) @ self.basis.T
         right = half @ products[:-1, -1]
         beta = half.T @ right
         quadratic = products[-1, -1] - right @ right
         if quadratic < 1e-6 * products[-1, -1]:  # few digits are left of the difference
-            residual = white[-1] - beta @ white[:-1]
-            quadratic = residual @ residual
+            quadratic = self.squares_left(beta)
         of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
         profile = _Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
         self.last, self.last_effects = (root, profile), None
@@ -249,16 +271,7 @@ class _Problem:
         """Two steps of Fisher scoring from zero, then descent by a quasi-Newton method."""
         variance = self.score(self.pooled, np.zeros(len(self.varying)))
         variance = self.score(self.whiten(np.diag(np.sqrt(variance))), variance)
-        first = np.sqrt(variance)
-        # Columns of different sizes that share a variance, or few clients, may give several minima.
-        sizes = np.ones(1)
-        if self.covariance == "spherical":
-            sizes = np.append(1.0, np.geomspace(1e-3, 1e3, 13) / first[0])
-        elif self.n_clients < 200:
-            sizes = np.geomspace(0.1, 100, 7)
-        if len(sizes) > 1:
-            best = min(sizes, key=lambda size: self.value(self.whiten(np.diag(size * first))))
-            first = best * first
+        first = self.near(np.sqrt(variance))
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
@@ -278,6 +291,13 @@ class _Problem:
                 break
             root = grown
         return root, path
+
+    def near(self, first: NDArray) -> NDArray:
+        """Return a better diagonal of the root: few clients may give several minima."""
+        if self.n_clients >= 200:
+            return first
+        tried = np.geomspace(0.1, 100, 7)[:, None] * first
+        return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float
@@ -407,6 +427,88 @@ class _Problem:
             variances = 2 * raised_inverse(curvature)
         # the units of a variance are squares: `own` brings them in once
         return noise**2 * variances / np.outer(self.own_units, self.own_units)
+
+
+class _CommonProblem(_Problem):
+    """The criterion where all coefficients that vary share a variance.
+
+    ``V_i = I + size**2 Z_i Z_i'`` has the same axes whatever the size: once rows are turned into
+    them, V_i is diagonal, and every row has a weight.
+    """
+
+    def laid_out(self, rows: NDArray) -> NDArray:
+        """Copy rows, to be seen with axes of columns, rows and clients."""
+        return rows.copy().transpose(2, 1, 0)
+
+    def begin(self) -> NDArray:
+        """Turn each client's rows into the axes of ``Z_i Z_i'``."""
+        Z: Any = np.ascontiguousarray(self.Z.transpose(2, 1, 0))
+        if Z.shape[1] < Z.shape[2]:  # a triangle has the same axes
+            Z = np.linalg.qr(Z.swapaxes(1, 2), mode="r")
+            Z = Z.swapaxes(1, 2)
+        axes, sizes, _ = np.linalg.svd(Z)
+        spread = np.zeros(axes.shape[:2])
+        spread[:, : sizes.shape[1]] = sizes**2
+        turned = axes.swapaxes(1, 2) @ self.rows.transpose(2, 1, 0)
+        self.turned, self.spread = turned.reshape(-1, self.p + 1), spread.ravel()
+        del self.Z, self.rows
+        self.weights = np.ones_like(self.spread)
+        return self.products(self.weights)
+
+    def weigh(self, root: NDArray) -> tuple[float, NDArray]:
+        """Sum of ``log|V_i|``, and products of the columns, weighted."""
+        V = 1 + root[0, 0] ** 2 * self.spread
+        self.weights = 1 / V
+        return float(np.log(V).sum()), self.products(np.sqrt(self.weights))
+
+    def products(self, weights: NDArray) -> NDArray:
+        """Products of the columns of rows times weights; some rows at a time, in the cache."""
+        n, width = self.turned.shape
+        total, block = np.zeros((width, width)), np.empty((min(n, BLOCK), width))
+        for at in range(0, n, BLOCK):
+            rows = self.turned[at : at + BLOCK]
+            own = np.multiply(rows, weights[at : at + BLOCK, None], out=block[: len(rows)])
+            total += own.T @ own
+        return total
+
+    def squares_left(self, beta: NDArray) -> float:
+        """Sum of squares of the residuals, weighted."""
+        residual = self.turned[:, -1] - self.turned[:, :-1] @ beta
+        return float(self.weights @ residual**2)
+
+    def near(self, first: NDArray) -> NDArray:
+        """Search all sizes: columns of different sizes may give several minima."""
+        from scipy.optimize import minimize_scalar
+
+        q = len(first)
+
+        def value(log: float) -> float:
+            return self.value(self.whiten(np.exp(log) * np.eye(q)))
+
+        logs = np.sort(np.log(np.append(np.geomspace(1e-3, 1e3, 13), first[0])))
+        values = np.array([value(log) for log in logs])
+        best = int(np.argmin(values))
+        around = slice(best - 1, best + 2)
+        if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
+            logs[best] = minimize_scalar(value, bracket=tuple(logs[around]), tol=1e-2).x
+        return np.full(q, np.exp(logs[best]))
+
+    def slope(self, profile: _Profile, diagonal: bool) -> NDArray:
+        """Slope of the criterion in T, of which only the trace is right."""
+        share = self.spread * self.weights
+        moved = self.products(np.sqrt(share * self.weights))
+        away = np.append(profile.beta, -1.0)
+        slope = share.sum() - self.dof / profile.quadratic * away @ moved @ away
+        if self.restricted:
+            slope -= np.sum(profile.half @ moved[:-1, :-1] * profile.half)
+        q = len(self.varying)
+        return slope / q * np.eye(q)
+
+    def curvature(self) -> NDArray:
+        """Expected curvature of the criterion in T, of which only the sum is right."""
+        share = self.spread * self.weights
+        q = len(self.varying)
+        return np.full((q, q), (share @ share - share.sum() ** 2 / self.n_rows) / q**2)
 
 
 @dataclass

@@ -32,6 +32,7 @@ __all__ = [
 
 
 CHUNK = 128
+ROUGH = 1e-5  # least share of the largest square of an axis that products of rows show well
 
 
 class MixturePopulation(NamedTuple):
@@ -110,12 +111,20 @@ class Evidence(NamedTuple):
 
 
 def rotate(factors: NDArray, sizes: NDArray) -> RotatedRows:
-    """Turn factors ``[X_i y_i]`` of shape (n, r, p + 1) by the singular value decomposition."""
+    """Turn factors ``[X_i y_i]`` of shape (n, r, p + 1) into the axes of ``X_i X_i'``."""
     X, y = factors[:, :, :-1], factors[:, :, -1:]
-    U, S, V = np.linalg.svd(X, full_matrices=False)
+    q = min(X.shape[1:])
+    squares, U = np.linalg.eigh(X @ X.swapaxes(1, 2))
+    U, squares = U[:, :, X.shape[1] - q :], squares[:, X.shape[1] - q :]
+    design = U.swapaxes(1, 2) @ X
+    # products lose the small axes, which singular values keep; each client's own matter alone
+    rough = np.flatnonzero((squares[:, :1] < ROUGH * squares[:, -1:]).any(axis=1))
+    if len(rough):
+        U[rough], S, V = np.linalg.svd(X[rough], full_matrices=False)
+        design[rough], squares[rough] = S[:, :, None] * V, S**2
     response = U.swapaxes(1, 2) @ y
     rest = ((y - U @ response) ** 2).sum(axis=(1, 2))
-    return RotatedRows(S[:, :, None] * V, response[:, :, 0], rest, sizes, S**2)
+    return RotatedRows(design, response[:, :, 0], rest, sizes, squares)
 
 
 def weigh(rows: RotatedRows, population: MixturePopulation) -> Evidence:

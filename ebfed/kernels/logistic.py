@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.small import _cholesky
+from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
 
 REACH = 8.0  # standard deviations on each side of the mode that integrals cover
 # Steps of the trapezoidal rule, in standard deviations and in units of the logit (whose logistic
@@ -21,6 +21,8 @@ NEAR, FAR = 30.0, 600.0  # modes beyond which the logistic function is as good a
 FAINT = 0.01  # share of the prior variance that rows take away
 TRUSTED = 0.1  # share of the points that must count
 TINY = 1e-20  # change of a log-posterior
+MOST_FACTORS = 1000  # numbers between 1 and 2 whose product is a float
+ROUND = 6755399441055744.0  # 1.5 * 2^52: floats of this size are whole numbers
 SMALLEST = 1e-3  # sd; what is narrower is integrated as if it had this one
 
 
@@ -120,9 +122,10 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
         Approximations, which are written to.
     """
     n_points, d = points.shape
-    root, away = np.empty((d, d)), np.empty((n_points, d))
+    root, away = np.empty((d, d)), np.empty((d, n_points))
     posterior, normal = np.empty(n_points), np.empty(n_points)
-    eta, shift, share, spread = np.empty(d), np.empty(d), np.empty(d), np.empty((d, d))
+    z, product = np.empty(n_points), np.empty(n_points)
+    shift, share, spread = np.empty(d), np.empty(d), np.empty((d, d))
     for i in range(len(indptr) - 1):
         m, V = mean[i], cov[i]
         root[:] = V
@@ -131,21 +134,20 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
         for j in range(d):
             volume += math.log(root[j, j])
         for k in range(n_points):
-            square = 0.0
+            square, outer = 0.0, 0.0
             for j in range(d):
                 total = 0.0
                 for h in range(j + 1):
                     total += root[j, h] * points[k, h]
-                away[k, j] = widening * total
-                eta[j] = m[j] + away[k, j]
+                away[j, k] = widening * total
                 square += points[k, j] * points[k, j]
+                outer += (m[j] + away[j, k]) ** 2
             # logarithms of densities over that of the points
             normal[k] = 0.5 * (1 - widening * widening) * square
-            posterior[k] = (
-                volume
-                + 0.5 * square
-                + _log_posterior(X, offset, signs, indptr[i], indptr[i + 1], eta)
-            )
+            posterior[k] = volume + 0.5 * square - 0.5 * outer
+        _add_log_likelihoods(
+            X, offset, signs, indptr[i], indptr[i + 1], m, away, z, product, posterior
+        )
         top = posterior.max()
         total, base, squares = 0.0, 0.0, 0.0
         for k in range(n_points):
@@ -160,9 +162,9 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
         for k in range(n_points):
             more = posterior[k] / total - normal[k] / base
             for j in range(d):
-                shift[j] += more * away[k, j]
+                shift[j] += more * away[j, k]
                 for h in range(j + 1):
-                    spread[j, h] += more * away[k, j] * away[k, h]
+                    spread[j, h] += more * away[j, k] * away[h, k]
         for j in range(d):
             has_data = (1 - V[j, j]) ** 2
             share[j] = has_data / (has_data + FAINT * FAINT)
@@ -206,37 +208,47 @@ def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence)
         Number of clients that were not done in `max_steps`.
     """
     d = X.shape[1]
-    a, gradient, step = np.empty(d), np.empty(d), np.empty(d)
+    start, gradient, step = np.empty(d), np.empty(d), np.empty(d)
     unfinished = 0
     for i in range(len(indptr) - 1):
         first, last = indptr[i], indptr[i + 1]
-        m, V = mean[i], cov[i]
-        height = _log_posterior(X, offset, signs, first, last, m)
-        gain, enough, volume = np.inf, 0.0, 0.0
+        m, H = mean[i], cov[i]
+        height = _bend(X, offset, signs, first, last, m, H, gradient)
+        _cholesky(H)
+        gain, enough = np.inf, 0.0
         for _ in range(max_steps):
-            volume = _curvature(X, offset, signs, first, last, m, V, a, gradient)
+            step[:] = gradient
+            _solve_lower(H, step)
             gain, enough = 0.0, TINY
             for j in range(d):
-                step[j] = 0.0
-                for k in range(d):
-                    step[j] += V[j, k] * gradient[k]
-                gain += 0.5 * step[j] * gradient[j]
+                gain += 0.5 * step[j] * step[j]
                 enough += 0.5 * tolerance * m[j] * m[j]
-            if gain <= enough:
+            if not gain > enough:
                 break
-            share = 1.0
-            while share > 1e-9:
+            _solve_upper(H, step)
+            start[:] = m
+            share, new = 1.0, -np.inf
+            while not new >= height and share > 1e-9:
                 for j in range(d):
-                    m[j] += share * step[j]
-                new = _log_posterior(X, offset, signs, first, last, m)
-                if new >= height:
-                    height = new
-                    break
-                for j in range(d):
-                    m[j] -= share * step[j]
+                    m[j] = start[j] + share * step[j]
+                new = _bend(X, offset, signs, first, last, m, H, gradient)
                 share *= 0.5
+            if not new >= height:  # rounding is all that is left
+                m[:] = start
+                new = _bend(X, offset, signs, first, last, m, H, gradient)
+                share = 0.0
+            height = new
+            _cholesky(H)
+            if share == 0.0:
+                break
         unfinished += gain > enough
-        evidence[i] = height + 0.5 * volume
+        for j in range(d):
+            height -= math.log(H[j, j])
+        evidence[i] = height
+        _invert(H)
+        for j in range(d):
+            for k in range(j):
+                H[k, j] = H[j, k]
     return unfinished
 
 
@@ -383,40 +395,91 @@ def _reset(V):
 
 
 @jit
-def _log_posterior(X, offset, signs, first, last, m):
-    total, product = 0.0, 1.0
-    for j in range(len(m)):
-        total -= 0.5 * m[j] * m[j]
+def _add_log_likelihoods(X, offset, signs, first, last, m, away, z, product, out):
+    """Add the log-likelihood at each of many points ``m + away``, point by point side by side."""
+    product[:] = 1.0
     for row in range(first, last):
-        z = offset[row]
+        centre = offset[row]
         for j in range(len(m)):
-            z += X[row, j] * m[j]
-        z *= signs[row]
-        total += min(z, 0.0)
-        product *= 1 + math.exp(-abs(z))
-        if product > 1e300:
-            total -= math.log(product)
-            product = 1.0
-    return total - math.log(product)
+            centre += X[row, j] * m[j]
+        z[:] = signs[row] * centre
+        for j in range(len(m)):
+            _add(z, signs[row] * X[row, j], away[j])
+        _answer(z, product, out)
+        if (row - first) % MOST_FACTORS == MOST_FACTORS - 1:
+            out -= np.log(product)
+            product[:] = 1.0
+    out -= np.log(product)
 
 
 @jit
-def _curvature(X, offset, signs, first, last, m, V, a, gradient):
-    """Inverse of minus the second derivative of the log-posterior, and its log-determinant."""
-    _reset(V)
-    for j in range(len(m)):
+def _add(out, x, y):
+    for k in range(len(out)):
+        out[k] += x * y[k]
+
+
+@jit
+def _answer(z, product, out):
+    """Add the part of ``log s(z)`` that has no bound; multiply `product` by the exp of the rest."""
+    for k in range(len(z)):
+        out[k] += min(z[k], 0.0)
+        product[k] *= 1 + _exp(-abs(z[k]))
+
+
+@jit
+def _exp(x):
+    """The exponential of a number that is not positive, in operations that work side by side.
+
+    ``exp(x) = 2^n exp(r)``, ``|r| <= log(2) / 2``; adding `ROUND` leaves n in the lowest bits. What
+    would be less than ``exp(-700)`` is that. The error is about one unit in the last place.
+    """
+    x = max(x, -700.0)
+    shifted = x * 1.4426950408889634 + ROUND
+    n = shifted - ROUND
+    r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10
+    value = 1.6059043836821613e-10 * r + 2.08767569878681e-09
+    value = value * r + 2.505210838544172e-08
+    value = value * r + 2.755731922398589e-07
+    value = value * r + 2.7557319223985893e-06
+    value = value * r + 2.48015873015873e-05
+    value = value * r + 0.0001984126984126984
+    value = value * r + 0.001388888888888889
+    value = value * r + 0.008333333333333333
+    value = value * r + 0.041666666666666664
+    value = value * r + 0.16666666666666666
+    value = (value * r + 0.5) * (r * r) + r + 1.0
+    power = (np.float64(shifted).view(np.int64) + 1023) << 52
+    return value * np.int64(power).view(np.float64)
+
+
+@jit
+def _bend(X, offset, signs, first, last, m, H, gradient):
+    """Log-posterior; write its slope, and the lower half of minus its second derivative."""
+    d = len(m)
+    total, product = 0.0, 1.0
+    for j in range(d):
+        total -= 0.5 * m[j] * m[j]
         gradient[j] = -m[j]
-    volume = 0.0
+        for k in range(j):
+            H[j, k] = 0.0
+        H[j, j] = 1.0
     for row in range(first, last):
-        x = X[row]
         z = offset[row]
-        for j in range(len(m)):
-            z += x[j] * m[j]
-        p = _logistic(-signs[row] * z)
-        for j in range(len(m)):
-            gradient[j] += signs[row] * p * x[j]
-        v = _project(x, m, V, a)[1]
-        more = 1 + p * (1 - p) * v
-        volume -= math.log(more)
-        _move(gradient, V, a, p * (1 - p) / more, 0.0)
-    return volume
+        for j in range(d):
+            z += X[row, j] * m[j]
+        z *= signs[row]
+        e = math.exp(-abs(z))
+        one = 1 / (1 + e)
+        total += min(z, 0.0)
+        product *= 1 + e
+        if product > 1e300:
+            total -= math.log(product)
+            product = 1.0
+        push = signs[row] * (one if z < 0 else e * one)
+        weight = e * one * one
+        for j in range(d):
+            gradient[j] += push * X[row, j]
+            part = weight * X[row, j]
+            for k in range(j + 1):
+                H[j, k] += part * X[row, k]
+    return total - math.log(product)

@@ -45,7 +45,7 @@ from ebfed.regression.numerics.normal_population import (
 )
 from ebfed.regression.numerics.quadrature_population import entries_of
 from ebfed.regression.posteriors import quadrature
-from ebfed.regression.posteriors.logistic import MOST_CORRECTED, WhiteRows
+from ebfed.regression.posteriors.logistic import MOST_CORRECTED, TOLERANCE, WhiteRows
 from ebfed.regression.protocol import (
     LogisticMemory,
     LogisticMessage,
@@ -68,6 +68,8 @@ METHODS: tuple[str, ...] = get_args(Method)
 PROMISE = 1e-9
 # Expected gain below which the correction of expectation propagation begins.
 ENOUGH = 1e-3
+# Tolerance of expectation propagation until then: evidence is stationary, and right to its square.
+ROUGH = 1e-4
 # Remaining step that is allowed: less than half a standard error.
 MOST_LEFT = 0.1
 # Coordinates more oblique than this would magnify the noise of importance sampling.
@@ -103,7 +105,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             return _measure(clients, second), memory
         mean, root = sent["mean"], sent["root"]
         if sent["phase"] == "coarse" or sent["phase"] == "fine":
-            evidence, score, curvature = quadrature.derivatives(
+            evidence, score, curvature, mode = quadrature.derivatives(
                 clients,
                 second,
                 frame=sent["frame"],
@@ -112,8 +114,14 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
                 places=sent["places"],
                 entries=entries_of(self.covariance, len(root)),
                 accuracy=sent["phase"],
+                start=memory.get("mode"),
             )
-            return {"evidence": evidence, "score": score, "curvature": curvature}, memory
+            message: LogisticMessage = {
+                "evidence": evidence,
+                "score": score,
+                "curvature": curvature,
+            }
+            return message, memory | {"mode": mode}
         if sent["phase"] == "gradient":
             theta = memory.get("theta", np.zeros((len(clients), len(mean))))
             theta, message = joint_step(
@@ -121,8 +129,11 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             )
             return message, memory | {"theta": theta}
         rows = WhiteRows.of(clients, NormalPopulation(mean, root, np.ones(len(mean))), second)
-        mean, covariance, evidence = rows.approximate(sent["phase"])
-        return {"mean": mean, "covariance": covariance, "evidence": evidence}, memory
+        mean, covariance, evidence = rows.approximate(
+            sent["phase"], start=memory.get("mode"), tolerance=sent["tolerance"]
+        )
+        message = {"mean": mean, "covariance": covariance, "evidence": evidence}
+        return message, memory | {"mode": mean}
 
     def bits(self, sent: LogisticSent, clients: Clients) -> float:
         """Bits of derivatives, of posterior moments, or of a step of gradient descent."""
@@ -200,7 +211,13 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
                 "root": asked.root,
             }
         frame = state["frame"]
-        return sent | {"mean": frame @ state["mean"], "root": frame @ state["root"]}
+        # what is corrected later shows by then only where the correction is to begin
+        rough = state["phase"] == "ep" and state["can_correct"]
+        return sent | {
+            "mean": frame @ state["mean"],
+            "root": frame @ state["root"],
+            "tolerance": ROUGH if rough else TOLERANCE,
+        }
 
     def check_message(
         self, message: LogisticMessage, facts: RegressionFacts, sent: LogisticSent

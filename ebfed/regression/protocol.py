@@ -163,6 +163,8 @@ class LogisticSent(RegressionSent):
     """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
     places: NotRequired[NDArray[np.int64]]
     """Entries of c that differ between groups, shape (q,)."""
+    tolerance: NotRequired[float]
+    """What approximations of posteriors may leave to move."""
 
 
 class LogisticState(RegressionState):
@@ -224,6 +226,8 @@ class LogisticMemory(RegressionMemory):
 
     theta: NotRequired[NDArray[np.float64]]
     """Coefficients of gradient descent, shape (n_clients, p)."""
+    mode: NotRequired[NDArray[np.float64]]
+    """Modes of the last round, shape (n_clients, q), from which those of the next are searched."""
 
 
 class LogisticMessage(TypedDict):

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from ebfed.kernels import expectation_propagation, importance, laplace, log_logistic_normal
-from ebfed.kernels.logistic import _tilted
+from ebfed.kernels.logistic import _add_log_likelihoods, _exp, _tilted
 
 # The trapezoidal rule's own promise.
 QUADRATURE = 1e-6
@@ -170,3 +170,51 @@ def test_importance():
     # where the approximation is exact, nothing is added
     np.testing.assert_allclose(found[0][0], 0, atol=1e-14)
     np.testing.assert_allclose(found[1][0], np.eye(3), atol=1e-14)
+
+
+def test_exponentials_side_by_side():
+    x = -np.concatenate([np.linspace(0, 40, 2001), np.geomspace(1e-300, 700, 500)])
+    found = np.array([_exp(each) for each in x])
+    np.testing.assert_allclose(found, np.exp(x), rtol=1e-15)
+    assert _exp(0.0) == 1.0
+    assert 0 < _exp(-1e300) < 1e-300
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 7, 2500])
+def test_log_likelihoods_of_many_points(n_rows):
+    """As many rows, too, as a product of factors between 1 and 2 does not hold."""
+    rng = np.random.default_rng(n_rows)
+    X, offset = rng.normal(size=(n_rows, 2)), rng.normal(size=n_rows)
+    signs = rng.choice([-1.0, 1.0], n_rows)
+    m, away, out = rng.normal(size=2), rng.normal(size=(2, 5)), np.zeros(5)
+    space = np.empty((2, 5))
+    _add_log_likelihoods(X, offset, signs, 0, n_rows, m, away, *space, out)
+    z = signs[:, None] * (offset[:, None] + X @ (m[:, None] + away))
+    np.testing.assert_allclose(out, -np.logaddexp(0, -z).sum(axis=0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_modes_do_not_depend_on_where_the_search_begins(scale):
+    X, offset, signs, indptr = rows([0, 3, 20], 2)
+    given, found = (scale * X, offset, signs, indptr), empty(3, 2)
+    assert laplace(*given, 1e-10, 200, *found) == 0
+    for start in (3.0, -50.0):
+        again = np.full((3, 2), start), np.empty((3, 2, 2)), np.empty(3)
+        assert laplace(*given, 1e-10, 200, *again) == 0
+        np.testing.assert_allclose(again[0], found[0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(again[2], found[2], rtol=1e-9)
+    # at the mode, the log-posterior does not slope
+    for i in range(3):
+        own = slice(indptr[i], indptr[i + 1])
+        z = signs[own] * (offset[own] + given[0][own] @ found[0][i])
+        slope = (signs[own] * expit(-z)) @ given[0][own] - found[0][i]
+        np.testing.assert_allclose(slope, 0, atol=1e-3 * max(scale, 1.0))
+        bend = (given[0][own].T * (expit(z) * expit(-z))) @ given[0][own] + np.eye(2)
+        np.testing.assert_allclose(found[1][i], np.linalg.inv(bend), rtol=1e-6, atol=1e-12)
+
+
+def test_few_steps_leave_a_covariance():
+    given, found = rows([20], 2), empty(1, 2)
+    assert laplace(*given, 1e-12, 1, *found) == 1
+    np.linalg.cholesky(found[1][0])
+    np.testing.assert_allclose(found[1][0], found[1][0].T)

@@ -91,8 +91,22 @@ class WhiteRows:
         n, p = len(self.indptr) - 1, self.X.shape[1]
         return np.zeros((n, p)), np.empty((n, p, p)), np.empty(n)
 
-    def approximate(self, how: Approximation) -> tuple[NDArray, NDArray, NDArray]:
+    def approximate(
+        self,
+        how: Approximation,
+        *,
+        start: NDArray | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> tuple[NDArray, NDArray, NDArray]:
         """Mean, covariance and log marginal likelihood of each client, by an approximation.
+
+        Parameters
+        ----------
+        how : {"corrected", "ep", "laplace"}
+        start : ndarray of shape (n, p), optional
+            Where the search of a mode begins; at zero if None.
+        tolerance : float
+            What may be left to move; see `TOLERANCE`.
 
         Returns
         -------
@@ -103,10 +117,11 @@ class WhiteRows:
         found = self._empty()
         rows = self.X, self.offset, self.signs, self.indptr
         if how == "laplace":
-            kernels.laplace(*rows, TOLERANCE, MOST_SWEEPS, *found)
+            found[0][:] = 0.0 if start is None else start
+            kernels.laplace(*rows, tolerance, MOST_SWEEPS, *found)
             return found
         stand_ins = np.zeros(len(self.X)), np.zeros(len(self.X))
-        kernels.expectation_propagation(*rows, *stand_ins, TOLERANCE, MOST_SWEEPS, *found)
+        kernels.expectation_propagation(*rows, *stand_ins, tolerance, MOST_SWEEPS, *found)
         if how == "corrected":
             kernels.importance(*rows, *_points(self.X.shape[1]), *found)
         return found

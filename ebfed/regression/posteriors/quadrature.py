@@ -50,10 +50,12 @@ def _rules(q: int, accuracy: Accuracy) -> tuple[NDArray, NDArray, NDArray, NDArr
     return nodes, weights, sizes, np.array([*limits.values()])
 
 
-def _modes(rows: tuple[NDArray, NDArray, NDArray, NDArray]) -> tuple[NDArray, NDArray]:
+def _modes(
+    rows: tuple[NDArray, NDArray, NDArray, NDArray], start: NDArray | None = None
+) -> tuple[NDArray, NDArray]:
     """Mode of each client's log-posterior, and its inverse curvature."""
     m, q = len(rows[-1]) - 1, rows[0].shape[1]
-    mode, cov = np.zeros((m, q)), np.empty((m, q, q))
+    mode, cov = np.zeros((m, q)) if start is None else start.copy(), np.empty((m, q, q))
     kernels.laplace(*rows, TOLERANCE, MOST_SWEEPS, mode, cov, np.empty(m))
     return mode, cov
 
@@ -68,7 +70,8 @@ def derivatives(
     places: NDArray,
     entries: tuple[NDArray, NDArray],
     accuracy: Accuracy,
-) -> tuple[NDArray, NDArray, NDArray]:
+    start: NDArray | None = None,
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Log marginal likelihood of each client with its first and second derivatives.
 
     Coefficients are ``frame @ c``, where c has mean `mean`, and its entries `places` differ from it
@@ -86,6 +89,8 @@ def derivatives(
     entries : tuple of int64 ndarray
         Rows and columns of the entries of `root` that are parameters, after those of `mean`.
     accuracy : {"coarse", "fine"}
+    start : ndarray of shape (n, q), optional
+        Modes under a population nearby, from which those under this one are searched.
 
     Returns
     -------
@@ -93,6 +98,8 @@ def derivatives(
     score : ndarray of shape (n, d)
     curvature : ndarray of shape (n, d (d + 1) / 2)
         Lower halves of the second derivatives.
+    mode : ndarray of shape (n, q)
+        Modes of the log-posteriors of eta.
     """
     # einsum: products of matrices round differently for blocks of different lengths
     design = np.ascontiguousarray(np.einsum("np,pr->nr", clients.X, frame))
@@ -103,10 +110,11 @@ def derivatives(
     factor = np.concatenate([np.full(len(mean), -1), entries[1]]).astype(np.int64)
     m, d = len(clients), len(column)
     found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
+    mode, cov = _modes(rows, start)
     kernels.quadrature_derivatives(
-        *rows, *_modes(rows), *_rules(len(places), accuracy), design, column, factor, *found
+        *rows, mode, cov, *_rules(len(places), accuracy), design, column, factor, *found
     )
-    return found
+    return *found, mode
 
 
 def posterior(

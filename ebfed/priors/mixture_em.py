@@ -259,79 +259,54 @@ def _log_linear(table: SortedMessages, mixture: Mixture) -> tuple[NDArray, NDArr
 def _maximised(
     table: SortedMessages, mixture: Mixture, sums: NDArray, shared: bool, least: NDArray
 ) -> Mixture:
-    """Weights, centres and variances given the expected sums of each component."""
-    total = sums[:, :, -1].sum(axis=1)
-    means, variances = mixture.means.copy(), mixture.variances.copy()
+    """Weights, centres and variances given the expected sums of each component.
+
+    Centres are weighted by precision, and variances take up to three steps of scoring, or where
+    these would lose likelihood the step of EM with theta missing too, which cannot. With one level
+    of noise, the first step is the maximum.
+    """
     d, c = table.values.shape[1], table.n_squares
-    for j in np.flatnonzero(total > 1e-9 * total.sum()):
-        values, squares, n = sums[j][:, :d], sums[j][:, d:-1], sums[j][:, -1:]
-        # around the current centre
-        first = values - n * means[j]
-        second = squares - _columns((2 * first + n * means[j]) * means[j], c)
-        shift, variance = _component(
-            n, first, second, table.noise[:, :c], variances[j, :c], shared, least[:c]
+    values, squares, n = sums[:, :, :d], sums[:, :, d:-1], sums[:, :, -1:]
+    total = n.sum(axis=(1, 2))
+    alive = total > 1e-9 * total.sum()
+    noise, means, variance = table.noise[:, :c], mixture.means, mixture.variances[:, None, :c]
+    # around the current centres: k components, levels of noise, columns
+    at = means[:, None]
+    first = values - n * at
+    second = squares - _columns((2 * first + n * at) * at, c)
+    size = n * (d // c)  # numbers behind each column of squares
+
+    def over_levels(figures: NDArray) -> NDArray:
+        summed = figures.sum(axis=1, keepdims=True)
+        return (
+            np.broadcast_to(summed.sum(axis=2, keepdims=True), summed.shape) if shared else summed
         )
-        means[j] += shift
-        variances[j] = variance
-    return Mixture(total / total.sum(), means, variances)
+
+    def height(variance: NDArray, square: NDArray) -> NDArray:
+        between = noise + variance
+        return -over_levels(size * np.log(between) + square / between)
+
+    with np.errstate(divide="ignore", invalid="ignore"):  # of components without any rows
+        for _ in range(min(len(noise), 3)):
+            precision = 1 / (noise + variance)
+            weight = n * precision
+            shift = (first * precision).sum(axis=1) / weight.sum(axis=1)
+            square = second - _columns((2 * first - n * shift[:, None]) * shift[:, None], c)
+            square = np.maximum(square, 0.0)
+            weight = size * precision
+            slope = over_levels(precision**2 * square - weight)
+            scored = np.maximum(variance + slope / over_levels(weight * precision), least[:c])
+            whole = over_levels(np.broadcast_to(size, square.shape))
+            sure = np.maximum(variance + variance**2 * slope / whole, least[:c])
+            better = height(scored, square) >= height(variance, square)
+            variance = np.where(better, scored, sure)
+    return Mixture(
+        total / total.sum(),
+        np.where(alive[:, None], means + shift, means),
+        np.where(alive[:, None], variance[:, 0], mixture.variances),
+    )
 
 
 def _columns(sums: NDArray, c: int) -> NDArray:
     """All columns, or their sum as the only one."""
-    return sums.sum(axis=1, keepdims=True) if c < sums.shape[1] else sums
-
-
-def _component(
-    n: NDArray,
-    first: NDArray,
-    second: NDArray,
-    noise: NDArray,
-    variance: NDArray,
-    shared: bool,
-    least: NDArray,
-) -> tuple[NDArray, NDArray]:
-    """Raise the expected log-likelihood of one component.
-
-    Parameters
-    ----------
-    n : ndarray of shape (n_levels, 1)
-        Expected clients of each level of noise.
-    first : ndarray of shape (n_levels, d)
-        Sums of distances of these clients from the current centre.
-    second : ndarray of shape (n_levels, c)
-        Sums of squares of these: c is d, or 1 for the sum over all columns.
-    noise : ndarray of shape (n_levels, c)
-    variance, least : ndarray of shape (c,)
-        Current variance, and its lower bound.
-    shared : bool
-        Whether columns have one variance.
-
-    Returns
-    -------
-    shift : ndarray of shape (d,)
-    variance : ndarray of shape (c,)
-    """
-    c = second.shape[1]
-    size = n * (first.shape[1] // c)  # numbers behind each column of squares
-
-    def columns(sums: NDArray) -> NDArray:
-        return np.full_like(sums, sums.sum()) if shared else sums
-
-    for _ in range(min(len(noise), 3)):  # with one level, one step is enough
-        precision = 1 / (noise + variance)
-        shift = (first * precision).sum(axis=0) / (n * precision).sum(axis=0)
-        square = np.maximum(second - _columns((2 * first - n * shift) * shift, c), 0.0)
-
-        def height(variance: NDArray, square: NDArray = square) -> NDArray:
-            total = noise + variance
-            return -columns((size * np.log(total) + square / total).sum(axis=0))
-
-        slope = columns((precision**2 * square - size * precision).sum(axis=0))
-        scored = variance + slope / columns((size * precision**2).sum(axis=0))
-        scored = np.maximum(scored, least)
-        # with theta missing too, EM cannot lose
-        whole = np.broadcast_to(size.sum(), variance.shape)
-        sure = variance + variance**2 * slope / columns(whole)
-        better = height(scored) >= height(variance)
-        variance = np.where(better, scored, np.maximum(sure, least))
-    return shift, variance
+    return sums.sum(axis=2, keepdims=True) if c < sums.shape[2] else sums

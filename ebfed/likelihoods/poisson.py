@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
-from ebfed.tables.labels import number_integers
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
 

@@ -404,6 +404,8 @@ class _Problem:
 
         Of columns that are collinear the first are kept, as lme4 does.
         """
+        if self.rank == self.p:
+            return float(2 * np.log(units).sum())
         moves = np.linalg.inv(np.column_stack([self.basis, self.lost]))[: self.rank]
         kept: list[int] = []
         for j in range(self.p):

@@ -31,11 +31,12 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
+from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.fitting import hold_rounds, read_clients, settle
 from ebfed.learning.memory import losses, remember
-from ebfed.learning.predictions import expected_of, one_thread, term_names
+from ebfed.learning.predictions import expected_of, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state

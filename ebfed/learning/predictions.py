@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels.threads import one_thread
 from ebfed.learning.minibatches import CELLS, deal
 from ebfed.models import Linear, Predictor, Softmax
 from ebfed.tables.clients import Clients
@@ -18,19 +18,7 @@ from ebfed.tables.unseen import warn_of_mistyped
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["Predictions", "expected_of", "one_thread", "term_names"]
-
-
-@cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def one_thread() -> Any:
-    """Keep a library of linear algebra from starting threads for small matrices."""
-    return _controller().limit(limits=1, user_api="blas")
+__all__ = ["Predictions", "expected_of", "term_names"]
 
 
 @dataclass(frozen=True)

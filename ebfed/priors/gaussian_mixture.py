@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels import mixture_quantiles
+from ebfed.kernels.threads import one_thread
 from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
 from ebfed.priors.base import Prior
 from ebfed.priors.gibbs import mixture_draws
@@ -205,7 +206,8 @@ class GaussianMixture(Prior):
             return climb(table, best, shared, least, 1e-10, MOST_STEPS)
 
         numbers = self._numbers(rows.values)
-        mixture, path, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
+        with one_thread():
+            mixture, path, self.bic_ = least_bic(fit, numbers, n_free, counts.sum())
         path = path - d * counts.sum() * np.log(unit)
         self.bic_ += 2 * d * counts.sum() * np.log(unit)
         if len(path) == MOST_STEPS:

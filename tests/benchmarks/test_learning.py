@@ -12,7 +12,7 @@ import pytest
 from test_speed import Contender
 
 import ebfed as eb
-from ebfed.learning.predictions import one_thread
+from ebfed.kernels.threads import one_thread
 from ebfed.models import Softmax
 
 CLIENTS, COHORT, ROWS, FEATURES, CLASSES = 1000, 100, 60, 784, 10

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels.threads import one_thread
 from ebfed.regression.numerics.quasi_newton import descend
 from ebfed.regression.numerics.roots import (
     CommonRoot,
@@ -117,12 +118,13 @@ def fit_mixed_model(
         Whether numbers of rows identify the spread; taken to be zero if not.
     """
     kind = _CommonProblem if covariance == "spherical" and len(varying) else _Problem
-    problem = kind(rows, n_rows, varying, covariance, method, intercept)
-    root = np.zeros((len(varying), len(varying)))
-    path: list[float] = []
-    if identified and problem.noisy and len(varying):
-        root, path = problem.minimise()
-    return problem.conclude(root, path)
+    with one_thread():
+        problem = kind(rows, n_rows, varying, covariance, method, intercept)
+        root = np.zeros((len(varying), len(varying)))
+        path: list[float] = []
+        if identified and problem.noisy and len(varying):
+            root, path = problem.minimise()
+        return problem.conclude(root, path)
 
 
 class _Problem:

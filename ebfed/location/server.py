@@ -211,8 +211,8 @@ class Server:
         size = state["n"] if state["weight"] is None else state["weight"]
         for index, (name, channel) in enumerate(settled(self.channels).items()):
             arguments[name] = {}
-            sizes = size[state["consent"] == index]
             if isinstance(channel, Report):
+                sizes = size[state["consent"] == index]
                 some = sizes[sizes > 0]
                 typical = float(np.median(some)) if len(some) else 0.0
                 typical = typical if self.family.takes_exposure else int(typical)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.blocks import blocks
 from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
@@ -46,11 +47,13 @@ class Binomial(Family):
 
     def check_summary(self, summary: Summary) -> None:
         """Refuse summaries of other rows than 0 and 1."""
-        n, rate = summary.n[:, None], summary.mean
-        whole = np.abs(n * rate - np.rint(n * rate)) < 1e-6
-        binary = np.abs(summary.scatter - n * rate * (1 - rate)) < 1e-6 * (1 + n)
-        if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
-            raise ValueError("X must summarise rows of 0 and 1; got other numbers.")
+        for block in blocks(len(summary)):
+            n, rate, scatter = summary.n[block, None], summary.mean[block], summary.scatter[block]
+            count = n * rate
+            whole = np.abs(count - np.rint(count)) < 1e-6
+            binary = np.abs(scatter - count * (1 - rate)) < 1e-6 * (1 + n)
+            if not (whole & binary & (rate >= 0) & (rate <= 1)).all():
+                raise ValueError("X must summarise rows of 0 and 1; got other numbers.")
 
     def likelihood(self, figures: Figures) -> BinomialLikelihood:
         """``z_i ~ Binomial(n_i, theta_i)``."""

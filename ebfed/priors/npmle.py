@@ -1,6 +1,7 @@
 """The nonparametric maximum likelihood estimate of a population on the line.
 
-A constrained Newton method (Wang 2007) finds a population that maximises the likelihood. The
+A constrained Newton method (Wang 2007) finds a population that maximises the likelihood; of many
+clients, with fewer rows that stand for them, so that all are seen in a few passes only. The
 clients' marginal likelihoods f_i at the maximum are unique, as the log-likelihood is strictly
 concave in them. Several populations can have the same f_i. They do where the gradient
 
@@ -14,18 +15,23 @@ analytic centre instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
-from ebfed.priors.weights import FLAT, analytic_centre, gradient, newton
+from ebfed.priors.weights import FLAT, analytic_centre, gradient, line_search, newton
 
 __all__ = ["npmle"]
 
-MANY = 20_000  # clients beyond which a tenth of them is used first
 MOST_ATOMS = 100  # of a quadrature
+STEPS = 100
+CROWD = 100  # atoms beyond which they move by steps to peaks alone
+ROUGH = 1e-3  # a gap per client that is far from the maximum
+BLOCK = 200_000  # likelihoods that are in memory at a time
 
 
 class Maximiser(NamedTuple):
@@ -131,24 +137,67 @@ def _gauss_quadratures(nodes: NDArray, weights: NDArray) -> Iterator[tuple[NDArr
 def _likeliest(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> Maximiser:
     """Find one maximiser.
 
-    It starts from the answer for a tenth of the clients where there are many, so that all of them
-    are seen in a few steps only.
+    Of many clients, fewer rows that stand for them are fitted instead, with a linear term that
+    makes their gradient that of all clients (a surrogate likelihood; Jordan, Lee and Yang 2019).
+    Each pass over the clients takes the distance to the maximum down by as much as the curvatures
+    of the two differ. The gap is that of all clients.
     """
     nodes = rows.nodes(n_nodes)
+    few, times = rows.condensed(counts)
+    if len(few) == len(rows):
+        return _directly(rows, counts, nodes, *_start(rows, counts, nodes), tol)
+    whole, small = (
+        _Problem(*each, nodes, np.zeros(len(nodes))) for each in ((rows, counts), (few, times))
+    )
+    atoms, weights = small.climb(*_start(few, times, nodes), tol)
+    mixture, last = whole.mixture(atoms, weights), np.inf
+    while True:
+        rises = whole.rises(mixture)
+        _, gains = whole.peaks(mixture, rises, counts.sum(), tol)
+        gap = max(float(gains.max()), 0.0)
+        if gap <= tol:
+            return Maximiser(atoms, weights, gap, float(rises.min() - counts.sum()))
+        if gap > last / 2:  # the fewer rows lead no further
+            return _directly(rows, counts, nodes, atoms, weights, tol)
+        last = gap
+        surrogate = replace(small, tilt=rises - small.rises(small.mixture(atoms, weights)))
+        found = surrogate.climb(atoms, weights, tol / 10)
+        target = whole.mixture(*found)
+        step = line_search(counts, mixture, target)
+        atoms, weights = _together(atoms, (1 - step) * weights, found[0], step * found[1])
+        mixture = (1 - step) * mixture + step * target
+
+
+def _start(rows: Likelihood, counts: NDArray, nodes: NDArray) -> tuple[NDArray, NDArray]:
+    """Atoms at quantiles, and so many more that each client has one that is not too unlikely."""
     favourites = np.clip(np.searchsorted(nodes, rows.local[:, 0]), 0, len(nodes) - 1)
-    if len(rows) > MANY:
-        few = np.argsort(rows.local[:, 0], kind="stable")[5::10]
-        atoms, weights, *_ = _likeliest(rows.take(few), counts[few], n_nodes, tol / 10)
-    else:
-        atoms = nodes[np.unique(np.quantile(favourites, np.linspace(0, 1, 10), method="nearest"))]
-        weights = np.full(len(atoms), 1 / len(atoms))
-    # each client needs an atom that is not too unlikely
+    atoms = nodes[np.unique(np.quantile(favourites, np.linspace(0, 1, 10), method="nearest"))]
+    weights = np.full(len(atoms), 1 / len(atoms))
     lost = rows.relative(atoms[:, None]) @ weights < 1e-3
     if lost.any():
         near = np.setdiff1d(nodes[favourites[lost]], atoms)
-        atoms = np.append(atoms, near)
         share = lost.mean()
-        weights = np.append((1 - share) * weights, np.full(len(near), share / len(near)))
+        more = np.full(len(near), share / len(near))
+        atoms, weights = np.append(atoms, near), np.append((1 - share) * weights, more)
+    return atoms, weights
+
+
+def _warmed(at_atoms: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
+    """Weights after EM, for atoms of a few clients only, to which quadratic models are blind."""
+    for _ in range(3):
+        weights = weights * ((counts / (at_atoms @ weights)) @ at_atoms) / counts.sum()
+    return weights
+
+
+def _directly(
+    rows: Likelihood,
+    counts: NDArray,
+    nodes: NDArray,
+    atoms: NDArray,
+    weights: NDArray,
+    tol: float,
+) -> Maximiser:
+    """Climb from a start with all rows, and keep as few atoms as are as likely."""
     found = _climb(rows, counts, nodes, atoms, weights, tol, 300)
     # Neighbours closer than the grid stand for one atom: keep one if that is as likely.
     merged = _merged(found.atoms, found.weights, nodes)
@@ -172,8 +221,7 @@ def _climb(
     """Constrained Newton steps until nothing rises, or steps run out."""
     spacing = np.minimum(np.diff(nodes, append=np.inf), np.diff(nodes, prepend=-np.inf))
     at_atoms = rows.relative(atoms[:, None])
-    for _ in range(3):  # EM, for atoms of a few clients only, to which quadratic models are blind
-        weights = weights * ((counts / (at_atoms @ weights)) @ at_atoms) / counts.sum()
+    weights = _warmed(at_atoms, counts, weights)
     for _ in range(steps):
         weights = newton(at_atoms, counts, weights)
         kept = weights > 0
@@ -204,6 +252,162 @@ def _climb(
         weights = np.concatenate((weights, np.zeros(rising.sum())))
     kept = weights > 0
     return Maximiser(atoms[kept], weights[kept], gap, float(rises.min() - counts.sum()))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Maximise ``sum_i counts_i log f_i + sum_j weight_j tilt(atom_j)`` over populations.
+
+    `tilt` has values at the nodes. Between them it is the polynomial through the nearest six.
+    """
+
+    rows: Likelihood
+    counts: NDArray
+    nodes: NDArray
+    tilt: NDArray
+
+    @cached_property
+    def spacing(self) -> NDArray:
+        """Distance of each node to the nearest other."""
+        gaps = np.concatenate(([np.inf], np.diff(self.nodes), [np.inf]))
+        return np.minimum(gaps[1:], gaps[:-1])
+
+    def tilted(self, at: NDArray) -> NDArray:
+        """Interpolate the tilt by Neville's recurrence."""
+        if not self.tilt.any():
+            return np.zeros(len(at))
+        size = min(6, len(self.nodes))
+        first = np.clip(np.searchsorted(self.nodes, at) - size // 2, 0, len(self.nodes) - size)
+        window = first[:, None] + np.arange(size)
+        places, values, at = self.nodes[window], self.tilt[window], at[:, None]
+        for gap in range(1, size):
+            left, right = places[:, :-gap], places[:, gap:]
+            values = ((at - right) * values[:, :-1] - (at - left) * values[:, 1:]) / (left - right)
+        return values[:, 0]
+
+    def mixture(self, atoms: NDArray, weights: NDArray) -> NDArray:
+        """Likelihood f of each client, a block of them at a time."""
+        blocks = self.rows.split(1 + len(self.rows) * len(atoms) // BLOCK)
+        return np.concatenate([block.relative(atoms[:, None]) @ weights for block in blocks])
+
+    def height(self, mixture: NDArray, atoms: NDArray, weights: NDArray) -> float:
+        """Objective."""
+        return float(self.counts @ np.log(mixture) + self.tilted(atoms) @ weights)
+
+    def rises(self, mixture: NDArray) -> NDArray:
+        """Gradient at the nodes, up to a constant."""
+        return self.rows.tally(self.counts / mixture, self.nodes) + self.tilt
+
+    def peaks(
+        self, mixture: NDArray, rises: NDArray, level: float, tol: float
+    ) -> tuple[NDArray, NDArray]:
+        """Peaks of the gradient, between nodes too, and by how much they are above a level.
+
+        They are exact where none is clearly more than `tol`.
+        """
+        nodes, masses = self.nodes, self.counts / mixture
+        top = _peaks(rises)
+        top = top[rises[top] > 0.99 * level]
+        peaks, width = nodes[top], self.spacing[top]
+        sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
+        if sides[1].max() > level + 10 * tol:
+            between = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+            return np.concatenate((peaks, between)), np.tile(sides[1] - level, 2)
+        for _ in range(2):
+            peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+            width = width / 8
+            points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
+            order = np.argsort(points)  # all in one pass over the clients
+            around = np.empty(len(points))
+            around[order] = self.rows.tally(masses, points[order])
+            sides = np.split(around + self.tilted(points), 3)
+        peaks = np.unique(np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1]))
+        return peaks, self.rows.tally(masses, peaks) + self.tilted(peaks) - level
+
+    def climb(self, atoms: NDArray, weights: NDArray, tol: float) -> tuple[NDArray, NDArray]:
+        """Constrained Newton steps until nothing rises, or steps run out.
+
+        A step is for the weights of atoms, of peaks of the gradient and of places on both sides of
+        each atom, to which it moves. What is then closer than these becomes one atom at its mean,
+        unless that is less likely than before the step. The distance shrinks as moves do.
+        """
+        rows, counts, nodes, scale = self.rows, self.counts, self.nodes, 0.5
+        weights = _warmed(rows.relative(atoms[:, None]), counts, weights)
+        order = np.argsort(atoms)
+        order = order[weights[order] > 0]
+        atoms, weights = atoms[order], weights[order]
+        mixture = self.mixture(atoms, weights)
+        for _ in range(STEPS):
+            level = counts.sum() + float(self.tilted(atoms) @ weights)
+            rises = self.rises(mixture)
+            crowded = len(atoms) > CROWD
+            peaks, gains = self.peaks(mixture, rises, level, np.inf if crowded else tol)
+            gap = max(float(gains.max()), 0.0)
+            if gap <= tol:
+                break
+            apart = scale * self.spacing[self._nearest(atoms)]
+            lattice = np.concatenate((atoms - apart, atoms + apart))
+            if gap > ROUGH * level or crowded:
+                lattice = lattice[:0]
+            places = np.unique(np.concatenate((atoms, lattice, peaks[gains > 0])))
+            places = places[(places >= nodes[0]) & (places <= nodes[-1])]
+            shares = np.zeros(len(places))
+            shares[np.searchsorted(places, atoms)] = weights
+            at_places = rows.relative(places[:, None])
+            shares = newton(at_places, counts, shares, self.tilted(places))
+            kept = shares > 0
+            found = places[kept], shares[kept]
+            before = self.height(mixture, atoms, weights)
+            mixture = at_places[:, kept] @ shares[kept]
+            after = self.height(mixture, *found)
+            fewer = self.fewer(*found, mixture, 1.5 * scale)
+            if fewer is not None:
+                of_fewer = self.mixture(*fewer)
+                height = self.height(of_fewer, *fewer)
+                if height >= before + 0.1 * (after - before):
+                    found, mixture = fewer, of_fewer
+            moves = np.abs(found[0][:, None] - atoms).min(axis=1)
+            moves /= self.spacing[self._nearest(found[0])]
+            scale = min(scale, max(scale / 8, float(moves.max())))
+            atoms, weights = found
+        return atoms, weights
+
+    def _nearest(self, atoms: NDArray) -> NDArray:
+        return np.clip(np.searchsorted(self.nodes, atoms), 0, len(self.nodes) - 1)
+
+    def fewer(
+        self, atoms: NDArray, weights: NDArray, mixture: NDArray, scale: float
+    ) -> tuple[NDArray, NDArray] | None:
+        """Replace runs of atoms that are close, in units of nodes, by their mean.
+
+        A run that a client needs, whose estimate is too precise for the mean, is left; None if all
+        are.
+        """
+        apart = np.diff(atoms) > scale * self.spacing[self._nearest(atoms)][1:]
+        while not apart.all():
+            run = np.concatenate(([0], np.cumsum(apart)))
+            total = np.bincount(run, weights)
+            means = np.bincount(run, weights * atoms) / total
+            means = np.clip(means, self.nodes[0], self.nodes[-1])
+            lost = self.mixture(means, total) < 0.5 * mixture
+            if not lost.any():
+                return means, total
+            ends = np.searchsorted(means, self.rows.local[lost, 0])
+            needed = np.unique(np.clip(np.concatenate((ends - 1, ends)), 0, len(means) - 1))
+            kept = apart | np.isin(run[1:], needed)
+            if (kept == apart).all():
+                return None
+            apart = kept
+        return None
+
+
+def _together(
+    atoms: NDArray, weights: NDArray, more: NDArray, of_more: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Atoms of two populations that share the weight, increasing."""
+    places, where = np.unique(np.concatenate((atoms, more)), return_inverse=True)
+    shares = np.bincount(where, np.concatenate((weights, of_more)))
+    return places[shares > 0], shares[shares > 0]
 
 
 def _peaks(values: NDArray) -> NDArray:

@@ -14,6 +14,7 @@ __all__ = [
     "enough",
     "fit_weights",
     "gradient",
+    "line_search",
     "newton",
 ]
 
@@ -21,6 +22,7 @@ BLOCK = 4096  # rows at a time: what fits the cache
 MANY = 20_000  # rows beyond which some are used first
 BURN_IN, THINNING = 200, 10  # steps of a Gibbs sampler
 ENOUGH = 1500  # rows after which the population is hardly open
+FLOOR = 1e-14  # curvature, as a share of the largest
 FLAT = 1e-5  # a gradient per client that is nowhere steeper vanishes everywhere
 
 
@@ -141,35 +143,62 @@ def gradient(likelihoods: NDArray, counts: NDArray, mixture: NDArray) -> NDArray
     return (counts / mixture) @ likelihoods - counts.sum()
 
 
-def newton(likelihoods: NDArray, counts: NDArray, weights: NDArray) -> NDArray:
+def newton(
+    likelihoods: NDArray, counts: NDArray, weights: NDArray, tilt: NDArray | None = None
+) -> NDArray:
     """One constrained Newton step for the weights, with a line search.
 
     With S = L / f the quadratic model of the log-likelihood over the simplex is
     ``-|S w - 2|**2 / 2`` (Wang 2007, eq. 5), a nonnegative least squares problem in k unknowns.
+    A linear term ``tilt @ w`` makes the two the image of a slope under ``(S' S)**(-1/2)``.
     """
     from scipy.optimize import nnls
 
-    mixture = likelihoods @ weights
-    total = counts.sum()
-    first = (counts / mixture) @ likelihoods
+    mixture, total = likelihoods @ weights, counts.sum()
     second = _cross_products(likelihoods, np.sqrt(counts) / mixture)
-    # |(S - 2) w|**2, as the weights sum to one
-    bend = (second - 2 * (first + first[:, None]) + 4 * total) / total
-    sizes, axes = np.linalg.eigh(bend)
-    system = np.vstack((np.sqrt(np.maximum(sizes, 0))[:, None] * axes.T, np.ones(len(weights))))
-    proposal, _ = nnls(system, np.append(np.zeros(len(weights)), 1.0), maxiter=50 * len(weights))
+    if tilt is None:
+        # |(S - 2) w|**2, as the weights sum to one
+        first = (counts / mixture) @ likelihoods
+        bend = (second - 2 * (first + first[:, None]) + 4 * total) / total
+        sizes, axes = np.linalg.eigh(bend)
+        system = np.sqrt(np.maximum(sizes, 0))[:, None] * axes.T
+    else:
+        sizes, axes = np.linalg.eigh(second / total)
+        # what rounding makes of nothing; so little curvature keeps weights where they are
+        root = np.sqrt(np.maximum(sizes, 0.0) + FLOOR * sizes[-1])
+        system = root[:, None] * axes.T
+        slope = ((counts / mixture) @ likelihoods + tilt) / total
+        system -= (system @ weights + (axes.T @ slope) / root)[:, None]
+    proposal, _ = nnls(
+        np.vstack((system, np.ones(len(weights)))),
+        np.append(np.zeros(len(weights)), 1.0),
+        maxiter=50 * len(weights),
+    )
     proposal /= proposal.sum()
+    gain = 0.0 if tilt is None else float(tilt @ (proposal - weights))
+    step = line_search(counts, mixture, likelihoods @ proposal, gain)
+    return (1 - step) * weights + step * proposal
+
+
+def line_search(counts: NDArray, mixture: NDArray, target: NDArray, tilt: float = 0.0) -> float:
+    """How far to go from one mixture towards another, so that the log-likelihood climbs; 0 if not.
+
+    Parameters
+    ----------
+    counts, mixture, target : ndarray of shape (n,)
+    tilt : float
+        What a linear term gains on the whole way.
+    """
     before = counts @ np.log(mixture)
-    target = likelihoods @ proposal
     # a client made all but impossible would rule the next step
     step = 1.0 if (target > 0.1 * mixture).all() else 0.9
-    slope = (counts / mixture) @ (target - mixture)
+    slope = (counts / mixture) @ (target - mixture) + tilt
     while step > 1e-10:
-        after = counts @ np.log((1 - step) * mixture + step * target)
+        after = counts @ np.log((1 - step) * mixture + step * target) + step * tilt
         if after >= before + 1e-4 * step * slope:
-            return (1 - step) * weights + step * proposal
+            return step
         step /= 2
-    return weights
+    return 0.0
 
 
 def analytic_centre(

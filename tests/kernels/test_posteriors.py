@@ -28,13 +28,24 @@ def test_erfcx():
     np.testing.assert_allclose([erfcx(y) for y in at], scipy_erfcx(at), rtol=1e-13)
 
 
-@pytest.mark.parametrize("even", [True, False])
-def test_gaussian_tally(even):
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        np.linspace(-5, 6, 90),
+        np.linspace(-5, 6, 600),
+        np.sort(np.random.default_rng(1).normal(size=40)),
+        np.unique(np.append(np.linspace(-5, 6, 50), np.linspace(0, 1e-3, 40))),
+        np.array([0.25]),
+        np.array([-1.0, 0.25]),
+        np.array([]),
+    ],
+    ids=["even", "many", "uneven", "in heaps", "one", "two", "none"],
+)
+def test_gaussian_tally(nodes):
     rng = np.random.default_rng(0)
     masses, values, errors = rng.exponential(size=50), rng.normal(size=50), rng.uniform(0.1, 2, 50)
-    nodes = np.linspace(-5, 6, 90) if even else np.sort(rng.normal(size=40))
     reference = masses @ np.exp(-0.5 * ((values[:, None] - nodes) / errors[:, None]) ** 2)
-    # terms below 1e-16 are left out; a recurrence of 32 steps rounds 32**2 / 2 times
+    # terms below 1e-16 are left out; recurrences of 16 steps round 16**2 / 2 times
     np.testing.assert_allclose(
         gaussian_tally(masses, values, errors, nodes), reference, rtol=1e-12, atol=1e-13
     )

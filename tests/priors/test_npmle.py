@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 
 from ebfed.likelihoods import Binomial, Gaussian
 from ebfed.priors import Discrete
-from ebfed.priors.npmle import Maximiser, _centre, _likeliest, npmle
+from ebfed.priors.npmle import Maximiser, _centre, _directly, _likeliest, _Problem, _start, npmle
 
 TOL = 1e-8
 
@@ -117,3 +117,50 @@ def test_a_unique_maximiser_is_left_as_found(trials):
         assert found.lowest < -1e-3 * counts.sum()
         np.testing.assert_array_equal(found.atoms, first.atoms)
         np.testing.assert_array_equal(found.weights, first.weights)
+
+
+def unequal(m):
+    """Estimates whose errors differ, a few of them much preciser than the others."""
+    rng = np.random.default_rng(m)
+    errors = np.where(rng.random(m) < 1e-3, 1e-3, rng.uniform(0.3, 1, m))
+    theta = np.where(rng.random(m) < 0.6, 0.0, rng.normal(0, 2, m))
+    values = theta + errors * rng.normal(size=m)
+    return Gaussian(values[:, None], errors[:, None] ** 2)
+
+
+def test_rows_that_stand_for_others_keep_their_moments():
+    rows = unequal(60_000)
+    few, times = rows.condensed(np.ones(len(rows)))
+    assert len(few) < len(rows) / 10
+    assert times.sum() == pytest.approx(len(rows))
+    for power in (1, 2):
+        assert times @ few.values[:, 0] ** power == pytest.approx((rows.values**power).sum())
+    assert times @ few.variances[:, 0] == pytest.approx(rows.variances.sum())
+    again, same = few.condensed(times)
+    assert again is few
+    assert same is times
+
+
+def test_of_many_rows_the_gap_is_that_of_all():
+    rows, counts = unequal(60_000).distinct()
+    found = _likeliest(rows, counts, 400, TOL * counts.sum())
+    assert found.weights.sum() == pytest.approx(1, abs=1e-12)
+    mixture = rows.relative(found.atoms[:, None]) @ found.weights
+    around = found.atoms[:, None] + np.geomspace(1e-4, 1e-1, 7) * np.array([[[-1.0]], [[1.0]]])
+    places = np.unique(np.append(around, rows.nodes(400)))
+    rises = rows.tally(counts / mixture, places) - counts.sum()
+    assert rises.max() <= 2 * TOL * counts.sum()
+    # and the rows themselves lead to the same likelihood
+    nodes = rows.nodes(400)
+    slow = _directly(rows, counts, nodes, *_start(rows, counts, nodes), TOL * counts.sum())
+    other = rows.relative(slow.atoms[:, None]) @ slow.weights
+    assert counts @ np.log(mixture / other) > -TOL * counts.sum()
+
+
+def test_a_linear_term_is_interpolated():
+    nodes = np.sort(np.append(np.linspace(-1, 1, 60), [0.201, 0.2015]))
+    problem = _Problem(None, None, nodes, np.sin(3 * nodes))
+    at = np.linspace(-1, 1, 333)
+    np.testing.assert_allclose(problem.tilted(at), np.sin(3 * at), atol=1e-7)
+    few = _Problem(None, None, nodes[:3], nodes[:3] ** 2)
+    np.testing.assert_allclose(few.tilted(nodes[:3]), nodes[:3] ** 2, atol=1e-15)

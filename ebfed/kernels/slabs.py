@@ -8,6 +8,7 @@ from ebfed.kernels._jit import jit
 from ebfed.kernels.posteriors import erfcx
 
 _ROOT_2, _LOG_ROOT_2PI = math.sqrt(2.0), 0.5 * math.log(2.0 * math.pi)
+_ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
 # Of t (log R)' in powers of 1 / t**2, R being Mills' ratio (Abramowitz and Stegun 26.2.12).
 _SERIES = (-1.0, 2.0, -10.0, 74.0, -706.0, 8162.0, -110410.0)
 
@@ -31,20 +32,17 @@ def _normal_slab(u, s2, variance):
 
 @jit
 def _mills(t):
-    """Log of Mills' ratio R = Q / phi, and its first two derivatives."""
-    if t < -5.0:
-        log_ratio = math.log(0.5 * math.erfc(t / _ROOT_2)) + 0.5 * t * t + _LOG_ROOT_2PI
-    else:
-        log_ratio = math.log(math.sqrt(0.5 * math.pi) * erfcx(t / _ROOT_2))
+    """Mills' ratio R = Q / phi of t >= -5, its inverse, and the derivatives of its log."""
+    ratio = _ROOT_HALF_PI * erfcx(t / _ROOT_2)
+    inverse = 1.0 / ratio
     if t > 50.0:  # t - 1 / R loses its digits; the asymptotic series is exact to 1e-15
         x, power, slope, bend = 1.0 / (t * t), 1.0, 0.0, 0.0
         for j in range(len(_SERIES)):
             slope += _SERIES[j] * power
             bend -= (1 + 2 * j) * _SERIES[j] * power
             power *= x
-        return log_ratio, slope / t, bend * x
-    inverse = math.exp(-log_ratio)
-    return log_ratio, t - inverse, 1.0 - inverse * (inverse - t)
+        return ratio, inverse, slope / t, bend * x
+    return ratio, inverse, t - inverse, 1.0 - inverse * (inverse - t)
 
 
 @jit
@@ -58,17 +56,19 @@ def _laplace_slab(u, s2, variance):
     s = math.sqrt(s2)
     k, z = s / math.sqrt(variance), abs(u) / s
     t = k - z
-    near, near_k, near_kk = _mills(t)
-    far, far_k, far_kk = _mills(k + z)
-    gap = math.exp(far - near)
+    far, _, far_k, far_kk = _mills(k + z)
     if t < -5.0:
-        inverse = math.exp(-near)
-        level = math.log(0.5 * math.erfc(t / _ROOT_2)) + _LOG_ROOT_2PI + k * (0.5 * k - z)
+        rest_of_log = math.log(0.5 * math.erfc(t / _ROOT_2)) + _LOG_ROOT_2PI
+        inverse = math.exp(-rest_of_log - 0.5 * t * t)
+        near_k, near_kk = t - inverse, 1.0 - inverse * (inverse - t)
+        gap = far * inverse
+        level = rest_of_log + k * (0.5 * k - z) + math.log(0.5 * k * (1.0 + gap))
         near_z, near_zz = inverse - k, -inverse * (inverse - t)
     else:
-        level = near - 0.5 * z * z
+        near, inverse, near_k, near_kk = _mills(t)
+        gap = far * inverse
+        level = math.log(0.5 * k * near * (1.0 + gap)) - 0.5 * z * z
         near_z, near_zz = -near_k - z, near_kk - 1.0
-    level += math.log(0.5 * k * (1.0 + gap))
     share = 1.0 / (1.0 + gap)
     rest = gap * share
     both = share * rest  # of what differs between the two, in the curvature of their sum

@@ -86,11 +86,14 @@ class LaplaceSlab:
         from scipy.special import log_ndtr
 
         s = np.sqrt(s2)
-        k, z = s / scale, np.abs(u) / s
-        # many errors away z**2 / 2 cancels a square in R, and both are left out
-        away = k * (0.5 * k - z) + 0.5 * np.log(2 * np.pi) + log_ndtr(z - k)
-        near = np.where(k - z < -5, away, _log_mills(k - z) - 0.5 * z**2)
-        return np.log(k / 2) + np.logaddexp(near, _log_mills(k + z) - 0.5 * z**2)
+        k, z = np.broadcast_arrays(s / scale, np.abs(u) / s)
+        half = 0.5 * z**2
+        away = k - z < -5
+        near = _log_mills(np.where(away, 0.0, k - z)) - half
+        if away.any():  # many errors away z**2 / 2 cancels a square in R, and both are left out
+            far, by = k[away], z[away]
+            near[away] = far * (0.5 * far - by) + 0.5 * np.log(2 * np.pi) + log_ndtr(by - far)
+        return np.log(k / 2) + np.logaddexp(near, _log_mills(k + z) - half)
 
     @staticmethod
     def parts(u: NDArray, s2: NDArray, scale: float) -> Parts:
@@ -111,6 +114,9 @@ def _log_mills(t: NDArray) -> NDArray:
     """Log of Mills' ratio ``(1 - Phi(t)) / phi(t)``."""
     from scipy.special import erfcx, log_ndtr
 
-    low = 0.5 * t**2 + 0.5 * np.log(2 * np.pi) + log_ndtr(-t)
     high = np.log(np.sqrt(np.pi / 2) * erfcx(np.maximum(t, -5) / np.sqrt(2)))
-    return np.where(t < -5, low, high)
+    low = t < -5
+    if low.any():
+        at = t[low]
+        high[low] = 0.5 * at**2 + 0.5 * np.log(2 * np.pi) + log_ndtr(-at)
+    return high

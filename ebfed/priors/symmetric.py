@@ -163,11 +163,13 @@ class Symmetric(Prior):
         poor = 1e18 * (self.scales_[-1] ** 2 or 1.0)
         s2 = np.where(has_data, np.where(exact, 1.0, s2), poor)
         u = np.where(has_data & ~exact, x - self.mode_, 0.0)
-        logs = log_blurred(self.slab, u, s2, self.scales_)
-        logs += np.log(self.weights_)[:, None]
-        logs -= logs.max(axis=0)
-        joint = np.exp(logs, out=logs)
-        joint /= joint.sum(axis=0)
+        joint = np.ones((1, len(u)))
+        if len(self.scales_) > 1:
+            logs = log_blurred(self.slab, u, s2, self.scales_)
+            logs += np.log(self.weights_)[:, None]
+            logs -= logs.max(axis=0)
+            joint = np.exp(logs, out=logs)
+            joint /= joint.sum(axis=0)
         one, zero = np.ones(len(u)), np.zeros(len(u))
         columns: list[tuple[NDArray, NDArray, NDArray, NDArray]] = []
         sides = []
@@ -223,9 +225,10 @@ class Symmetric(Prior):
 
 def log_blurred(slab: Slab, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
     """Log-density of each message under each component, over its noise's peak, shape (k, n)."""
-    return np.stack(
-        [slab.log_blurred(u, s2, scale) if scale > 0 else -0.5 * u**2 / s2 for scale in scales]
-    )
+    logs = np.empty((len(scales), len(u)))
+    for row, scale in zip(logs, scales, strict=True):
+        row[:] = slab.log_blurred(u, s2, scale) if scale > 0 else -0.5 * u**2 / s2
+    return logs
 
 
 def cells(slab: Slab, nodes: NDArray, mode: float, scales: NDArray) -> NDArray:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.kernels.threads import one_thread
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.weights import FLAT, analytic_centre, gradient, line_search, newton
 
@@ -63,9 +64,10 @@ def npmle(rows: Likelihood, counts: NDArray, n_nodes: int, tol: float) -> Maximi
     -------
     Maximiser
     """
-    found = _likeliest(rows, counts, n_nodes, tol)
-    if found.gap <= tol and found.lowest >= -FLAT * counts.sum():
-        return _centre(rows, counts, n_nodes, found, tol)
+    with one_thread():
+        found = _likeliest(rows, counts, n_nodes, tol)
+        if found.gap <= tol and found.lowest >= -FLAT * counts.sum():
+            return _centre(rows, counts, n_nodes, found, tol)
     return found
 
 

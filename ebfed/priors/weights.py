@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import count_members
+from ebfed.kernels.threads import one_thread
 
 __all__ = [
     "FLAT",
@@ -55,8 +56,15 @@ def fit_weights(
     >>> weights.round(6)
     array([0.75, 0.25])
     """
+    with one_thread():
+        return _fitted(likelihoods, counts, weights, tol)
+
+
+def _fitted(
+    likelihoods: NDArray, counts: NDArray, weights: NDArray, tol: float
+) -> tuple[NDArray, float]:
     if len(likelihoods) > MANY:  # a start from a tenth of the rows, unless it fails another
-        rough, _ = fit_weights(likelihoods[::10], counts[::10], weights, tol)
+        rough, _ = _fitted(likelihoods[::10], counts[::10], weights, tol)
         weights = rough if (likelihoods @ rough > 0).all() else (rough + weights) / 2
     gap = np.inf
     for _ in range(200):

@@ -39,7 +39,7 @@ def number_rows(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray, NDArray]:
     Examples
     --------
     >>> number_rows([np.array([3, 1, 3, 3]), np.array([0.5, 0.5, 0.5, 2.0])])
-    (array([0, 1, 0, 2]), array([0, 3, 1]), array([2, 1, 1]))
+    (array([0, 1, 0, 2]), array([0, 1, 3]), array([2, 1, 1]))
     """
     n = len(columns[0])
     key, size = np.zeros(n, np.int64), 1

@@ -57,6 +57,7 @@ def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
     if len(exposure) > MOST:
         similar = _averages(exposure, groups, events)
 
+        @np.vectorize(otypes=[float, float])
         def rough(dispersion: float) -> tuple[float, float]:
             _, value, slope = negative_binomial_profile(dispersion, pooled, exceeded, *similar)
             return -value, -slope

@@ -95,7 +95,7 @@ def test_channels_that_are_none(channels, kind, message):
 
 def test_long_computations_show_that_they_go_on(monkeypatch, capsys):
     shown = tqdm.tqdm
-    monkeypatch.setattr(tqdm, "tqdm", lambda **more: shown(**more | {"delay": 0}))
+    monkeypatch.setattr(tqdm, "tqdm", lambda **more: shown(**more | {"delay": 0, "mininterval": 0}))
     for verbose in (1, 0):
         eb.price_of_privacy(RATES, [2], channels="TwoBit", n_runs=2, verbose=verbose)
         text = capsys.readouterr().err

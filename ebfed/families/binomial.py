@@ -12,6 +12,7 @@ from ebfed.blocks import blocks
 from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
+from ebfed.tables.labels import label_range, row_numbers
 
 __all__ = ["Binomial"]
 
@@ -36,14 +37,36 @@ class Binomial(Family):
 
     def check_rows(self, values: NDArray) -> NDArray:
         """Refuse rows that are not 0 or 1."""
-        other = ~((values == 0) | (values == 1)).all(axis=1)
-        if other.any():
-            row = int(np.argmax(other))
-            raise ValueError(
-                f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table of "
-                "counts use Summary.from_counts; to cut numbers at a threshold give binarize=."
-            )
+        for block in blocks(len(values)):
+            binary = (values[block] == 0) | (values[block] == 1)
+            if not binary.all():
+                row = block.start + int(np.argmin(binary.all(axis=1)))
+                raise ValueError(
+                    f"X must hold only 0 and 1; row {row} has {values[row].tolist()}. For a table "
+                    "of counts use Summary.from_counts; to cut numbers at a threshold give "
+                    "binarize=."
+                )
         return values
+
+    def summarise(
+        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+    ) -> Summary:
+        """Count rows and ones of each group, as `Summary.from_counts` has them."""
+        if labels is None:
+            return super().summarise(values, labels)
+        ids, codes = row_numbers(labels)
+        assert codes is not None
+        if ids is None:  # integers that number the rows of a table
+            first, size = label_range(labels)
+            codes = labels - first if first else labels
+            ids = np.arange(first, first + size)
+        n = np.bincount(codes, minlength=len(ids))
+        ones = np.stack([np.bincount(codes, x, minlength=len(ids)) for x in values.T], axis=1)
+        if not n.all():
+            some = np.flatnonzero(n)
+            ids, n, ones = ids[some], n[some], ones[some]
+        rate = ones / n[:, None]
+        return Summary(ids, n, rate, n[:, None] * rate * (1 - rate))
 
     def check_summary(self, summary: Summary) -> None:
         """Refuse summaries of other rows than 0 and 1."""

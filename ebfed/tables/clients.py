@@ -270,21 +270,26 @@ class Summary:
         for name, counts in (("successes", successes), ("trials", trials)):
             if counts.dtype.kind not in "iuf" or not np.isfinite(counts).all():
                 raise ValueError(f"{name} must be whole numbers, none missing.")
-            if np.any((counts < 0) | (counts != np.floor(counts)) | (counts > 2**53)):
+            whole = counts.dtype.kind != "f" or np.array_equal(counts, np.floor(counts))
+            if not whole or counts.min(initial=0) < 0 or counts.max(initial=0) > 2**53:
                 raise ValueError(f"{name} must be whole numbers from 0 to 2**53.")
         if np.any(successes > trials):
             row = int(np.argmax(successes > trials))
             raise ValueError(f"successes exceed trials, first in row {row}.")
-        ids, order = number_labels(np.arange(len(trials)) if ids is None else ids, "ids")
-        _same_length(trials, ids=order)
-        if len(ids) < len(order):
-            raise ValueError(
-                "ids must be all different; add up the counts of a group, or number its labels."
-            )
-        place = np.argsort(order)
-        n = trials[place].astype(np.int64)
-        rate = (successes[place] / np.maximum(n, 1))[:, None]
-        return cls(ids, n, rate, n[:, None] * rate * (1 - rate))
+        if ids is None:
+            ids = np.arange(len(trials))
+        else:
+            ids, order = number_labels(ids, "ids")
+            _same_length(trials, ids=order)
+            if len(ids) < len(order):
+                raise ValueError(
+                    "ids must be all different; add up the counts of a group, or number its labels."
+                )
+            place = np.argsort(order)
+            successes, trials = successes[place], trials[place]
+        n = trials.astype(np.int64)
+        rate = successes / np.maximum(n, 1)
+        return cls(ids, n, rate[:, None], (n * rate * (1 - rate))[:, None])
 
     @classmethod
     def from_regression(cls, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Likelihood
+from ebfed.likelihoods import Gaussian, Likelihood
 
 __all__ = ["atom_draws"]
 
@@ -54,25 +54,76 @@ def atom_draws(
     (array([-5.,  5.]), array([0.2, 0.2]))
     """
     rng = np.random.default_rng(0)
-    d = atoms.shape[1]
     times = np.rint(counts).astype(np.int64)
-    tables = []
-    for j in range(d):
-        column = rows.column(j)
-        nodes = column.nodes(N_NODES)
-        tables.append((nodes, np.maximum(column.logpdf(nodes[:, None]), -1e300)))
+    table: _Normal | _Tabulated
+    if isinstance(rows, Gaussian) and (rows.variances > 0).all():
+        table = _Normal(rows)
+    else:
+        table = _Tabulated(rows)
     kept = []
     for step in range(BURN_IN + THINNING * size):
         with np.errstate(divide="ignore"):
-            joint = rows.logpdf(atoms) + np.log(weights)
+            joint = table.log_likelihoods(atoms) + np.log(weights)
         shares = np.exp(joint - joint.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         members = rng.multinomial(times, shares).astype(float)
         weights = rng.dirichlet(1 + members.sum(axis=0))
-        atoms = np.column_stack([_places(nodes, members.T @ at, rng) for nodes, at in tables])
+        atoms = table.places(members, rng)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == THINNING - 1:
             kept.append((atoms, weights))
     return np.array([one for one, _ in kept]), np.array([one for _, one in kept])
+
+
+class _Normal:
+    """Messages with normal errors, whose sums are all that the place of an atom depends on."""
+
+    def __init__(self, rows: Gaussian):
+        ends = [rows.column(j).nodes(N_NODES)[[0, -1]] for j in range(rows.n_features)]
+        self.low, self.high = np.array(ends).T
+        self.centre = self.low / 2 + self.high / 2
+        self.precisions = np.broadcast_to(1 / rows.variances, rows.values.shape)  # 0 without data
+        away = np.where(self.precisions > 0, rows.values - self.centre, 0.0)
+        self.weighted = away * self.precisions
+
+    def log_likelihoods(self, atoms: NDArray) -> NDArray:
+        """Log-likelihood of each client at each atom, up to a number for each client."""
+        away = atoms - self.centre
+        return self.weighted @ away.T - 0.5 * self.precisions @ (away**2).T
+
+    def places(self, members: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw places of atoms from normal distributions, cut at the ends of the range."""
+        from scipy.special import ndtr, ndtri
+
+        precision = members.T @ self.precisions
+        empty = precision == 0
+        precision = np.where(empty, 1.0, precision)
+        mean = self.centre + members.T @ self.weighted / precision
+        sd = 1 / np.sqrt(precision)
+        below, above = (ndtr((end - mean) / sd) for end in (self.low, self.high))
+        share = rng.random(mean.shape)
+        drawn = mean + sd * ndtri(below + share * (above - below))
+        anywhere = self.low + share * (self.high - self.low)
+        return np.where(empty, anywhere, np.clip(drawn, self.low, self.high))
+
+
+class _Tabulated:
+    """Messages of any other kind, by their log-likelihoods at nodes of each coordinate."""
+
+    def __init__(self, rows: Likelihood):
+        self.rows = rows
+        self.tables = []
+        for j in range(rows.n_features):
+            column = rows.column(j)
+            nodes = column.nodes(N_NODES)
+            self.tables.append((nodes, np.maximum(column.logpdf(nodes[:, None]), -1e300)))
+
+    def log_likelihoods(self, atoms: NDArray) -> NDArray:
+        """Log-likelihood of each client at each atom."""
+        return self.rows.logpdf(atoms)
+
+    def places(self, members: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw places of atoms, coordinate by coordinate."""
+        return np.column_stack([_places(nodes, members.T @ at, rng) for nodes, at in self.tables])
 
 
 def _places(nodes: NDArray, log_likelihoods: NDArray, rng: np.random.Generator) -> NDArray:

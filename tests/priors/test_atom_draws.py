@@ -31,6 +31,26 @@ def test_one_atom_is_the_mean_of_normal_estimates(error):
     np.testing.assert_allclose(weights, 1, rtol=1e-12)
 
 
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_clients_without_data_say_nothing_and_shifts_move_draws(shift):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(30, 2)), np.full((5, 2), 1e3)])
+    variances = np.repeat([[1.0], [np.inf]], [30, 5], axis=0)
+    atoms = np.array([[-1.0, 0.0], [1.0, 0.0]])
+    places, weights = draws(Gaussian(x + shift, variances), atoms + shift)
+    alone = draws(Gaussian(x[:30], variances[:30]), atoms)[0]
+    assert np.isfinite(places).all()
+    assert np.isfinite(weights).all()
+    close = 5 * alone.std(axis=0) / np.sqrt(SIZE / 10)  # draws are correlated
+    assert (np.abs(places.mean(axis=0) - shift - alone.mean(axis=0)) < close).all()
+
+
+def test_many_columns_take_no_table_of_nodes():
+    x = np.random.default_rng(0).normal(size=(400, 60))
+    places, _ = draws(Gaussian(x, np.full((400, 1), 1e-6)), x[:3])
+    assert places.shape == (SIZE, 3, 60)
+
+
 def test_one_rate_has_a_beta_distribution_even_where_nothing_happened():
     rows = Binomial(np.zeros((30, 1), int), np.full(30, 10))
     places, _ = draws(rows, np.array([[1e-12]]))

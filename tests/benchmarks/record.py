@@ -35,7 +35,7 @@ def workloads(benchmarks):
         ours = figures(first) | {"median": first["stats"]["median"]}
         peers = [figures(other) | {"target": other["extra_info"]["target"]} for other in others]
         parameters = first["params"] or {}
-        if first["fullname"].split("/")[-1].startswith("test_priors.py") and parameters["peer"]:
+        if first["fullname"].split("/")[-1].startswith("test_priors.py") and parameters.get("peer"):
             peer = f"R: {parameters['peer']}, processor time of another day"
             time = R[parameters["prior"]]["cpu_seconds"]
             peers.insert(0, {"name": peer, "seconds": time, "target": None})

@@ -125,13 +125,14 @@ PEERS = {"normal": (ml, 1.0), "npmle": (constrained_newton, 0.5)}
 @pytest.mark.parametrize("prior", PEERS)
 @pytest.mark.parametrize("who", ["ebfed", "peer"])
 def test_beside_python(benchmark, prior, m, who):
-    benchmark.group = f"posterior_from, {prior}, {m:.0e} alone"
+    benchmark.group = f"posterior_from, {prior}, 1e{round(np.log10(m))} alone"
     peer, target = PEERS[prior]
     if who == "peer" and (prior, m) == ("npmle", 1_000_000):
         pytest.skip("its matrix of 1.6 GB is no peer's")
     names = {"ebfed": "ebfed", "peer": peer.__doc__.split(":")[0].split(",")[0]}
     aim = target if who == "peer" else None
     benchmark.extra_info = {"contender": names[who], "target": aim, "statistic": "min"}
+    benchmark.extra_info |= {"of": f"posterior_from, {prior}", "size": m}
     x, s = data(m)
     run = {"ebfed": lambda: eb.posterior_from(x, s, prior=prior), "peer": lambda: peer(x, s)}[who]
     benchmark.pedantic(run, rounds=1 if m > 100_000 else 3, warmup_rounds=int(m <= 100_000))

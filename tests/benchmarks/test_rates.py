@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy.special import polygamma, psi
-from test_speed import Contender
+from test_speed import Contender, Growth, name_of
 
 import ebfed as eb
 from ebfed.channels import Gaussian, TwoBit
@@ -134,25 +134,25 @@ for size, aims in ((10**3, (None, None)), (10**5, (3, 2)), (10**6, (3, 2))):
     for what, fit, aim in zip(
         ("counts", "summary"), (from_counts, from_summary), aims, strict=True
     ):
-        WORKLOADS[f"beta-binomial, {size:.0e} from {what}"] = [
+        WORKLOADS[Growth(f"beta-binomial from {what}", size)] = [
             Contender("ebfed", lambda m=size, fit=fit: fit(m)),
             Contender(peer.name, peer.run, aim),
         ]
-    WORKLOADS[f"frame of {size:.0e} rates"] = [
+    WORKLOADS[Growth("frame of rates", size)] = [
         Contender("ebfed", lambda m=size: frame(fitted(m))),
         Contender(
             "ebfed, the fit from counts", lambda m=size: from_counts(m), 1 if aims[0] else None
         ),
     ]
-    WORKLOADS[f"frame of {size:.0e} rates of events"] = [
+    WORKLOADS[Growth("frame of rates of events", size)] = [
         Contender("ebfed", lambda m=size: frame(fitted_events(m))),
         Contender("ebfed, the fit", lambda m=size: eb.PoissonEB().fit(fitted_events(m).summaries_)),
     ]
-    WORKLOADS[f"TwoBit, {size:.0e} groups"] = [
+    WORKLOADS[Growth("TwoBit", size)] = [
         Contender("ebfed", lambda m=size: through(QUESTIONS, m)),
         Contender("ebfed, exact", lambda m=size: from_summary(m), 3 if aims[0] else None),
     ]
-    WORKLOADS[f"Gaussian reports, {size:.0e} groups"] = [
+    WORKLOADS[Growth("Gaussian reports", size)] = [
         Contender("ebfed", lambda m=size: through(NOISE, m)),
         Contender(
             "ebfed, exact",
@@ -161,7 +161,7 @@ for size, aims in ((10**3, (None, None)), (10**5, (3, 2)), (10**6, (3, 2))):
         ),
     ]
 for size in (10**3, 10**5, 10**6):
-    WORKLOADS[f"beta-binomial, {10 * size:.0e} rows of {size:.0e}"] = [
+    WORKLOADS[Growth("beta-binomial, 10 rows each", size)] = [
         Contender("ebfed", lambda m=size: eb.BernoulliEB().fit(*rows(m)[:1], groups=rows(m)[1])),
         Contender("two bincounts", lambda m=size: two_bincounts(*rows(m)), 1.5),
     ]
@@ -174,13 +174,17 @@ CASES = [(workload, each) for workload, contenders in WORKLOADS.items() for each
 
 
 @pytest.mark.parametrize(
-    ("workload", "contender"), CASES, ids=[f"{workload}-{each.name}" for workload, each in CASES]
+    ("workload", "contender"),
+    CASES,
+    ids=[f"{name_of(workload)}-{each.name}" for workload, each in CASES],
 )
 def test_rates(benchmark, workload, contender):
-    benchmark.group = workload
+    benchmark.group = name_of(workload)
     benchmark.extra_info = {
         "contender": contender.name,
         "target": contender.target,
         "statistic": "min",
     }
+    if isinstance(workload, Growth):
+        benchmark.extra_info |= {"of": workload.of, "size": workload.size}
     benchmark.pedantic(contender.run, rounds=5, warmup_rounds=1)

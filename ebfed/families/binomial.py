@@ -61,7 +61,9 @@ class Binomial(Family):
             codes = labels - first if first else labels
             ids = np.arange(first, first + size)
         n = np.bincount(codes, minlength=len(ids))
-        ones = np.stack([np.bincount(codes, x, minlength=len(ids)) for x in values.T], axis=1)
+        ones = np.empty((len(ids), values.shape[1]))
+        for j, column in enumerate(values.T):
+            ones[:, j] = np.bincount(codes, column, minlength=len(ids))
         if not n.all():
             some = np.flatnonzero(n)
             ids, n, ones = ids[some], n[some], ones[some]

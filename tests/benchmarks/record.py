@@ -92,6 +92,7 @@ def main(run):
     }
     for file, workload in workloads(run["benchmarks"]):
         record["files"].setdefault(file, []).append(workload)
+    line = {"commit": commit(), "date": record["date"], "machine": record["machine"]}
     (HERE / "results.json").write_text(json.dumps(record, indent=1) + "\n")
     ratios = {
         f"{workload['name']}: {peer['name']}": float(f"{peer['ratio']:.3g}")
@@ -99,7 +100,6 @@ def main(run):
         for workload in file
         for peer in workload["peers"]
     }
-    line = {"commit": commit(), "date": record["date"], "machine": record["machine"]}
     with (HERE / "history.jsonl").open("a") as file:
         file.write(json.dumps(line | {"ratios": ratios}) + "\n")
 

@@ -14,9 +14,9 @@ analytic centre instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -232,17 +232,7 @@ def _climb(
         rises = rows.tally(masses, nodes)
         top = _peaks(rises)
         top = top[rises[top] > 0.99 * counts.sum()]
-        peaks, width = nodes[top], spacing[top]
-        sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
-        for _ in range(2):
-            peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-            width = width / 8
-            points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
-            order = np.argsort(points)  # all in one pass over the clients
-            around = np.empty(len(points))
-            around[order] = rows.tally(masses, points[order])
-            sides = np.split(around, 3)
-        peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+        peaks = _between(nodes, spacing, rises, top, partial(rows.tally, masses))
         at_peaks = rows.relative(peaks[:, None])
         gradient = masses @ at_peaks - counts.sum()
         gap = float(max(gradient.max(), 0.0))
@@ -310,21 +300,15 @@ class _Problem:
         nodes, masses = self.nodes, self.counts / mixture
         top = _peaks(rises)
         top = top[rises[top] > 0.99 * level]
-        peaks, width = nodes[top], self.spacing[top]
-        sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
-        if sides[1].max() > level + 10 * tol:
-            between = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-            return np.concatenate((peaks, between)), np.tile(sides[1] - level, 2)
-        for _ in range(2):
-            peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
-            width = width / 8
-            points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
-            order = np.argsort(points)  # all in one pass over the clients
-            around = np.empty(len(points))
-            around[order] = self.rows.tally(masses, points[order])
-            sides = np.split(around + self.tilted(points), 3)
-        peaks = np.unique(np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1]))
-        return peaks, self.rows.tally(masses, peaks) + self.tilted(peaks) - level
+        if rises[top].max() > level + 10 * tol:
+            places = np.concatenate((nodes[top], _between(nodes, self.spacing, rises, top)))
+            return places, np.tile(rises[top] - level, 2)
+
+        def height(points: NDArray) -> NDArray:
+            return self.rows.tally(masses, points) + self.tilted(points)
+
+        peaks = np.unique(_between(nodes, self.spacing, rises, top, height))
+        return peaks, height(peaks) - level
 
     def climb(self, atoms: NDArray, weights: NDArray, tol: float) -> tuple[NDArray, NDArray]:
         """Constrained Newton steps until nothing rises, or steps run out.
@@ -416,6 +400,29 @@ def _peaks(values: NDArray) -> NDArray:
     """Positions of the local maxima."""
     padded = np.concatenate(([-np.inf], values, [-np.inf]))
     return np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] > padded[2:]))
+
+
+def _between(
+    nodes: NDArray,
+    spacing: NDArray,
+    rises: NDArray,
+    top: NDArray,
+    height: Callable[[NDArray], NDArray] | None = None,
+) -> NDArray:
+    """Peaks beside the nodes `top`, by parabolas; by narrower ones twice more, given `height`."""
+    peaks, width = nodes[top], spacing[top]
+    sides = [rises[np.clip(top + side, 0, len(nodes) - 1)] for side in (-1, 0, 1)]
+    for _ in range(2):
+        if height is None:
+            break
+        peaks = np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
+        width = width / 8
+        points = np.concatenate([peaks + side * width for side in (-1, 0, 1)])
+        order = np.argsort(points)  # all in one pass over the clients
+        around = np.empty(len(points))
+        around[order] = height(points[order])
+        sides = np.split(around, 3)
+    return np.clip(peaks + width * _vertex(*sides), nodes[0], nodes[-1])
 
 
 def _vertex(left: NDArray, here: NDArray, right: NDArray) -> NDArray:

@@ -1,6 +1,6 @@
 """Print, at the end of a run, each workload beside its peers: times, ratios, spread, growth."""
 
-import itertools
+from record import growth
 
 LINE = "{:<37}{:<36}{:>11}{:>11}{:>8}{:>16}  {}".format
 
@@ -12,19 +12,6 @@ def _time(seconds):
 def spread(ours, theirs):
     """Ratios of the lower and upper quartiles of our rounds to the peer's median."""
     return ours.q1 / theirs.median, ours.q3 / theirs.median
-
-
-def growth(benchmarks):
-    """How a time grows where a workload grows ten times: workload, contender, sizes, factor."""
-    series = {}
-    for each in benchmarks:
-        if "of" in each.extra_info:
-            key = each.extra_info["of"], each.extra_info["contender"]
-            figure = getattr(each.stats, each.extra_info["statistic"])
-            series.setdefault(key, []).append((each.extra_info["size"], figure))
-    for (workload, contender), points in series.items():
-        for (size, time), (larger, longer) in itertools.pairwise(sorted(points)):
-            yield workload, contender, size, larger, longer / time
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -52,5 +39,10 @@ def pytest_terminal_summary(terminalreporter, config):
             peer = other.extra_info["contender"]
             write(LINE(workload, peer, _time(ours), _time(theirs), f"{ratio:.3g}", quartiles, aim))
     terminalreporter.section("growth: time of the larger over time of the smaller")
-    for workload, contender, size, larger, factor in growth(benchmarks):
-        write(f"{workload:<37}{contender:<36}{size:>10,} to {larger:>9,}{factor:>9.3g}")
+    timed = [
+        (each.extra_info, getattr(each.stats, each.extra_info["statistic"])) for each in benchmarks
+    ]
+    for each in growth(timed):
+        size, larger = each["sizes"]
+        line = f"{each['name']:<37}{each['contender']:<36}{size:>10,} to {larger:>9,}"
+        write(f"{line}{each['factor']:>9.3g}")

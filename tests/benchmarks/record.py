@@ -54,14 +54,16 @@ def workloads(benchmarks):
         )
 
 
-def growth(benchmarks):
-    """Factors by which times grow between the sizes of a workload."""
+def growth(timed):
+    """Factors by which times grow between the sizes of a workload.
+
+    `timed` has pairs of what a benchmark tells of itself and its time.
+    """
     series = {}
-    for each in benchmarks:
-        extra = each["extra_info"]
+    for extra, time in timed:
         if "of" in extra:
-            point = extra["size"], figures(each)["seconds"]
-            series.setdefault((extra["of"], extra["contender"]), []).append(point)
+            key = extra["of"], extra["contender"]
+            series.setdefault(key, []).append((extra["size"], time))
     for (workload, contender), points in series.items():
         for (size, time), (larger, longer) in itertools.pairwise(sorted(points)):
             yield {
@@ -87,7 +89,9 @@ def main(run):
             "system": machine["system"],
             "python": machine["python_version"],
         },
-        "growth": list(growth(run["benchmarks"])),
+        "growth": list(
+            growth((each["extra_info"], figures(each)["seconds"]) for each in run["benchmarks"])
+        ),
         "files": {},
     }
     for file, workload in workloads(run["benchmarks"]):

@@ -164,6 +164,10 @@ print(private.table[columns].round(3).to_string(index=False))
 #   smooth: where the population has spikes or a pole, at a rate of 0 for example, use the NPMLE.
 #   Through channels the intervals of a log-spline cover as well as without them, and those of the
 #   NPMLE less well. Choose the log-spline there.
+# - `Discrete("npmle", uncertainty="bootstrap")` assumes no prior of the population's shape. Its
+#   intervals are shorter than those of `"npmle"`. From fifty groups on they cover 90 % or more in
+#   most settings, and less where the fit finds no spread though there is some. A fit takes 50 times
+#   as long.
 # - Priors with a point at zero: if some effects really are zero. Else their intervals are a little
 #   too narrow with few groups.
 # - `kind="robust"`: if the shape is unknown and single groups far from the mean matter.

@@ -118,6 +118,21 @@ class Likelihood(ABC):
         """Likelihood of these clients' means plus Gaussian noise of a known variance."""
         raise TypeError(f"{type(self).__name__} clients cannot report plain noisy means.")
 
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> Self:
+        """Draw new messages of these clients, whose parameters are theta of shape (n, d).
+
+        Clients without information still have none.
+
+        Raises
+        ------
+        TypeError
+            If messages are reports of a channel that clips, rounds or randomises.
+        """
+        raise TypeError(
+            "new messages are drawn for means and counts that are exact or have plain Gaussian "
+            f"noise, not for {type(self).__name__}."
+        )
+
     @property
     @abstractmethod
     def local(self) -> NDArray:

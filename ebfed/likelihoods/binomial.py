@@ -101,6 +101,18 @@ class Binomial(Likelihood):
         # off 0 and 1 by less than matters: no count is impossible anywhere
         return np.unique(np.clip(np.append(even, sharp), 1e-12, 1 - 1e-12))
 
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> Binomial:
+        """Draw counts of as many trials.
+
+        Examples
+        --------
+        >>> counts = Binomial(np.array([[1], [0]]), np.array([3, 0]))
+        >>> counts.resampled(np.array([[1.0], [1.0]]), np.random.default_rng(0)).successes
+        array([[3],
+               [0]])
+        """
+        return Binomial(rng.binomial(self.trials[:, None], theta), self.trials)
+
     def combine(self, weights: NDArray) -> NDArray:
         """Weighted successes over weighted trials."""
         total = weights.T @ self.trials.astype(float)

@@ -133,6 +133,20 @@ class Gaussian(Likelihood):
             sharp = np.quantile(sharp, np.linspace(0, 1, 1000), method="nearest")
         return np.union1d(even, sharp)
 
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> Gaussian:
+        """Draw values around the parameters; a common factor of the variances is settled first.
+
+        Examples
+        --------
+        >>> messages = Gaussian(np.array([[0.0], [2.0]]), np.array([[0.0], [np.inf]]))
+        >>> messages.resampled(np.array([[5.0], [6.0]]), np.random.default_rng(0)).local
+        array([[ 5.],
+               [nan]])
+        """
+        one = self if self.scatter is None else self.scaled(self.noise_variance)
+        errors = np.sqrt(np.where(np.isfinite(one.variances), one.variances, 0.0))
+        return Gaussian(theta + errors * rng.standard_normal(theta.shape), one.variances)
+
     def combine(self, weights: NDArray) -> NDArray:
         """Average with weights times precisions."""
         precisions = np.broadcast_to(1 / self.variances, self.values.shape)

@@ -101,6 +101,18 @@ class Poisson(Likelihood):
         # off 0 by less than matters: no count is impossible anywhere
         return np.unique(np.maximum(np.append(even, sharp), 1e-12 * high**2))
 
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> Poisson:
+        """Draw counts of the same exposures.
+
+        Examples
+        --------
+        >>> events = Poisson(np.array([[2], [0]]), np.array([4.0, 0.0]))
+        >>> events.resampled(np.array([[0.0], [1.0]]), np.random.default_rng(0)).counts
+        array([[0],
+               [0]])
+        """
+        return Poisson(rng.poisson(self.exposure[:, None] * theta), self.exposure)
+
     def combine(self, weights: NDArray) -> NDArray:
         """Weighted events over weighted exposure."""
         total = weights.T @ self.exposure

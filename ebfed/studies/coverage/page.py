@@ -48,8 +48,8 @@ class CoverageStudy(SimulatedStudy):
         """Return the rows of the table that are not as they should be.
 
         Inside its family a parametric prior is to cover between 93 and 98.5 %, a nonparametric one
-        (scale mixture, log-spline, NPMLE) at least 90 % from 50 groups on; and no interval has zero
-        width.
+        (scale mixture, log-spline, NPMLE with draws or a bootstrap) at least 90 % from 50 groups
+        on; and no interval has zero width.
 
         Parameters
         ----------

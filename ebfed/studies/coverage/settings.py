@@ -21,7 +21,7 @@ from ebfed.channels import (
     UnaryEncoding,
 )
 from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
-from ebfed.priors import GaussianMixture
+from ebfed.priors import Discrete, GaussianMixture
 from ebfed.studies.scaffold import Cell
 from ebfed.tables.clients import Summary
 
@@ -45,7 +45,9 @@ EFFORT = {8: 1.0, 20: 0.6, 50: 0.4, 200: 0.25, 2000: 0.2}
 EQUAL, UNEQUAL, INFORMATIVE = "equal", "unequal", "informative"
 SHAPELESS = ("log_spline", "npmle")
 # Scale mixtures of normals are every symmetric shape with one peak that has heavier tails.
-NONPARAMETRIC = ("scale_mixture", *SHAPELESS)
+NONPARAMETRIC = ("scale_mixture", *SHAPELESS, "npmle_bootstrap")
+# The NPMLE has intervals of two kinds.
+BOOTSTRAP = {"npmle_bootstrap": Discrete("npmle", uncertainty="bootstrap")}
 # Populations to which all priors are fitted.
 FOR_ALL = ("normal", "bimodal", "t(3)", "skewed", "spikes")
 EXACT = "exact"
@@ -196,7 +198,13 @@ class Setting:
             return (first, *SHAPELESS)
         if channel != EXACT:
             return (first,)
-        return tuple(self.priors) if population in FOR_ALL else self.inside[population]
+        if population in FOR_ALL:
+            return tuple(self.priors)
+        return tuple(name for name in self.priors if self.holds(name, population))
+
+    def holds(self, prior: str, population: str) -> bool:
+        """Whether this population is in the family of the prior."""
+        return prior.removesuffix("_bootstrap") in self.inside[population]
 
 
 def _draw_means(theta: NDArray, sizes: NDArray, rng: np.random.Generator) -> Summary:
@@ -226,6 +234,7 @@ SETTINGS = {
             "scale_mixture": "scale_mixture",
             "mixture": GaussianMixture(2, random_state=0),
             **{name: name for name in SHAPELESS},
+            **BOOTSTRAP,
         },
         inside={
             "normal": ("normal", "point_normal", "scale_mixture", "mixture", *SHAPELESS),
@@ -260,7 +269,7 @@ SETTINGS = {
                 "spikes": TruePopulation((0.8, 0.1), (0.2, 0.6)),
             },
         },
-        priors={name: name for name in ("beta", *SHAPELESS)},
+        priors={**{name: name for name in ("beta", *SHAPELESS)}, **BOOTSTRAP},
         inside={
             "beta": ("beta", *SHAPELESS),
             "rare": ("beta", *SHAPELESS),
@@ -292,7 +301,7 @@ SETTINGS = {
                 "spikes": TruePopulation((0.8, 2.0), (0.2, 12.0)),
             },
         },
-        priors={name: name for name in ("gamma", *SHAPELESS)},
+        priors={**{name: name for name in ("gamma", *SHAPELESS)}, **BOOTSTRAP},
         inside={
             "gamma": ("gamma", *SHAPELESS),
             "rare": ("gamma", *SHAPELESS),

@@ -95,7 +95,7 @@ def one_run(
             warnings.simplefilter("ignore", UnseenGroupWarning)
             figures = _score(est.fit(summary), known, new, float(masses @ nodes))
         # no prior lets numbers of rows depend on the parameter
-        inside = tried in setting.inside[population] and n != INFORMATIVE
+        inside = setting.holds(tried, population) and n != INFORMATIVE
         rows.append({"prior": tried, "inside": inside, **figures})
     return rows
 

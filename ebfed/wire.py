@@ -3,6 +3,9 @@
 Clients and a server exchange dicts, lists and tuples of arrays, numbers and strings. Packed data
 are a JSON header with the structure, followed by the bytes of the arrays. Unlike a pickle, they
 cannot be executed: unpacking data from an unknown sender gives data or a `ValueError`.
+
+Written data are the same structure as plain JSON, with the numbers of arrays in it, for files that
+other programs read.
 """
 
 from __future__ import annotations
@@ -11,14 +14,19 @@ import json
 import math
 import re
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "read", "unpack", "write"]
 
 MAGIC = b"ebfed\x00\x01\n"
 PREFIX = struct.Struct("<8sQ")
+# What a description says of a container, an array or a number, ``{kind: what}``.
+TAGS = ("array", "dict", "list", "number", "scalar", "tuple")
+# Numbers that JSON has no form for.
+UNUSUAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # Booleans, integers, floats, complex numbers, text, bytes and times: types without pointers.
 KINDS = "biufcUSmM"
 NAME = re.compile(
@@ -91,6 +99,163 @@ def unpack(data: bytes) -> Any:
     if end != len(body):
         raise ValueError(f"data is damaged: {len(body) - end} bytes too many")
     return obj
+
+
+def write(obj: Any) -> str:
+    """Turn nested data into JSON, to the last digit.
+
+    Dicts with names and lists are what they are in JSON. The rest has a tag:
+    ``{"array": [type, shape, values]}`` in C order, ``{"scalar": [type, value]}``,
+    ``{"tuple": values}``, ``{"dict": pairs}`` where keys are not text, and ``{"number": "NaN"}``.
+    In arrays, ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` stand for themselves, times are whole
+    numbers of their unit, and complex numbers are pairs.
+
+    Parameters
+    ----------
+    obj : as in `pack`
+
+    Returns
+    -------
+    str
+        The payload of a NaN is lost; everything else is kept.
+
+    Raises
+    ------
+    TypeError
+        If it contains another type. The message names type and place, not the value.
+
+    Examples
+    --------
+    >>> write({"mean": np.array([0.1, np.nan]), "ends": (0, 1.5)})
+    '{"mean":{"array":["<f8",[2],[0.1,"NaN"]]},"ends":{"tuple":[0,1.5]}}'
+    """
+    arrays: list[bytes] = []
+    tree = _encode(obj, arrays, "obj")
+    shown = _shown(tree, iter(arrays))
+    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def read(text: str) -> Any:
+    """Turn JSON of `write` into the data they were.
+
+    Parameters
+    ----------
+    text : str
+
+    Raises
+    ------
+    ValueError
+        If the text is not what `write` makes: cut short, or of something else.
+
+    Examples
+    --------
+    >>> read('{"mean": {"array": ["<f8", [2], [0.5, "Infinity"]]}, "n": [3, 4]}')
+    {'mean': array([0.5, inf]), 'n': [3, 4]}
+    >>> read('{"mean": {"array": ["<f8", [2], [0.5]]}}')
+    Traceback (most recent call last):
+    ValueError: data is damaged: an array of shape [2] has 1 values
+    """
+    arrays: list[bytes] = []
+    try:
+        tree = _hidden(json.loads(text, parse_constant=_refuse), arrays)
+        return _decode(tree, memoryview(b"".join(arrays)), 0)[0]
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"data is damaged: {error}") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _shown(tree: Any, arrays: Iterator[bytes]) -> Any:
+    """Write a description as plain JSON, with the values of the arrays that follow it."""
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return {"number": _name_of(tree)}
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, what),) = tree.items()
+    if kind == "dict":
+        pairs = [[key, _shown(value, arrays)] for key, value in what]
+        named = all(isinstance(key, str) for key, _ in pairs)
+        if named and not (len(pairs) == 1 and pairs[0][0] in TAGS):
+            return dict(pairs)
+        return {"dict": pairs}
+    if kind == "array":
+        name, shape = what
+        return {"array": [name, shape, _values(name, next(arrays))]}
+    if kind == "scalar":
+        return {"scalar": [what, *_values(what, next(arrays))]}
+    items = [_shown(value, arrays) for value in what]
+    return items if kind == "list" else {"tuple": items}
+
+
+def _hidden(shown: Any, arrays: list[bytes]) -> Any:
+    """Describe plain JSON as `_encode` does; collect the bytes of arrays."""
+    if isinstance(shown, list):
+        return {"list": [_hidden(value, arrays) for value in shown]}
+    if not isinstance(shown, dict):
+        return shown
+    if len(shown) != 1 or (kind := next(iter(shown))) not in TAGS:
+        return {"dict": [[key, _hidden(value, arrays)] for key, value in shown.items()]}
+    what = shown[kind]
+    if kind == "number":
+        return UNUSUAL[what]
+    if kind == "dict":
+        return {"dict": [[key, _hidden(value, arrays)] for key, value in what]}
+    if kind == "array":
+        name, shape, values = what
+        if len(values) != math.prod(shape):
+            raise ValueError(f"an array of shape {shape} has {len(values)} values")
+        arrays.append(_bytes(name, values))
+        return {"array": [name, shape]}
+    if kind == "scalar":
+        name, value = what
+        arrays.append(_bytes(name, [value]))
+        return {"scalar": name}
+    return {kind: [_hidden(value, arrays) for value in what]}
+
+
+def _values(name: str, raw: bytes) -> list:
+    """Values of an array as JSON has them, in C order."""
+    array = np.frombuffer(raw, name)
+    if array.dtype.kind in "mM":
+        return array.view(array.dtype.byteorder + "i8").tolist()
+    if array.dtype.kind == "S":
+        return [value.decode("latin-1") for value in array.tolist()]
+    if array.dtype.kind == "c":
+        return [[_number(x.real), _number(x.imag)] for x in array.tolist()]
+    if array.dtype.kind == "f":
+        return [_number(x) for x in array.tolist()]
+    return array.tolist()
+
+
+def _bytes(name: str, values: list) -> bytes:
+    """Return the bytes of an array of these values, none of which is rounded or cut."""
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise ValueError(f"arrays of {str(name)[:20]!r} are not read")
+    dtype = np.dtype(name)
+    if dtype.kind == "c":
+        values = [part for real, imaginary in values for part in (real, imaginary)]
+    if dtype.kind in "fc":
+        values = [UNUSUAL[value] if isinstance(value, str) else value for value in values]
+    kinds = {"b": (bool,), "U": (str,), "S": (str,), "f": (int, float), "c": (int, float)}
+    if not all(type(value) in kinds.get(dtype.kind, (int,)) for value in values):
+        raise ValueError(f"a value is none of an array of {name!r}")
+    if dtype.kind in "US":
+        room = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        if max(map(len, values), default=0) > room:
+            raise ValueError(f"a value is too long for an array of {name!r}")
+        values = [value.encode("latin-1") for value in values] if dtype.kind == "S" else values
+    stored = {"m": "i8", "M": "i8", "c": f"f{dtype.itemsize // 2}"}.get(dtype.kind)
+    return np.array(values, dtype.byteorder + stored if stored else dtype).tobytes()
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else _name_of(value)
+
+
+def _name_of(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _encode(obj: Any, arrays: list[bytes], place: str) -> Any:

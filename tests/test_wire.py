@@ -1,6 +1,7 @@
 """The wire: what is packed comes back to the last bit, and nothing else comes at all."""
 
 import json
+import math
 import struct
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ebfed.wire import MAGIC, PREFIX, pack, unpack
+from ebfed.wire import MAGIC, PREFIX, pack, read, unpack, write
 
 dtypes = st.one_of(
     st.sampled_from(["f8", "f4", "i8", "i1", "u8", "?", "c16", ">f8", ">i4"]).map(np.dtype),
@@ -175,3 +176,101 @@ def forged(tree, body=b""):
 def test_forged_headers_are_refused(tree, body):
     with pytest.raises(ValueError, match="data is damaged"):
         unpack(forged(tree, body))
+
+
+# JSON --------------------------------------------------------------------------------------------
+
+
+@given(data)
+def test_json_comes_back_to_the_last_digit(obj):
+    text = write(obj)
+    json.loads(text, parse_constant=pytest.fail)
+    assert same(obj, read(text))
+    assert write(read(text)) == text
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"array": 1},
+        {"dict": [["a", 1]]},
+        {"number": "NaN"},
+        {"tuple": []},
+        {1: "a", None: 2.5, "x": 3},
+        [(), [], {}, ((),)],
+        [0.1 + 0.2, 5e-324, 1.7976931348623157e308, -0.0, math.inf, -math.inf],
+        np.float32(0.1),
+        np.array([2**64 - 1], np.uint64),
+        np.array([0.1, np.nan, np.inf, -np.inf, -0.0], np.float32),
+        np.array([1 + 2j, complex(np.inf, -0.0)]),
+        np.array(["", "ä", "名前", "\U0001f600", '"\n'], "U5"),
+        np.array([b"a", b"\xff"]),
+        np.array(["2020-01-01", "NaT"], "M8[ns]"),
+        np.array([3, 4], "m8[h]"),
+        np.array([[True], [False]]),
+        np.array([1.5, 2.5], ">f8"),
+        np.array([2**40, -1], ">i8"),
+        np.array(["2020-01-01"], ">M8[D]"),
+        np.zeros((0, 3)),
+        np.array(4.0),
+    ],
+    ids=repr,
+)
+def test_json_of_what_is_unusual(obj):
+    text = write(obj)
+    json.loads(text, parse_constant=pytest.fail)
+    assert same(obj, read(text))
+
+
+@given(data, st.data())
+def test_json_that_is_cut_is_refused(obj, draw):
+    text = write([obj])
+    cut = draw.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(ValueError, match="data is damaged"):
+        read(text[:cut])
+
+
+@given(st.text(max_size=50))
+def test_text_of_something_else_is_refused_or_is_data(noise):
+    try:
+        assert write(read(noise))
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[NaN]",
+        "[Infinity]",
+        '{"number": "nan"}',
+        '{"array": ["<f8", [1]]}',
+        '{"array": ["<f8", [1], [1, 2]]}',
+        '{"array": ["<f8", [1], ["1"]]}',
+        '{"array": ["<f8", [1], [true]]}',
+        '{"array": ["<f8", [-1, -1], [1]]}',
+        '{"array": ["<i8", [1], [1.5]]}',
+        '{"array": ["<i8", [1], [9223372036854775808]]}',
+        '{"array": ["|b1", [1], [2]]}',
+        '{"array": ["<U1", [1], ["ab"]]}',
+        '{"array": ["|S1", [1], ["名"]]}',
+        '{"array": ["<c16", [1], [[1, 2, 3]]]}',
+        '{"array": ["|O", [1], [1]]}',
+        '{"array": ["f8,f8", [1], [1]]}',
+        '{"scalar": ["<f8"]}',
+        '{"scalar": ["<f8", "x"]}',
+        '{"dict": [["a"]]}',
+        '{"dict": 1}',
+        '{"tuple": 1}',
+        "[" * 100_000,
+    ],
+)
+def test_damaged_json_is_refused(text):
+    with pytest.raises(ValueError, match="data is damaged"):
+        read(text)
+
+
+def test_json_names_no_value():
+    with pytest.raises(TypeError, match=r"obj\['rows'\] is of type array of object") as caught:
+        write({"rows": np.array([{"secret": "Quirin"}])})
+    assert "Quirin" not in str(caught.value)

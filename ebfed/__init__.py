@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ebfed.evaluation import *
     from ebfed.formula import *
     from ebfed.learning import *
+    from ebfed.loading import *
     from ebfed.location import *
     from ebfed.priors import IdentificationWarning
     from ebfed.regression import *
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 # Packages whose public names are also names of ebfed.
-_WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation")
+_WINGS = ("tables", "location", "regression", "learning", "formula", "evaluation", "loading")
 # Names of other packages that are used with all of them.
 _BORROWED = {
     "Guess": "channels",

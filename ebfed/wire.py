@@ -132,7 +132,7 @@ def write(obj: Any) -> str:
     arrays: list[bytes] = []
     tree = _encode(obj, arrays, "obj")
     shown = _shown(tree, iter(arrays))
-    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(shown, separators=(",", ":"), allow_nan=False)
 
 
 def read(text: str) -> Any:

@@ -8,15 +8,15 @@ federation would have. A private fit is pickled like that.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
 from ebfed.privacy.promises import is_private
-from ebfed.tables.frames import Style
 
-__all__ = ["deep_copied", "pickled", "published", "shallow_copied"]
+__all__ = ["deep_copied", "name_columns", "pickled", "published", "shallow_copied"]
 
 # Names of columns, which are public.
 NAMES = ("_y_name", "_group_name", "_set_aside")
@@ -47,9 +47,16 @@ def published(fit: Any) -> Any:
     for name in NAMES:
         if hasattr(fit, name):
             setattr(twin, name, getattr(fit, name))
-    if hasattr(fit, "_style_"):  # without the type of labels, which may have all of them
-        twin._style_ = Style(fit._style_.backend, fit._style_.group)
+    if hasattr(fit, "_style_"):
+        twin._style_ = fit._style_.unlabelled()
     return twin
+
+
+def name_columns(fit: Any, state: Mapping[str, Any]) -> None:
+    """Set the number and names of columns that clients stated."""
+    fit.n_features_in_ = state["n_features"]
+    if state["columns"]:
+        fit.feature_names_in_ = np.array(state["columns"].split("\n"), object)
 
 
 def pickled(

@@ -100,7 +100,7 @@ def converse_here(
     engine = Local() if estimator.engine is None else estimator.engine
     if not isinstance(engine, Engine):
         raise TypeError(f"engine must be an ebfed.engines.Engine; got {engine!r}.")
-    estimator.__dict__.pop("_formula", None)  # of an earlier fit
+    estimator.__dict__.pop("_totals", None)  # of an earlier fit, which was read from a file
     # the worker carries neither the engine nor an earlier fit
     worker = clone(estimator).set_params(engine=None, random_state=None)
     if state is None:

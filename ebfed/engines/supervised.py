@@ -15,7 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.cloning import cloned
-from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
+from ebfed.engines.publishing import (
+    deep_copied,
+    name_columns,
+    pickled,
+    published,
+    shallow_copied,
+)
 from ebfed.engines.rounds import without_messages
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
@@ -51,6 +57,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _kept: dict[str, Any] | None = None
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
+    # Numbers of groups and rows, where the groups are not known.
+    _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
 
     # Groups reach these methods where scikit-learn's metadata routing is enabled.
@@ -138,9 +146,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _become_server(self, state: Any) -> None:
         """Take over the columns of clients whose rows stay with them."""
         self._is_server = True
-        self.n_features_in_ = state["n_features"]
-        if state["columns"]:
-            self.feature_names_in_ = np.array(state["columns"].split("\n"), object)
+        name_columns(self, state)
         self._style_ = Style()
 
     def keep(self, state: Any) -> dict[str, Any]:

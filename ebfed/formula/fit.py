@@ -392,6 +392,19 @@ class FormulaFit:
         twin._rows = CompleteRows(data, labels, None, self._rows.dropped)
         return twin
 
+    def save(self, path: Any, *, groups: bool = True) -> None:
+        """Refuse: a file has no categories, contrasts and means of terms.
+
+        Raises
+        ------
+        TypeError
+        """
+        raise TypeError(
+            f"{self!r} reads frames by the terms of its formula, which are not saved. Save its "
+            f"estimator, whose columns are {', '.join(map(repr, self.design_.names)) or 'none'}: "
+            "fit.estimator_.save(path). Or pickle the fit."
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         fitted = self.__dict__.get("estimator_")
         if fitted is None or fitted.keep_rows or fitted.view().is_server:

@@ -22,6 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
+from ebfed.engines.portable import no_file
 from ebfed.engines.protocol import (
     LearningFacts,
     LearningMemory,
@@ -446,6 +447,7 @@ class Learner(SupervisedEstimator):
     # Reports ----------------------------------------------------------------------------------
 
     _report = staticmethod(reports)
+    save = no_file
 
     def _history_rows(self) -> list[dict]:
         """Rows of the history, with what clients noted where their rows are, and epsilon."""

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
+from ebfed.engines.publishing import name_columns
 from ebfed.families import Family
 from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
@@ -199,14 +200,11 @@ class LocationEstimator(
     def conclude(self, state: LocationState) -> Self:
         """Set the learned attributes of the server's own copy.
 
-        It estimates any group from given rows, and has the ledger of the clients that reported. It
-        does not have their estimates.
+        It estimates any given rows, and has the ledger of the clients, but not their estimates.
         """
         self._intake = Intake()
         self._intake.covariate_names = lines(state["covariate_names"])
-        self.n_features_in_ = state["n_features"]
-        if state["columns"]:
-            self.feature_names_in_ = np.array(lines(state["columns"]), object)
+        name_columns(self, state)
         summaries = self.family().blank(state["n"], state["n_features"], state["weight"])
         memory: LocationMemory = {
             "turn": state["turn"],
@@ -218,8 +216,9 @@ class LocationEstimator(
         learned = self.learned(server.broadcast(state), summaries, memory)
         learned.is_server = True
         if learned.reported is None:
-            shown, covariates = server.exact_summary(state), server.stated_covariates(state)
-            learned.reported = learned.log_likelihood_of(shown, covariates)
+            stated = server.exact_summary(state), server.stated_covariates(state)
+            learned.reported = learned.log_likelihood_of(*stated)
+        self._kept = self.keep(state) | {"log_likelihood": learned.reported}
         return self._take(learned)
 
     def _take(self, learned: Learned) -> Self:
@@ -579,6 +578,7 @@ class LocationEstimator(
             style=_output(self, self._intake.style),
             is_server=learned.is_server,
             sizes=learned.summaries.n,
+            totals=self._totals,
             columns=list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])),
             ledger=learned.ledger,
             notes=self.notes_,

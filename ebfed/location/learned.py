@@ -101,7 +101,9 @@ class Learned:
                 f"covariates= must give the covariates {', '.join(self.covariate_names)} of "
                 f"{int(unseen.sum())} groups that were not in the fit."
             )
-        return np.where(unseen[:, None], given, fitted[np.maximum(place, 0)])
+        values = given.copy()
+        values[~unseen] = fitted[place[~unseen]]
+        return values
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -152,6 +154,10 @@ class Learned:
 
     def own_reports(self, summary: Summary) -> OwnReports:
         """Return what each client's own message contributed to the fitted population."""
+        if not len(self.summaries):  # of a file without groups
+            unknown = np.full(summary.mean.shape, np.nan)
+            error = None if self.all_exact or not self.keeps_means else unknown
+            return OwnReports(np.full(unknown.shape, np.inf), error, unknown)
         place = self.places(summary.ids)
         seen, at = place >= 0, np.maximum(place, 0)
         turn = np.where(seen, self.memory["turn"][at], -1)

@@ -320,7 +320,7 @@ class OptOutLearned(Learned):
 
     def share(self, summary: Summary, own: NDArray) -> NDArray:
         """Weight of each client's message in theta, shape (n, d)."""
-        consent = self.memory["consent"][np.maximum(self.places(summary.ids), 0)]
+        consent = self._consent_of(summary)
         with np.errstate(divide="ignore"):
             noise = self.theta["noise"] / summary.n[:, None]
             precision = 1 / (self.prior.variance_ + noise + own)
@@ -332,9 +332,15 @@ class OptOutLearned(Learned):
         share[np.isinf(own)] = 0.0
         return share / self.theta["total"]
 
+    def _consent_of(self, summary: Summary) -> NDArray[np.int8]:
+        """Class of each client; private, where a file has no groups."""
+        if not len(self.summaries):
+            return np.zeros(len(summary), np.int8)
+        return self.memory["consent"][np.maximum(self.places(summary.ids), 0)]
+
     def _paper_weight(self, summary: Summary) -> NDArray:
         """``1 / (1 + lambda)`` with the lambda of Lemma 3."""
-        private = self.memory["consent"][np.maximum(self.places(summary.ids), 0)] == 0
+        private = self._consent_of(summary) == 0
         counts, q = self.theta["counts"], self.theta["q"]
         known = self.prior.variance_, self.theta["alpha2"], 1, q
         numbers = counts["private"], counts["open"]

@@ -19,6 +19,7 @@ from ebfed.engines.protocol import (
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import converse_here, without_messages
 from ebfed.location.client import Client
+from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
 from ebfed.location.server import Server
 from ebfed.privacy.odometer import Plan
@@ -42,10 +43,14 @@ class TwoSided(ABC):
 
     # Whether the pickle of a private fit has the figures of its clients.
     keep_rows: bool = False
+    # What a file has of the fit.
+    _file: ClassVar = LocationFile()
     # What a server would keep of the fit.
     _kept: dict[str, Any] | None = None
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
+    # Numbers of groups and rows, where the groups are not known.
+    _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
 
     # What belongs to rows reaches these methods where scikit-learn's metadata routing is enabled.

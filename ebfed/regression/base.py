@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from ebfed.priors import Posterior
 from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
 from ebfed.regression.columns import INTERCEPT, Columns
+from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
 from ebfed.regression.rounds import Rounds
@@ -72,6 +73,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
     varying: Sequence[str | int] | None = None
+    # What a file has of the fit.
+    _file: ClassVar = RegressionFile()
 
     mean_: NDArray
     notes_: list[str]
@@ -161,7 +164,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         return {
             "done": True,
             "round": state["round"],
-            "n_clients": len(state["n"]),
+            "n_clients": state.get("n_clients", len(state["n"])),
             "history": state["history"],
             "log_likelihood": state["log_likelihood"],
             "converged": state["converged"],
@@ -178,7 +181,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         sent = self.broadcast(state)
         self._take(sent)
         self.clients_ = self._rows_of(np.arange(len(state["n"])))
-        self._n, self._memory = state["n"], {}
+        self._kept, self._n, self._memory = self.keep(state), state["n"], {}
         rows = self._rounds().ledger(sent, {}, self.clients_)
         self._ledger = simulated(rows) if self._simulated else rows
         return self
@@ -407,6 +410,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             style=self._style_,
             is_server=self._is_server,
             sizes=self._sizes(),
+            totals=self._totals,
             columns=self._column_names(),
             ledger=self._ledger,
             notes=self.notes_,

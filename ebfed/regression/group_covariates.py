@@ -43,6 +43,10 @@ class GroupCovariates:
         values, names = read_covariates(given, X, labels, ids, group)
         return GroupCovariates(self.columns, names, ids, values)
 
+    def without_groups(self) -> GroupCovariates:
+        """Return the names alone."""
+        return GroupCovariates(self.columns, self.names, values=self.values[:0])
+
     def are_in(self, X: Any) -> bool:
         """Whether a table has the columns of the covariates."""
         return bool(self.columns) and is_frame(X) and set(self.columns) <= set(column_names(X))

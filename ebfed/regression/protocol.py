@@ -69,6 +69,8 @@ class RegressionState(State):
 
     history: list[dict[str, float]]
     """Rows of the history."""
+    n_clients: NotRequired[int]
+    """Number of clients, where `n` does not have them all."""
     converged: bool | None
     """Whether the fit reached its goal; None where it has a fixed number of steps."""
     log_likelihood: NotRequired[float]

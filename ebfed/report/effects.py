@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines import portable
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidy import glance, tidy
 from ebfed.report.view import GroupView, LocationView
@@ -29,6 +31,41 @@ class GroupEffects:
     @abstractmethod
     def view(self) -> GroupView:
         """Return what reports and plots read of the fit."""
+
+    def save(self, path: str | Path, *, groups: bool = True) -> None:
+        """Write the fit to a JSON file, from which `ebfed.load_fit` gives it back, to the last bit.
+
+        Keys of noise are not written; nor are the engine, and the seed of a private fit.
+
+        Parameters
+        ----------
+        path : str or Path
+        groups : bool
+            Whether to write what the fit has of the groups too: their labels with their summaries,
+            of linear models triangular factors, and of models of classes the rows themselves.
+            Without them the file has the population, and numbers of groups and rows in all: nothing
+            of any one group, unless the population has it, as a component to which one group alone
+            belongs. Then given rows are estimated and predicted as those of unseen groups.
+
+        Raises
+        ------
+        ValueError
+            If the groups of a private fit are to be written, and `keep_rows` was not set to True;
+            or this is the copy of a node of a federation.
+        TypeError
+            If an argument is of a class of the user's own.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import ebfed as eb
+        >>> path = tempfile.mkdtemp() + "/fit.json"
+        >>> fit = eb.GaussianEB(1.0).fit([1.0, 2.0, 6.0, 7.0], groups=list("aabb"))
+        >>> fit.save(path)
+        >>> bool((eb.load_fit(path).predict() == fit.predict()).all())
+        True
+        """
+        portable.save(self, path, groups)
 
     def tidy(
         self,

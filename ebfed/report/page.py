@@ -175,7 +175,7 @@ def _warning(view: GroupView) -> Iterator[str]:
 
 def _answer(view: GroupView) -> str:
     """Say what is estimated, and how."""
-    groups = count_groups(view, len(view.sizes))
+    groups = count_groups(view, view.n_groups)
     if isinstance(view, LocationView):
         names = [quantity(view, j) for j in range(len(view.terms))]
         what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -162,7 +162,7 @@ def _(view: LocationView) -> Text:
         name = about if effect == FIXED else name
         sheet.rows.append((name, of, column, f"{estimate:.6g}", _error(error)))
     weight = view.weight()
-    if weight is not None:
+    if weight is not None and len(weight):
         sheet.remarks.append(f"Reliability (weight of a group's own data): {_range(weight, '.3f')}")
     sheet.remarks += _intraclass_correlation(facts)
     if (gap := getattr(prior, "duality_gap_", None)) is not None:
@@ -338,6 +338,8 @@ def _error(value: float) -> str:
 
 
 def _range(values: Any, form: str) -> str:
+    if not np.size(values):
+        return "not known"
     low, middle, high = np.quantile(values, [0, 0.5, 1], method="nearest")
     if low == high:
         return format(low, form)

@@ -191,8 +191,8 @@ def _(view: RegressionView) -> dict[str, NDArray]:
 @glance.register
 def _(view: LearnerView) -> dict[str, NDArray]:
     columns: dict[str, Any] = {
-        "n_groups": len(view.sizes),
-        "nobs": int(view.sizes.sum()),
+        "n_groups": view.n_groups,
+        "nobs": view.n_rows,
         "npar": view.n_parameters,
         "rounds": view.n_rounds,
     }
@@ -208,9 +208,9 @@ def _(view: LearnerView) -> dict[str, NDArray]:
 
 
 def _criteria(view: GroupView, k: int, value: float) -> dict[str, Any]:
-    n_rows = int(view.sizes.sum())
+    n_rows = view.n_rows
     return {
-        "n_groups": len(view.sizes),
+        "n_groups": view.n_groups,
         "nobs": n_rows,
         "npar": k,
         "logLik": value,

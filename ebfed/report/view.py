@@ -112,6 +112,8 @@ class FitView:
         Remarks on the fit.
     formula, response : str or None
         Formula and its left side, of a fit by formula.
+    totals : (int, int) or None
+        Numbers of groups and of rows of a fit that was saved without its groups.
     """
 
     title: str
@@ -123,6 +125,17 @@ class FitView:
     notes: list[str]
     formula: str | None = None
     response: str | None = None
+    totals: tuple[int, int] | None = None
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of the fit."""
+        return len(self.sizes) if self.totals is None else self.totals[0]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the fit."""
+        return int(self.sizes.sum()) if self.totals is None else self.totals[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ in that style, so labels keep their type.
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,48 @@ class Style:
         return replace(
             self, backend=backend, native=None if backend != self.backend else self.native
         )
+
+    def unlabelled(self) -> Style:
+        """Return the style without the type of labels, which may have all of them."""
+        return Style(self.backend, self.group)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the style as plain data, from which `of_data` makes it again.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> style = read([1.0], pd.Series(["a"], name="city", dtype="category")).style
+        >>> style.as_data()["native"]["categories"]
+        array(['a'], dtype=object)
+        >>> Style.of_data(style.as_data()) == style
+        True
+        """
+        native: Any = None
+        if isinstance(self.native, pd.CategoricalDtype):
+            categories = np.asarray(self.native.categories)
+            native = {"categories": categories, "ordered": bool(self.native.ordered)}
+        elif self.native is not None and pd.api.types.pandas_dtype(str(self.native)) == self.native:
+            native = str(self.native)
+        dtype = None if self.dtype is None else repr(self.dtype)
+        return {"backend": self.backend, "group": self.group, "dtype": dtype, "native": native}
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Style:
+        """Make a style of plain data.
+
+        Raises
+        ------
+        ValueError
+            If there is no such type of labels.
+        """
+        native = data["native"]
+        if isinstance(native, dict):
+            native = pd.CategoricalDtype(native["categories"], native["ordered"])
+        elif native is not None:
+            native = pd.api.types.pandas_dtype(native)
+        dtype = None if data["dtype"] is None else _type_of(data["dtype"])
+        return cls(str(data["backend"]), str(data["group"]), dtype, native)
 
     def avoiding(self, names: Iterable[str]) -> Style:
         """Rename the group column if a result has its name."""
@@ -320,6 +363,19 @@ def _pandas(values: Any) -> Any:
 
 def _backend(native: Any) -> str:
     return str(native.implementation).removeprefix("Implementation.").lower()
+
+
+def _type_of(text: str) -> Any:
+    """Return the type of narwhals that has this text, such as ``Datetime(time_unit='us')``."""
+    import narwhals as nw
+
+    called = ast.parse(text, mode="eval").body
+    named = called.func if isinstance(called, ast.Call) else called
+    kind = getattr(nw, named.id, None) if isinstance(named, ast.Name) else None
+    if not (isinstance(kind, type) and issubclass(kind, nw.dtypes.DType)):
+        raise ValueError(f"{text[:40]!r} is no type of labels")
+    keywords = called.keywords if isinstance(called, ast.Call) else []
+    return kind(**{str(each.arg): ast.literal_eval(each.value) for each in keywords})
 
 
 def _label_array(labels: Any, name: str) -> NDArray:

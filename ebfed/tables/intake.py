@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,36 @@ class Intake:
         self._exposure: str | None = None
         self._has_exposure = False
         self._covariates: Sequence[str] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what is remembered as plain data, from which `of_data` makes it again."""
+        return {
+            "style": self.style.as_data(),
+            "covariate_names": self.covariate_names,
+            "group": self._group,
+            "consent": self._consent,
+            "exposure": self._exposure,
+            "has_exposure": self._has_exposure,
+            "covariates": list(self._covariates),
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Self:
+        """Make an intake of plain data.
+
+        Examples
+        --------
+        >>> intake = Intake()
+        >>> Intake.of_data(intake.as_data()).as_data() == intake.as_data()
+        True
+        """
+        intake = cls()
+        intake.style = Style.of_data(data["style"])
+        intake.covariate_names = [str(name) for name in data["covariate_names"]]
+        intake._group, intake._consent = data["group"], data["consent"]
+        intake._exposure, intake._has_exposure = data["exposure"], data["has_exposure"]
+        intake._covariates = data["covariates"]
+        return intake
 
     def read(
         self,

@@ -1,0 +1,59 @@
+"""What a file has of a fit of a parameter for every group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ebfed.engines.publishing import name_columns
+from ebfed.tables.intake import Intake
+
+__all__ = ["LocationFile"]
+
+# Keys of a state that have an entry for each client, and keys that the last broadcast lacks.
+OF_CLIENTS = ("n", "weight", "consent", "turn", "covariates")
+OF_STATE = ("round", "n_rounds", "done", "n_features", "columns", "covariate_names")
+
+
+class LocationFile:
+    """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
+
+    def population(self, fit: Any) -> dict[str, Any]:
+        """Return what is of all groups together."""
+        names = (*OF_STATE, *fit.server_side().results)
+        return {name: fit._kept[name] for name in names}
+
+    def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
+        """Return names of columns and how frames look; without groups, not the type of labels."""
+        columns = fit._intake.as_data()
+        columns["output"] = dict(getattr(fit, "_sklearn_output_config", {}))
+        if not groups:
+            columns["style"] = fit._intake.style.unlabelled().as_data()
+        return columns
+
+    def groups(self, fit: Any) -> dict[str, Any]:
+        """Return what the fit has of groups; of a server's copy, what they stated."""
+        of_groups = {name: fit._kept[name] for name in OF_CLIENTS}
+        if not fit._learned.is_server:
+            of_groups |= {"figures": fit.summaries_, "memory": fit._learned.memory}
+        return of_groups
+
+    def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
+        """Set the learned attributes of an estimator."""
+        nobody = np.zeros(0, np.int8)
+        of_clients: dict[str, Any] = {"n": np.zeros(0, np.int64), "weight": None}
+        of_clients |= {"consent": nobody, "turn": nobody}
+        of_clients["covariates"] = np.zeros((0, len(columns["covariate_names"])))
+        if groups is not None:
+            of_clients = {name: groups[name] for name in OF_CLIENTS}
+        state = population | of_clients
+        if groups is None or "figures" not in groups:
+            fit.conclude(state)
+            fit._intake = Intake.of_data(columns)
+        else:
+            fit._kept, fit._intake = state, Intake.of_data(columns)
+            name_columns(fit, state)
+            fit.finish(fit.broadcast(state), groups["memory"], groups["figures"])
+        if columns["output"]:
+            fit._sklearn_output_config = columns["output"]

@@ -1,0 +1,303 @@
+"""Files of fits: labels and types, what is refused, and the layout that other programs read."""
+
+import datetime as dt
+import json
+import pickle
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+import ebfed as eb
+from ebfed.engines.portable import VERSION
+from ebfed.families import Gaussian
+
+RNG = np.random.default_rng(2)
+VALUES = np.repeat([0.0, 1.0, 4.0], 4) + RNG.normal(size=12)
+FEATURES = RNG.normal(size=(12, 1))
+
+
+def repeated(labels):
+    array = np.empty(12, object)
+    for i in range(12):  # a tuple is one label
+        array[i] = labels[i // 4]
+    return array
+
+
+def again(fit, path):
+    fit.save(path / "fit.json")
+    return eb.load_fit(path / "fit.json")
+
+
+LABELS = {
+    "text": np.repeat(["ä", 'quoted "b"', "名前"], 4),
+    "objects": repeated(["a", "b\n", "c"]),
+    "integers": np.repeat([3, 10**15, -4], 4),
+    "unsigned": np.repeat(np.array([1, 2**64 - 1, 5], np.uint64), 4),
+    "large": repeated([1, 2**70, 5]),
+    "floats": np.repeat([0.1, 1e300, -0.25], 4),
+    "booleans": np.repeat([True, False, True], 4),
+    "tuples": repeated([("a", 1), ("a", 2), ("b", 0)]),
+    "dates": repeated([dt.date(2020, 1, 1), dt.date(1900, 5, 1), dt.date(2024, 2, 29)]),
+    "times": pd.Series(
+        np.repeat(pd.to_datetime(["2020-01-01 12:00", "2021-01-01 01:00", "2022-01-01 02:00"]), 4)
+    ),
+    "zoned": pd.Series(
+        np.repeat(pd.to_datetime(["2020-06-01", "2021-06-01", "2022-06-01"]), 4)
+    ).dt.tz_localize("Europe/Berlin"),
+    "spans": np.repeat(np.array([1, 5, 9], "m8[h]"), 4),
+    "pairs with times": repeated(
+        [
+            ("a", dt.datetime(2020, 1, 1, 12)),
+            ("a", dt.datetime(2021, 1, 1)),
+            ("b", dt.datetime(2000, 1, 1)),
+        ]
+    ),
+    "category": pd.Series(np.repeat(["x", "z", "y"], 4), dtype="category"),
+    "ordered": pd.Series(np.repeat(["low", "mid", "high"], 4)).astype(
+        pd.CategoricalDtype(["low", "mid", "high", "top"], ordered=True)
+    ),
+    "nullable": pd.Series(np.repeat([1, 2, 3], 4), dtype="Int64", name="unit"),
+    "polars": pl.Series("unit", np.repeat(["x", "z", "y"], 4)),
+    "polars enum": pl.Series("unit", np.repeat(["x", "z", "y"], 4), dtype=pl.Enum(["z", "y", "x"])),
+    "polars dates": pl.Series("unit", [dt.date(2020 + i // 4, 1, 1) for i in range(12)]),
+    "polars times": pl.Series(
+        "unit", [dt.datetime(2020 + i // 4, 1, 1, tzinfo=dt.UTC) for i in range(12)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("wing", ["location", "regression"])
+def test_labels_keep_their_types(kind, wing, tmp_path):
+    labels = LABELS[kind]
+    if wing == "location":
+        fit = eb.GaussianEB().fit(VALUES, groups=labels)
+    else:
+        fit = eb.LinearEB().fit(FEATURES, VALUES, groups=labels)
+    read = again(fit, tmp_path)
+    assert read.groups_.dtype == fit.groups_.dtype
+    assert [*map(type, read.groups_.tolist())] == [*map(type, fit.groups_.tolist())]
+    np.testing.assert_array_equal(read.groups_, fit.groups_)
+    found, expected = read.posterior().to_frame(), fit.posterior().to_frame()
+    assert type(found) is type(expected)
+    if isinstance(expected, pl.DataFrame):
+        assert found.equals(expected)
+        assert found.schema == expected.schema
+    else:
+        pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    rows = (VALUES,) if wing == "location" else (FEATURES,)
+    np.testing.assert_array_equal(
+        read.predict(*rows, groups=labels), fit.predict(*rows, groups=labels)
+    )
+
+
+def test_names_of_columns_come_back(tmp_path):
+    table = pd.DataFrame({"g": LABELS["text"], "x": FEATURES[:, 0], "y": VALUES})
+    table["age"] = np.repeat([1.0, 5.0, 2.0], 4)
+    means, on_age = table[["g", "y"]], {"groups": "g", "covariates": ["age"]}
+    fits = {
+        "g y": eb.GaussianEB().fit(means, groups="g"),
+        "g y age": eb.GaussianEB().fit(table[["g", "y", "age"]], **on_age),
+        "g x": eb.LinearEB().fit(table[["g", "x", "y"]], "y", groups="g"),
+        "g x age": eb.LinearEB(varying=["intercept"]).fit(table, "y", **on_age),
+    }
+    for names, fit in fits.items():
+        rows, read = table[names.split()], again(fit, tmp_path)
+        assert read.feature_names_in_.tolist() == fit.feature_names_in_.tolist()
+        np.testing.assert_array_equal(read.predict(rows), fit.predict(rows), err_msg=names)
+        without = eb.load_fit(_saved(fit, tmp_path, groups=False))
+        assert np.isfinite(without.predict(rows)).all()
+
+
+def _saved(fit, folder, **options):
+    fit.save(folder / "fit.json", **options)
+    return folder / "fit.json"
+
+
+def test_output_that_was_set_comes_back(tmp_path):
+    fit = eb.GaussianEB().set_output(transform="polars").fit(VALUES, groups=LABELS["text"])
+    assert isinstance(again(fit, tmp_path).posterior().to_frame(), pl.DataFrame)
+
+
+def test_a_fit_goes_on(tmp_path):
+    fit = eb.GaussianEB().fit(VALUES, groups=LABELS["text"])
+    read = again(fit, tmp_path)
+    more = VALUES[:4] + 1, LABELS["text"][:4]
+    for each in (fit, read):
+        each.partial_fit(more[0], groups=more[1])
+    np.testing.assert_array_equal(read.predict(), fit.predict())
+    assert pickle.loads(pickle.dumps(read)).prior_.mean_ == fit.prior_.mean_
+    alone = eb.load_fit(_saved(fit, tmp_path, groups=False))
+    alone.fit(VALUES, groups=LABELS["text"])
+    assert alone.view().totals is None
+    assert alone.glance()["n_groups"][0] == 3
+
+
+def test_seeds_and_engines(tmp_path):
+    mixture = eb.MixtureEB(2, random_state=7, engine=eb.engines.Local())
+    read = again(mixture.fit(VALUES, groups=LABELS["text"]), tmp_path)
+    assert (read.random_state, read.engine) == (7, None)
+    mixture.set_params(random_state=np.random.default_rng(7))
+    assert again(mixture, tmp_path).random_state is None
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fit():
+    return eb.GaussianEB().fit(VALUES, groups=LABELS["text"])
+
+
+class Doubled(eb.channels.Exact):
+    """A channel of a user."""
+
+
+class Means(eb.GaussianEB):
+    """An estimator of a user."""
+
+
+@pytest.mark.parametrize(
+    "estimator", [eb.GaussianEB(channel=Doubled()), Means()], ids=["channel", "estimator"]
+)
+def test_classes_of_users_are_not_written(estimator, tmp_path):
+    fit = estimator.fit(VALUES, groups=LABELS["text"])
+    with pytest.raises(TypeError, match=r"(Doubled|Means) is a class of .*only classes of ebfed"):
+        fit.save(tmp_path / "fit.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_and_labels_without_a_form_are_named(tmp_path):
+    fit = eb.GaussianEB(variances=pd.Series([1.0])).fit(VALUES, groups=LABELS["text"])
+    with pytest.raises(TypeError, match=r"variances.* is of type Series"):
+        fit.save(tmp_path / "fit.json")
+    labels = repeated([Decimal(1), Decimal(2), Decimal(3)])
+    with pytest.raises(TypeError, match=r"'ids'.* is of type Decimal"):
+        eb.GaussianEB().fit(VALUES, groups=labels).save(tmp_path / "fit.json")
+
+
+def test_unfitted_estimators_nodes_and_formulas_are_refused(fit, tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    for estimator in (eb.GaussianEB(), eb.LinearEB()):
+        with pytest.raises(NotFittedError):
+            estimator.save(tmp_path / "fit.json")
+    with pytest.raises(TypeError, match="groups must be True or False"):
+        fit.save(tmp_path / "fit.json", groups=["a"])
+    node = clone(fit)
+    node._intake = fit._intake
+    node.n_features_in_ = 1
+    node.finish(fit.broadcast(fit._kept), fit._learned.memory, fit.summaries_)
+    with pytest.raises(ValueError, match="the copy of a node"):
+        node.save(tmp_path / "fit.json")
+    table = pd.DataFrame({"g": LABELS["text"], "y": VALUES, "x": FEATURES[:, 0]})
+    formula = eb.from_formula("y ~ x + (1 | g)", table)
+    with pytest.raises(TypeError, match=r"whose columns are 'x': fit.estimator_.save"):
+        formula.save(tmp_path / "fit.json")
+
+
+def test_files_that_are_cut_are_refused_and_name_themselves(fit, tmp_path):
+    fit.save(tmp_path / "fit.json")
+    content = (tmp_path / "fit.json").read_bytes()
+    for length in {0, 1, 50, *range(0, len(content) - 2, 97)}:
+        (tmp_path / "torn.json").write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"torn.json' is not a whole file of a fit"):
+            eb.load_fit(tmp_path / "torn.json")
+    with pytest.raises(FileNotFoundError):
+        eb.load_fit(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04K\x01.", b"a,b\n1,2\n", b"[1]", b"{}", b"3", b"null"]
+)
+def test_files_of_something_else_are_refused(content, tmp_path):
+    (tmp_path / "other.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"other.json' is no"):
+        eb.load_fit(tmp_path / "other.json")
+
+
+def change(path, *keys, to):
+    tree = json.loads(path.read_text())
+    part = tree
+    for key in keys[:-1]:
+        part = part[key]
+    if to is KeyError:
+        del part[keys[-1]]
+    else:
+        part[keys[-1]] = to
+    path.write_text(json.dumps(tree))
+
+
+ARRAY = {"array": ["<f8", [1], [1.0]]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "to", "message"),
+    [
+        (("version",), VERSION + 1, "read it with a newer one"),
+        (("version",), "1", "has no version that can be read; got '1'"),
+        (("version",), True, "has no version"),
+        (("format",), "other", "is no file of a fit"),
+        (("population",), KeyError, "it has no 'population'"),
+        (("population", "prior"), KeyError, "damaged"),
+        (("population", "prior"), 3, "damaged"),
+        (("estimator",), "os.system", "class 'os.system' is not one that a fit is made of"),
+        (("estimator",), "engines.Dask", "class 'engines.Dask' is not one"),
+        (("estimator",), "channels.Exact", "'channels.Exact' is no estimator"),
+        (("estimator",), ["location.GaussianEB"], "is not one that a fit is made of"),
+        (("estimator",), "location.LocationEstimator", "is not one that a fit is made of"),
+        (("arguments", "channel"), {"object": "subprocess.Popen", "arguments": {}}, "Popen"),
+        (("arguments", "other"), 1, "damaged"),
+        (("groups", "figures", "object"), "tables.Factors", "damaged"),
+        (("groups", "figures", "arguments", "n"), ARRAY, "damaged"),
+        (("groups", "memory", "turn"), ARRAY, "turn has 1 entries for 3 groups"),
+        (("columns", "style", "dtype"), "open('/etc/passwd')", "is no type of labels"),
+        (("columns", "style", "dtype"), "().__class__", "is no type of labels"),
+    ],
+)
+def test_files_that_were_changed_are_refused(keys, to, message, fit, tmp_path):
+    fit.save(tmp_path / "fit.json")
+    change(tmp_path / "fit.json", *keys, to=to)
+    with pytest.raises(ValueError, match=message) as caught:
+        eb.load_fit(tmp_path / "fit.json")
+    assert "fit.json" in str(caught.value)
+
+
+def test_a_newer_version_is_named_where_its_numbers_cannot_be_read(fit, tmp_path):
+    fit.save(tmp_path / "fit.json")
+    change(tmp_path / "fit.json", "version", to=VERSION + 1)
+    change(tmp_path / "fit.json", "size", to={"array": "in a new way"})
+    with pytest.raises(ValueError, match="read it with a newer one"):
+        eb.load_fit(tmp_path / "fit.json")
+
+
+@pytest.mark.parametrize("ends", [[0, 4, 8, 10**9], [0, 8, 4, 12], [-4, 4, 8, 12], [0, 4, 8]])
+def test_rows_that_do_not_belong_to_groups_are_refused(ends, tmp_path):
+    y = np.tile(["no", "yes"], 6)
+    fit = eb.LogisticEB().fit(FEATURES, y, groups=LABELS["integers"])
+    fit.save(tmp_path / "fit.json")
+    array = {"array": ["<i8", [len(ends)], ends]}
+    change(tmp_path / "fit.json", "groups", "figures", "arguments", "indptr", to=array)
+    with pytest.raises(ValueError, match="rows do not belong to the groups"):
+        eb.load_fit(tmp_path / "fit.json")
+
+
+def test_a_file_is_replaced_as_a_whole(fit, tmp_path):
+    fit.save(tmp_path / "fit.json")
+    before = (tmp_path / "fit.json").read_bytes()
+    fit.set_params(variances=pd.Series([1.0]))
+    with pytest.raises(TypeError):
+        fit.save(tmp_path / "fit.json")
+    assert (tmp_path / "fit.json").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_many_groups_come_back(tmp_path):
+    m = 20_000
+    summary = Gaussian().summarise(RNG.normal(size=(4 * m, 1)), np.repeat(np.arange(m), 4), None)
+    fit = eb.GaussianEB(1.0).fit(summary)
+    np.testing.assert_array_equal(again(fit, tmp_path).predict(), fit.predict())

@@ -29,6 +29,7 @@ HEAVY = (
     "flwr",
     "opendp",
     "pooch",
+    "sqlglot",
     "torch",
 )
 ALONE = f"import ebfed, sys; found = set({HEAVY!r}) & set(sys.modules); assert not found, found\n"
@@ -58,6 +59,9 @@ USES = {
     "accounting": "from ebfed.privacy import accountant, events\n"
     "spent = accountant.epsilon(events.gaussian(2), 1e-4, relation='replace_one', interval=1e-3)\n"
     "assert 3.5 < spent < 4.5, spent\n",
+    "sql": "from ebfed import GaussianEB\n"
+    "text = GaussianEB(1.0).fit([1.0, 2.0, 4.0], groups=list('aab')).to_sql('spark')\n"
+    "assert 'SELECT' in text and '`estimate`' in text\n",
     "secure": "import ebfed\n"
     "summary = ebfed.Summary.from_counts([1, 2], [4, 4])\n"
     "ebfed.channels.TwoBit(1, .5, (0, 1)).encode(summary, 'secure')\n",

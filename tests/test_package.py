@@ -34,6 +34,7 @@ HEAVY = [
     "flwr",
     "pooch",
     "dp_accounting",
+    "sqlglot",
     "typer",
 ]
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines import portable
+from ebfed.report.sql import Query
 from ebfed.report.summary import Text, summary_table
 from ebfed.report.tidy import glance, tidy
 from ebfed.report.view import GroupView, LocationView
@@ -66,6 +67,76 @@ class GroupEffects:
         True
         """
         portable.save(self, path, groups)
+
+    def to_sql(
+        self,
+        dialect: str = "duckdb",
+        *,
+        table: str | Sequence[str] = "rows",
+        group: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        size: str | None = None,
+        known: bool | str | Sequence[str] = True,
+        each_row: bool = False,
+    ) -> str:
+        """Write SQL that estimates groups, or predicts rows, in a database.
+
+        Of `GaussianEB`, `BernoulliEB` and `PoissonEB` with their conjugate populations it has a row
+        for each group of the table: its label, its size ``n`` and ``estimate``, what `predict`
+        gives for these rows. Of `LinearEB`, `AdaMix`, `MixtureLinearEB` and `LogisticEB` it has
+        the rows of the table and ``prediction``. All numbers are written to their last digit, and
+        all names are quoted.
+
+        Parameters
+        ----------
+        dialect : {"duckdb", "sqlite", "postgres", "spark", "bigquery"}
+        table : str or sequence of str
+            Table of rows; a sequence has the parts of its name, such as schema and table.
+        group : str, optional
+            Column of labels; that of the fit if None.
+        columns : str or sequence of str, optional
+            Columns of values or features, in the order of the fit; those of the fit if None.
+        size : str, optional
+            Of means and rates: column of the number of rows (of events, the exposure) that a row of
+            the table stands for, which then has their sum. If None, each row stands for itself.
+        known : bool, str or sequence of str
+            What the SQL has of the groups of the fit. True: their labels (of a normal population)
+            or coefficients are written into it. A name: they are in that table, which has the
+            columns of `coef`. False: nothing, and all groups are estimated as unseen ones. Beta and
+            gamma populations estimate both alike.
+        each_row : bool
+            Of means and rates: whether to return all rows, with the estimates of their groups.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ValueError
+            If the fit has no such form: other populations, reports of a channel, covariates, more
+            than two classes.
+        TypeError
+            If labels are neither text nor numbers nor times.
+        ImportError
+            If sqlglot is not installed (the extra ``sql``).
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> hits = eb.Summary.from_counts([4, 10, 7, 1], [10, 40, 25, 2], ids=list("abcd"))
+        >>> print(eb.BernoulliEB().fit(hits).to_sql(group="player", columns="hit").split("FROM")[0])
+        SELECT
+          "s"."label" AS "player",
+          "s"."size_0" AS "n",
+          (
+            CAST(...) + "s"."total_0"
+          ) / (
+            CAST(...) + "s"."size_0"
+          ) AS "estimate"
+        """
+        query = Query(dialect, table, group, columns, size, known, each_row)
+        return query.text(self.view(), getattr(self, "classes_", None))
 
     def tidy(
         self,

@@ -1,4 +1,4 @@
-"""The command line: `ebfed fit`, `county`, `study`, `audit`, `warm`, `federate` and `budget`.
+"""The command line: `ebfed fit`, `predict`, `county`, `study`, `audit`, `warm` and others.
 
 Commands import what they need when they run, so that help and version are instant. Results are
 printed to stdout; progress and errors to stderr. An error of the user ends with one line and exit
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import ebfed
-from ebfed.cli import audit, budget, federate, fit, study, warm
+from ebfed.cli import audit, budget, federate, fit, predict, study, warm
 
 __all__ = ["app"]
 
@@ -31,6 +31,7 @@ Examples:
 """,
 )
 app.command(epilog=fit.EXAMPLES)(fit.fit)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=study.COUNTY_EXAMPLES)(study.county)
 app.command(epilog=study.EXAMPLES)(study.study)
 app.command(epilog=audit.EXAMPLES)(audit.audit)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ebfed.tables.dialect import Dialect
 
-__all__ = ["fit"]
+__all__ = ["EXAMPLES", "fit", "show"]
 
 EXAMPLES = """\b
 Examples:
@@ -35,6 +35,8 @@ Examples:
       a regression for every school, with a page of results for a browser
   ebfed fit trials.csv --group trial --value effect --std-error se
       a table with one row for each trial: an estimate and its standard error
+  ebfed fit scores.csv --group school --value score --save fit.json
+      the fit as JSON, for `ebfed predict` and `ebfed.load_fit`
   ebfed fit noten.csv --group schule --value note --sep ';' --decimal , --encoding latin-1
       a table as a German spreadsheet writes it
 
@@ -106,6 +108,18 @@ def fit(
         Path | None,
         typer.Option(metavar="FILE", help="Write summary, pictures and groups to this .html."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the fit to this .json, for `ebfed predict`; no --formula."
+        ),
+    ] = None,
+    groups: Annotated[
+        bool,
+        typer.Option(
+            help="Whether --save writes the groups, or nothing of any one group.",
+        ),
+    ] = True,
     level: Annotated[float, typer.Option(metavar="SHARE", help="Probability of intervals.")] = 0.95,
     drop_missing: Annotated[
         bool, typer.Option("--drop-missing", help="Leave out rows without a label or a value.")
@@ -127,17 +141,23 @@ def fit(
 
     with errors_of_the_user():
         dialect = Dialect.checked(sep, encoding, decimal)
-        for path in (out, report):
+        for path in (out, report, save):
             if path is not None:
                 with naming(path):
                     if not path.parent.is_dir():
                         raise ValueError("no such directory")
                     if path is out:
                         format_of(path)
-                    elif path.suffix not in (".html", ".htm"):
+                    elif path is report and path.suffix not in (".html", ".htm"):
                         raise ValueError("a report is an .html file")
+                    elif path is save and path.suffix != ".json":
+                        raise ValueError("a saved fit is a .json file")
                     if any(path.exists() and file.samefile(path) for file in files):
                         raise ValueError("this is a file of the data; write to another one")
+        if save is not None and (formula is not None or std_error is not None):
+            raise ValueError("--save goes with --group and --value, without --std-error")
+        if not groups and save is None:
+            raise ValueError("--no-groups goes with --save")
         if not 0 < level < 1:
             raise ValueError(f"--level must lie between 0 and 1; got {level}")
         if std_error is not None:
@@ -160,7 +180,7 @@ def fit(
         elif std_error is not None:
             columns = (group, value, std_error)
             posterior = _shrink(files, columns, prior, drop_missing, dialect)
-            _show(posterior.to_frame(level=level), out, level)
+            show(posterior.to_frame(level=level), out, level)
             typer.echo(_population(posterior))
             return
         elif family is FamilyName.poisson:
@@ -169,17 +189,21 @@ def fit(
             estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
         else:
             estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)
-        _show(estimator.posterior().to_frame(level=level), out, level)
+        show(estimator.posterior().to_frame(level=level), out, level)
         if report is not None:
             from ebfed.report import write_report
 
             title = f"{formula or f'{value} by {group}'}, {', '.join(file.name for file in files)}"
             write_report(estimator, report, title=title, level=level)
             typer.echo(f"Wrote {report}")
+        if save is not None:
+            # counts were fitted by a formula, whose columns are those of the options
+            getattr(estimator, "estimator_", estimator).save(save, groups=groups)
+            typer.echo(f"Wrote the fit to {save}")
         typer.echo(f"\n{estimator.summary()}")
 
 
-def _show(estimates: pd.DataFrame, out: Path | None, level: float) -> None:
+def show(estimates: pd.DataFrame, out: Path | None, level: float) -> None:
     """Write the estimates of all groups, or print the first."""
     if out is None:
         typer.echo(f"Estimates, with intervals of {100 * level:g} %:\n{_first_rows(estimates)}")

@@ -1,0 +1,85 @@
+"""The command `ebfed predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ebfed.cli.errors import errors_of_the_user
+from ebfed.cli.fit import show
+from ebfed.cli.options import Decimal, Encoding, Separator
+
+__all__ = ["EXAMPLES", "predict"]
+
+EXAMPLES = """\b
+Examples:
+  ebfed predict fit.json scores.csv
+      estimates of the groups of a table, from its rows and the population of a fit
+  ebfed predict fit.json deaths.csv --exposure years --out rates.csv
+      of counts with exposures, written to a table
+"""
+
+
+def predict(
+    file: Annotated[Path, typer.Argument(metavar="FIT", help="A .json of `ebfed fit --save`.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Rows in .csv or .parquet files.")
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of group labels, if not that of the fit."),
+    ] = None,
+    exposure: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of exposures of counts.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all to this .csv or .parquet.")
+    ] = None,
+    level: Annotated[float, typer.Option(metavar="SHARE", help="Probability of intervals.")] = 0.95,
+    sep: Separator = ",",
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = ".",
+) -> None:
+    """Estimate groups of a table with a saved fit, or predict its rows.
+
+    Means and rates of groups are estimated from the rows of the table and the population of the
+    fit, so groups may be new. By a regression, rows are predicted with the coefficients of their
+    groups in the fit, and of new groups with the mean of the population.
+    """
+    from ebfed.loading import load_fit
+    from ebfed.tables.dialect import Dialect
+    from ebfed.tables.files import format_of, naming, read_rows
+
+    with errors_of_the_user():
+        if out is not None:
+            with naming(out):
+                format_of(out)
+        if not 0 < level < 1:
+            raise ValueError(f"--level must lie between 0 and 1; got {level}")
+        fit = load_fit(file)
+        view = fit.view()
+        label = view.style.group if group is None else group
+        rows = read_rows(files, label, Dialect.checked(sep, encoding, decimal))
+        # counts are fitted by a formula, in which names are quoted
+        quoted = {name.strip("`"): name for name in view.columns}
+        needed = [label, *quoted, *([] if exposure is None else [exposure])]
+        if missing := [name for name in needed if name not in rows]:
+            with naming(*files):
+                among = ", ".join(map(repr, rows.columns))
+                raise ValueError(f"no column {missing[0]!r} among {among}")
+        rows = rows[needed].rename(columns=quoted)
+        show(_estimated(fit, rows, label, exposure, level), out, level)
+
+
+def _estimated(fit: Any, rows: Any, label: str, exposure: str | None, level: float) -> Any:
+    """Estimates of groups, or the rows with their predictions."""
+    from ebfed.report.view import LocationView
+
+    if isinstance(fit.view(), LocationView):
+        given = {} if exposure is None else {"exposure": exposure}
+        return fit.posterior(rows, groups=label, **given).to_frame(level=level)
+    if exposure is not None:
+        raise ValueError("--exposure goes with a fit of counts")
+    return rows.assign(prediction=fit.predict(rows, groups=label))

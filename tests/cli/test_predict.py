@@ -1,0 +1,98 @@
+"""`ebfed fit --save` and `ebfed predict`: what they write and print, and what they refuse."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import ebfed as eb
+from ebfed.cli.app import app
+
+runner = CliRunner()
+
+
+def invoke(*arguments):
+    return runner.invoke(app, [str(argument) for argument in arguments])
+
+
+def refusal(*arguments):
+    """The one line that a mistake ends with."""
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("ebfed: ")
+    return line
+
+
+@pytest.fixture
+def saved(file, tmp_path):
+    options = ("--group", "fips", "--value", "score", "--save", tmp_path / "fit.json")
+    result = invoke("fit", file, *options)
+    assert result.exit_code == 0, result.output
+    assert "Wrote the fit to" in result.stdout
+    return tmp_path / "fit.json"
+
+
+def test_a_saved_fit_estimates_the_groups_of_a_table(saved, rows, tmp_path):
+    later = rows.assign(fips=[f"{k + 5:05d}" for k in rows["number"]], score=rows["score"] + 1)
+    later.to_csv(tmp_path / "later.csv", index=False)
+    result = invoke("predict", saved, tmp_path / "later.csv", "--out", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "out.csv", dtype={"fips": str})
+    fit = eb.GaussianEB().fit(rows[["fips", "score"]], groups="fips")
+    expected = fit.posterior(later[["fips", "score"]]).to_frame()
+    assert found["fips"].tolist() == expected["fips"].tolist()
+    np.testing.assert_allclose(found["estimate"], expected["estimate"], rtol=1e-12)
+    printed = invoke("predict", saved, tmp_path / "later.csv", "--level", 0.5)
+    assert "Estimates, with intervals of 50 %" in printed.stdout
+
+
+def test_without_groups_the_file_has_no_label(file, rows, tmp_path):
+    options = ("--group", "fips", "--value", "won", "--family", "binomial")
+    invoke("fit", file, *options, "--save", tmp_path / "fit.json", "--no-groups")
+    text = (tmp_path / "fit.json").read_text()
+    assert '"00010"' not in text
+    result = invoke("predict", tmp_path / "fit.json", file)
+    assert result.exit_code == 0, result.output
+    assert "00010" in result.stdout
+
+
+def test_counts_have_exposures(rows, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rows.assign(deaths=rng.poisson(3, len(rows)), years=rng.uniform(1, 2, len(rows)))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    options = ("--group", "fips", "--value", "deaths", "--exposure", "years", "--family", "poisson")
+    result = invoke("fit", tmp_path / "rows.csv", *options, "--save", tmp_path / "fit.json")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "out.csv"
+    result = invoke(
+        "predict", tmp_path / "fit.json", tmp_path / "rows.csv", "--exposure", "years", "--out", out
+    )
+    assert result.exit_code == 0, result.output
+    some = rows[["fips", "deaths", "years"]]
+    expected = eb.PoissonEB().fit(some, groups="fips", exposure="years").predict()
+    np.testing.assert_allclose(pd.read_csv(out)["estimate"], expected, rtol=1e-12)
+    assert "exposure= must give" in refusal("predict", tmp_path / "fit.json", tmp_path / "rows.csv")
+
+
+def test_a_regression_predicts_rows(file, rows, tmp_path):
+    fit = eb.LinearEB().fit(rows[["fips", "number", "score"]], "score", groups="fips")
+    fit.save(tmp_path / "fit.json")
+    out = tmp_path / "out.csv"
+    result = invoke("predict", tmp_path / "fit.json", file, "--out", out)
+    assert result.exit_code == 0, result.output
+    expected = fit.predict(rows[["fips", "number"]])
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-12)
+    assert "a fit of counts" in refusal("predict", tmp_path / "fit.json", file, "--exposure", "won")
+
+
+def test_mistakes_end_with_one_line(saved, file, tmp_path):
+    score = ("fit", file, "--group", "fips", "--value", "score")
+    assert "a saved fit is a .json file" in refusal(*score, "--save", tmp_path / "fit.txt")
+    assert "--no-groups goes with --save" in refusal(*score, "--no-groups")
+    formula = ("fit", file, "--formula", "score ~ 1 + (1 | fips)")
+    assert "--save goes with --group" in refusal(*formula, "--save", tmp_path / "f.json")
+    assert "no column 'county'" in refusal("predict", saved, file, "--group", "county")
+    assert "is not a whole file of a fit" in refusal("predict", file, file)
+    assert "No such file" in refusal("predict", tmp_path / "none.json", file)
+    assert "--level must lie between" in refusal("predict", saved, file, "--level", 2)

@@ -301,3 +301,121 @@ def test_many_groups_come_back(tmp_path):
     summary = Gaussian().summarise(RNG.normal(size=(4 * m, 1)), np.repeat(np.arange(m), 4), None)
     fit = eb.GaussianEB(1.0).fit(summary)
     np.testing.assert_array_equal(again(fit, tmp_path).predict(), fit.predict())
+
+
+# The layout, which other programs read -----------------------------------------------------------
+
+NUMBER = (int, float)
+# Parts of a file, each with its type, or with its parts.
+LAYOUT = {
+    "format": str,
+    "version": int,
+    "estimator": str,
+    "arguments": dict,
+    "population": {
+        "round": int,
+        "done": bool,
+        "n_features": int,
+        "columns": str,
+        "covariate_names": str,
+        "n_clients": int,
+        "prior": {"mean_": "<f8", "variance_": "<f8", "notes_": list, "n_parameters_": int},
+    },
+    "size": {"groups": int, "rows": int},
+    "columns": {"style": {"backend": str, "group": str}, "covariate_names": list},
+    "ledger": list,
+    "simulated": bool,
+    "groups": {
+        "figures": {
+            "object": str,
+            "arguments": {"ids": object, "n": "<i8", "mean": "<f8", "scatter": "<f8"},
+        },
+        "memory": {"turn": "|i1", "consent": "|i1"},
+    },
+}
+
+
+def check_layout(part, layout, place="file"):
+    if isinstance(layout, dict):
+        assert isinstance(part, dict), place
+        for name, inner in layout.items():
+            assert name in part, f"{place} has no {name}"
+            check_layout(part[name], inner, f"{place}.{name}")
+    elif isinstance(layout, str):
+        assert part.keys() == {"array"}, place
+        kind, shape, values = part["array"]
+        assert kind == layout, place
+        assert len(values) == np.prod(shape, dtype=int), place
+        assert all(type(value) in (*NUMBER, str) for value in values), place
+    else:
+        assert isinstance(part, layout), place
+
+
+FITS = {
+    "GaussianEB": lambda: eb.GaussianEB().fit(VALUES, groups=LABELS["text"]),
+    "BernoulliEB": lambda: eb.BernoulliEB().fit(VALUES > 1, groups=LABELS["integers"]),
+    "PoissonEB": lambda: eb.PoissonEB().fit(
+        RNG.poisson(np.repeat([1.0, 4.0, 9.0], 4)),
+        groups=LABELS["objects"],
+        exposure=RNG.uniform(1, 2, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.filterwarnings("ignore::ebfed.priors.base.IdentificationWarning")
+def test_other_programs_recompute_the_estimates(name, tmp_path):
+    """By the layout alone, and the steps of `vignettes/read_fit.R`."""
+    fit = FITS[name]()
+    fit.save(tmp_path / "fit.json")
+    text = (tmp_path / "fit.json").read_text("ascii")
+    assert len(text.splitlines()) == 2 + len(LAYOUT)
+    tree = json.loads(text, parse_constant=pytest.fail)
+    check_layout(tree, LAYOUT)
+    assert list(tree) == list(LAYOUT)
+    assert tree["estimator"] == f"location.{name}"
+    prior, figures = tree["population"]["prior"], tree["groups"]["figures"]["arguments"]
+    size = figures["weight"] or figures["n"]
+    size, mean = np.array(size["array"][2]), np.array(figures["mean"]["array"][2])
+
+    def learned(attribute):
+        return prior[attribute]["array"][2][0]
+
+    m, total = learned("mean_"), size * mean
+    if name == "GaussianEB":
+        noise, spread = learned("noise_variance_"), learned("variance_")
+        estimate = (m * noise + spread * total) / (noise + spread * size)
+    elif name == "BernoulliEB":
+        weight = learned("concentration_")
+        estimate = (m * weight + total) / (weight + size)
+    else:
+        shape = learned("shape_")
+        estimate = m * (shape + total) / (shape + m * size)
+    np.testing.assert_allclose(estimate, fit.predict(), rtol=1e-12)  # another order of products
+
+
+def test_a_layout_that_lacks_something_is_found(tmp_path):
+    FITS["GaussianEB"]().save(tmp_path / "fit.json", groups=False)
+    with pytest.raises(AssertionError, match=r"file\.groups"):
+        check_layout(json.loads((tmp_path / "fit.json").read_text()), LAYOUT)
+
+
+def test_a_script_of_r_reads_files(tmp_path):
+    import shutil
+    import subprocess
+    from pathlib import Path
+
+    script = Path(__file__).parents[2] / "vignettes" / "read_fit.R"
+    text = script.read_text()
+    for name in ("format", "version", *("population", "groups", "figures", "arguments")):
+        assert f"${name}" in text
+    r = shutil.which("Rscript")
+    if r is None or subprocess.run([r, "-e", "library(jsonlite)"], check=False).returncode:
+        pytest.skip("needs R with jsonlite")
+    for make in FITS.values():
+        fit = make()
+        fit.save(tmp_path / "fit.json")
+        call = [r, script, tmp_path / "fit.json"]
+        lines = subprocess.run(call, capture_output=True, text=True, check=True).stdout.split("\n")
+        found = [float(line.split()[-1]) for line in lines[1:] if line]
+        np.testing.assert_allclose(found, fit.predict(), rtol=1e-12)

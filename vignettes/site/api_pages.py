@@ -22,6 +22,7 @@ TOPICS = {
     "learning": "Learners",
     "formula": "Formulas",
     "evaluation": "Comparing fits",
+    "loading": "Fits from files",
     "report": "Report and plots",
     "priors": "Priors and posteriors",
     "channels": "Channels",
@@ -56,7 +57,7 @@ HOOKS = (
 )
 INTRODUCTION = """# API
 
-Every public class and function has a page. After `import ebfed as eb`, the names of the first five
+Every public class and function has a page. After `import ebfed as eb`, the names of the first six
 topics, and `Clients`, `Summary` and `Guess`, are names of `eb`: `eb.GaussianEB`. Other names are in
 their module: `eb.priors.Normal`.
 """

@@ -137,6 +137,24 @@ def test_a_fit_goes_on(tmp_path):
     assert alone.glance()["n_groups"][0] == 3
 
 
+@pytest.mark.parametrize("wing", ["location", "regression"])
+def test_the_server_of_a_federation_saves_what_it_has(wing, tmp_path):
+    from ebfed.engines.rounds import converse_here
+
+    estimator = eb.GaussianEB() if wing == "location" else eb.LinearEB()
+    rows = (VALUES,) if wing == "location" else (FEATURES, VALUES)
+    state, _ = converse_here(estimator, *estimator.prepare(*rows, groups=LABELS["text"]))
+    server = clone(estimator).conclude(state)  # with the messages, as after the last round
+    for groups in (True, False):
+        read = eb.load_fit(_saved(server, tmp_path, groups=groups))
+        pd.testing.assert_frame_equal(read.glance(), server.glance(), check_exact=True)
+        found, expected = (each.predict(*rows[:1], groups=["new"] * 12) for each in (read, server))
+        np.testing.assert_array_equal(found, expected)
+        assert read.view().is_server
+    expected = clone(estimator).fit(*rows, groups=LABELS["text"]).log_likelihood_
+    assert server.log_likelihood_ == expected == read.log_likelihood_
+
+
 def test_seeds_and_engines(tmp_path):
     mixture = eb.MixtureEB(2, random_state=7, engine=eb.engines.Local())
     read = again(mixture.fit(VALUES, groups=LABELS["text"]), tmp_path)

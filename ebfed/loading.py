@@ -7,13 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ebfed import channels, location, priors, regression
+from ebfed import channels, learning, location, models, priors, regression
 from ebfed.engines import portable
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.factors import Factors
 
-__all__ = ["load_fit"]
+__all__ = ["METHODS", "load_fit"]
 
 
 def load_fit(path: str | Path) -> Any:
@@ -66,6 +66,10 @@ def _public(wing: ModuleType) -> dict[str, type]:
     }
 
 
+# Classes that the plan of a federated run may name.
+METHODS = {**_public(location), **_public(regression), **_public(learning), **_public(models)}
+METHODS |= {**_public(channels), **_public(priors), "regression.GroupCovariates": GroupCovariates}
+# Classes that the file of a fit may name.
 CLASSES = {
     **_public(location),
     **_public(regression),

@@ -65,10 +65,10 @@ USES = {
     "secure": "import ebfed\n"
     "summary = ebfed.Summary.from_counts([1, 2], [4, 4])\n"
     "ebfed.channels.TwoBit(1, .5, (0, 1)).encode(summary, 'secure')\n",
-    "flower": "from ebfed.engines.flower import client_app, server_app\n"
+    "flower": "from ebfed.engines.flower import server_app\n"
     "from ebfed import GaussianEB\n"
-    "client_app(GaussianEB(), dict)\n"
-    "server_app(GaussianEB(), 2, quorum=1.0, deadline=9.0, out='out')\n",
+    "rows = {'X': ['x'], 'groups': 'g'}\n"
+    "server_app(GaussianEB(), 2, rows=rows, quorum=1.0, deadline=9.0, out='out')\n",
 }
 
 
@@ -90,7 +90,7 @@ def test_an_extra_installs_alone(extra, tmp_path):
 MISSING = {
     "torch": ("torch", "from ebfed.models.torch import lenet; lenet()"),
     "opendp.prelude": ("secure", "eb.channels.TwoBit(1.23, .5, (0, 1)).encode(SUMMARY, 'secure')"),
-    "flwr": ("flower", "from ebfed.engines.flower import client_app; client_app(None, dict)"),
+    "flwr": ("flower", "from ebfed.engines.flower import need_flower; need_flower()"),
     "polars": ("polars", "FITTED.set_output(transform='polars').posterior().to_frame()"),
     "pooch": ("data", "eb.datasets.fetch_county_returns()"),
     "dp_accounting": ("accounting", "eb.privacy.events.gaussian(2.0)"),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import ebfed
-from ebfed.cli import audit, budget, federate, fit, predict, study, warm
+from ebfed.cli import audit, budget, federate, fit, node, predict, study, warm
 
 __all__ = ["app"]
 
@@ -36,6 +36,11 @@ app.command(epilog=study.COUNTY_EXAMPLES)(study.county)
 app.command(epilog=study.EXAMPLES)(study.study)
 app.command(epilog=audit.EXAMPLES)(audit.audit)
 app.command()(warm.warm)
+app.command(epilog=node.EXAMPLES)(node.node)
+app.command(
+    epilog=node.SUPERLINK_EXAMPLES,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(node.superlink)
 app.add_typer(federate.app, name="federate")
 app.add_typer(budget.app, name="budget")
 

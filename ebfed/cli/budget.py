@@ -25,7 +25,7 @@ app = typer.Typer(
     epilog="""\b
 Examples:
   ebfed budget show nodes/north
-  ebfed budget plan nodes/north app --config data=/data/rows.csv
+  ebfed budget plan nodes/north app
   ebfed budget export nodes/north > ledger.csv
 """,
 )
@@ -67,28 +67,19 @@ def show(directory: Directory) -> None:
 def plan(
     directory: Directory,
     project: Annotated[
-        Path, typer.Argument(metavar="APP", help="Folder of client_app.py and model.py.")
+        Path, typer.Argument(metavar="APP", help="Folder of the server's model.py.")
     ],
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An entry of the node-config; may be repeated."),
-    ] = None,
 ) -> None:
     """Show what a run of a project would cost, and whether the node would take part.
 
-    The project's own program is run, to read the rows as the node would. The exit code is 1 if the
-    node would refuse.
+    The rows are read as the node would read them. The exit code is 1 if the node would refuse.
     """
     with errors_of_the_user():
         from ebfed.engines.flower.account import Account, plan_of
 
         account = Account(directory)
         typer.echo(_rules(account.rules))
-        pairs = [entry.partition("=") for entry in config or ()]
-        if bad := [name for name, sign, _ in pairs if not (name and sign)]:
-            raise ValueError(f"--config {bad[0]} must be NAME=VALUE")
-        given = {name: value for name, _, value in pairs}
-        method, plans, groups = plan_of(project, {"directory": str(directory)} | given)
+        method, plans, groups = plan_of(project, directory, account.rules)
         for each in plans:
             typer.echo(
                 f"{method} would take from {int(each.members.sum())} groups ({each.who}), in "

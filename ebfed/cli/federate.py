@@ -15,7 +15,13 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
-from ebfed.cli.project import check_table, find_files, make_up_data, write_project
+from ebfed.cli.project import (
+    check_table,
+    find_files,
+    make_up_data,
+    read_model,
+    write_project,
+)
 
 __all__ = ["app"]
 
@@ -31,7 +37,9 @@ Examples:
   ebfed federate up trial --nodes 3       made-up data, for a first look
   ebfed federate run trial                run a fit; edit trial/app and run it again
   ebfed federate down trial
-  ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score --tls
+  ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score
+  ebfed federate up clinics --data 'clinics/*.parquet' --model model.py
+  ebfed federate restart clinics north    start a node again
 """,
 )
 
@@ -46,7 +54,21 @@ def up(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILES", help="CSV files, one for each node: 'folder/*.csv'."),
+        typer.Option(
+            metavar="FILES",
+            help="A .csv, .parquet or .duckdb file for each node: 'folder/*.csv'.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Table of .duckdb files.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Python file that defines estimator and rows, in place of --group, --value, "
+            "--family and --consent.",
+        ),
     ] = None,
     group: Annotated[str, typer.Option(metavar="COLUMN", help="Column of group labels.")] = "group",
     value: Annotated[str, typer.Option(metavar="COLUMN", help="Column of values.")] = "value",
@@ -57,19 +79,16 @@ def up(
             metavar="COLUMN", help="Column of the class of consent that each group chose."
         ),
     ] = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Encrypt, with certificates made for this machine.")
-    ] = False,
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
 ) -> None:
     """Write a project and start its server and nodes.
 
-    Nodes are named by their files. An existing project is not changed: edit it, and start it
-    again without options.
+    Connections are encrypted, and only these nodes can connect. Nodes are named by their files. An
+    existing project is not changed: edit it, and start it again without options.
     """
-    from ebfed.engines.flower import need_flower
+    from ebfed.engines.flower import OwnRows, need_flower
     from ebfed.engines.loopback import Federation
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.replacing import replaced
@@ -77,13 +96,14 @@ def up(
     with errors_of_the_user(RuntimeError):
         need_flower()
         dialect = Dialect.checked(sep, encoding, decimal)
-        noted = directory / "federation.json"
+        noted, nodes_of = directory / "federation.json", directory / "nodes"
         if nodes is None and data is None and noted.exists():
-            known = json.loads(noted.read_text())
-            files, tls = {name: Path(path) for name, path in known["nodes"].items()}, known["tls"]
+            names = json.loads(noted.read_text())
         else:
             if (nodes is None) == (data is None):
                 raise ValueError("give --nodes COUNT or --data FILES, not both")
+            if model is not None and data is None:
+                raise ValueError("give --data FILES with --model")
             if (directory / "app").exists():
                 raise ValueError(
                     f"{directory / 'app'} exists; start it without options, or delete {directory}"
@@ -94,21 +114,20 @@ def up(
                 files, group, value = make_up_data(directory, nodes, family), "group", "value"
             else:
                 files = find_files(data)
-                for file in files.values():
-                    check_table(file, group, value, family, consent, dialect)
-            write_project(directory, list(files), group, value, family, consent, dialect)
-            known = {"nodes": {name: str(path.resolve()) for name, path in files.items()}}
+            own = {
+                name: OwnRows(str(file.resolve()), table, **dialect._asdict())
+                for name, file in files.items()
+            }
+            text = None if model is None else read_model(model)
+            if data is not None and model is None:
+                for name, file in files.items():
+                    check_table(file, own[name], group, value, family, consent, dialect)
+            write_project(directory, own, group, value, family, consent, text)
+            names = list(files)
             with replaced(noted) as new:
-                new.write_text(json.dumps(known | {"tls": tls}, indent=1))
-        own = directory.resolve() / "nodes"
-        Federation(directory).up(
-            {
-                name: {"data": str(path.resolve()), "directory": str(own / name)}
-                for name, path in files.items()
-            },
-            tls=tls,
-        )
-        typer.echo(f"A server and {len(files)} nodes are running: {', '.join(files)}.")
+                new.write_text(json.dumps(names, indent=1))
+        Federation(directory).up({name: nodes_of / name for name in names})
+        typer.echo(f"A server and {len(names)} nodes are running: {', '.join(names)}.")
         first = f"edit {directory / 'app' / 'model.py'}, then " if consent else ""
         typer.echo(f"Next: {first}ebfed federate run {directory}")
 
@@ -125,7 +144,7 @@ def run(directory: Directory) -> None:
         federation = Federation(directory)
         if not federation.status():
             raise ValueError(f"nothing runs in {directory}; try ebfed federate up {directory}")
-        known = json.loads((directory / "federation.json").read_text())["nodes"]
+        known = json.loads((directory / "federation.json").read_text())
         absent = [name for name in known if name not in federation.status()]
         if absent:
             typer.echo(f"Not running: {', '.join(absent)}.", err=True)
@@ -145,6 +164,26 @@ def run(directory: Directory) -> None:
         if not any((path / "fit.ebfed").exists() for path in new):
             typer.echo(f"Nothing was fitted; see above, or {directory / 'logs'}.", err=True)
             raise typer.Exit(1)
+
+
+@app.command()
+def restart(
+    directory: Directory,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
+) -> None:
+    """Start a node again, after it was ended or its rules were changed.
+
+    In a run it goes on where it was.
+    """
+    from ebfed.engines.loopback import Federation
+
+    with errors_of_the_user(RuntimeError):
+        federation = Federation(directory)
+        known = json.loads((directory / "federation.json").read_text())
+        if node not in known:
+            raise ValueError(f"nodes are {', '.join(known)}; not {node!r}")
+        federation.restart(node, directory / "nodes" / node)
+        typer.echo(f"{node} is running.")
 
 
 @app.command()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import glob
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebfed.cli.options import FamilyName
 
 if TYPE_CHECKING:
+    from ebfed.engines.flower.rows import OwnRows
     from ebfed.tables.dialect import Dialect
 
 __all__ = ["check_table", "find_files", "make_up_data", "write_project"]
@@ -27,11 +30,12 @@ publisher = "ebfed"
 
 [tool.flwr.app.components]
 serverapp = "server_app:app"
-clientapp = "client_app:app"
+# Flower wants the name of a program for nodes; those of ebfed run no program that is sent to them.
+clientapp = "server_app:app"
 """
 
 MODEL = '''\
-"""The model, the same for the server and the nodes."""
+"""What is estimated, from which columns of the nodes' tables."""
 
 from ebfed import {estimator}
 
@@ -40,10 +44,11 @@ from ebfed import {estimator}
 #   {estimator}(channel={example}{more})
 # Real noise needs pip install "ebfed[secure]" on every node.
 estimator = {estimator}()
+rows = {rows}
 '''
 
 MODEL_OF_CONSENT = '''\
-"""The model, the same for the server and the nodes."""
+"""What is estimated, from which columns of the nodes' tables."""
 
 from ebfed import {estimator}
 from ebfed.channels import Exact, {channel}
@@ -57,57 +62,41 @@ estimator = {estimator}(
         "open": Exact(),
     }}{more},
 )
+rows = {rows}
 '''
 
 SERVER = '''\
-"""The program of the server."""
+"""The program of the server. Nodes receive the model as data, and check it by their rules."""
 
 from ebfed.engines.flower import server_app
-from model import estimator
+from model import estimator, rows
 
 app = server_app(
     estimator,
     nodes={nodes},
+    rows=rows,
     quorum=1.0,  # share of the nodes that must answer in every round
     deadline=90.0,  # seconds that a round may take
     out="result",
 )
 '''
 
-CLIENT = '''\
-"""The program of a node: where its rows are. Its estimates stay in its own directory."""
-
-import pandas as pd
-from ebfed.engines.flower import client_app
-from model import estimator
-
-
-def load(context):
-    """Return the arguments of fit."""
-    table = pd.read_csv(context.node_config["data"], dtype={{{group!r}: str}}{more})
-    return {{"X": table[[{value!r}]], "groups": table[{group!r}]{consent}}}
-
-
-app = client_app(estimator, load)
-'''
-
 README = """\
 # A federation on this machine
 
-- `app/` is the project: `model.py` says what is estimated and what noise is added, `client_app.py`
-  where a node finds its rows. Edit them and run `ebfed federate run` again.
+- `app/` is the project: `model.py` says what is estimated, from which columns, and what noise is
+  added. Edit it and run `ebfed federate run` again. Nodes receive it as data.
 - `nodes/NAME/` belongs to a node: `run-…/estimate.csv` holds the estimates of its groups,
   `ledger.jsonl` lists all that it has sent, in all runs. Neither is sent.
 - `result/run-…/` belongs to the server: the fitted population (`fit.ebfed`, for
   `ebfed.engines.flower.load_fit`), its summary, a ledger of what clients were asked for, and which
   node answered which request.
-- `nodes/NAME/node.toml` holds the rules of a node, which its owner writes and no run can change.
-  Every run costs a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a
-  run that would bring what all runs cost together above 3. `ebfed budget show nodes/NAME` says what
-  was spent and what is left. If a node fails, the reason is in its own `errors.log`, and nowhere
-  else.
-- `logs/` holds the output of the processes; `certificates/` are those of `--tls`, for this machine
-  only.
+- `nodes/NAME/node.toml` holds the rules of a node, which its owner writes and no run can change:
+  where its rows are, which columns and methods are allowed, and what they may cost. Every run costs
+  a private group its epsilon again: with `epsilon = 3.0` there, a node refuses a run that would
+  bring what all runs cost together above 3. `ebfed budget show nodes/NAME` says what was spent and
+  what is left. If a node fails, the reason is in its own `errors.log`, and nowhere else.
+- `logs/` holds the output of the processes; `certificates/` are for this machine only.
 
 # Between machines
 
@@ -117,18 +106,14 @@ The same `app/` runs unchanged.
    `flower-superlink --ssl-ca-certfile ca.crt --ssl-certfile server.pem --ssl-keyfile server.key
    --host 0.0.0.0 --port 8000 --enable-supernode-auth --disable-runtime-dependency-installation`
    from the folder where `result/` is to be written.
-2. Each node: `ssh-keygen -t ecdsa -b 384 -N "" -f node-key`, and its owner gives `node-key.pub` to
-   the server's owner, who registers it:
+2. Each node: a directory with `node.toml`, and
+   `ebfed node DIR --superlink SERVER:8000 --root-certificates ca.crt`. The first start makes a key,
+   and the node's owner gives `DIR/node-key.pub` to the server's owner, who registers it:
    `flwr supernode register node-key.pub CONNECTION --name NAME`.
-   Then `flower-supernode --root-certificates ca.crt --superlink SERVER:8000
-   --auth-supernode-private-key node-key
-   --node-config 'name="NAME" data="/path/rows.csv" directory="/path/own"'`, with the owner's rules
-   in `/path/own/node.toml`.
 3. Everywhere `FLWR_TELEMETRY_ENABLED=0`, ebfed and the same version of Flower.
 
-Whoever may start a run chooses the code that the nodes run. Nodes that do not trust the server
-this far accept only projects that a trusted person has reviewed:
-`flower-supernode --trusted-entities FILE`, and projects signed with `flwr app review`.
+A node executes nothing that it receives. Who may start a run chooses methods, arguments and
+columns, as far as `node.toml` allows.
 
 # What the server learns
 
@@ -136,8 +121,7 @@ The server learns the number of rows and the class of consent of each group, the
 channel sends of it, the names of the nodes, when they answered, and the kind of a failure. The
 exact channel reports the mean and the scatter of each group; a private channel sends a noisy
 report in every run, within the epsilon and delta of the ledger. Labels of groups, rows and
-estimates stay with the nodes. Encryption (`--tls`) protects from third parties, not from the
-server.
+estimates stay with the nodes. Encryption protects from third parties, not from the server.
 """
 
 
@@ -146,6 +130,9 @@ RULES = """\
 # ebfed.engines.flower.Rules lists all rules.
 epsilon = inf  # budget of each group over all runs, such as 3.0; inf: no limit
 delta = 1e-5
+
+# Where the rows are, and the columns that runs may read.
+[rows]
 """
 
 
@@ -159,21 +146,30 @@ def find_files(pattern: str) -> dict[str, Path]:
     return named
 
 
+def read_model(file: Path) -> str:
+    """Return the text of a model; refuse one that does not define what a server needs."""
+    import runpy
+
+    from ebfed.engines.flower import plan_of_run
+
+    found = runpy.run_path(str(file))
+    if absent := [name for name in ("estimator", "rows") if name not in found]:
+        raise ValueError(f"{file} defines no {absent[0]}")
+    plan_of_run(found["estimator"], found["rows"])
+    return file.read_text(encoding="utf-8")
+
+
 def check_table(
     file: Path,
+    rows: OwnRows,
     group: str,
     value: str,
     family: FamilyName,
     consent: str | None,
     dialect: Dialect,
 ) -> None:
-    """Refuse a table that the project could not read."""
-    import pandas as pd
-
-    from ebfed.tables.files import naming
-
-    with naming(file):
-        table = pd.read_csv(file, **dialect.options(file))
+    """Refuse a table that the nodes could not read."""
+    table = rows.frame(Path())
     options = {"--group": group, "--value": value} | ({"--consent": consent} if consent else {})
     for option, column in options.items():
         if column not in table:
@@ -245,29 +241,40 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
 
 def write_project(
     directory: Path,
-    nodes: list[str],
+    nodes: Mapping[str, OwnRows],
     group: str,
     value: str,
     family: FamilyName,
     consent: str | None,
-    dialect: Dialect,
+    model: str | None,
 ) -> None:
-    """Write the project of a server and its nodes, and a README about it."""
+    """Write the project of a server, the rules of its nodes, and a README about it."""
     from ebfed.tables.replacing import replaced
 
-    words = WORDS[family]
-    classes = f', "consent": table[{consent!r}]' if consent else ""
+    rows = {"X": [value], "groups": group} | ({"consent": consent} if consent else {})
+    template = MODEL_OF_CONSENT if consent else MODEL
     files = {
         "app/pyproject.toml": PROJECT.format(name="federated-fit"),
-        "app/model.py": (MODEL_OF_CONSENT if consent else MODEL).format(**words),
-        "app/server_app.py": SERVER.format(nodes=json.dumps(nodes)),
-        "app/client_app.py": CLIENT.format(
-            group=group, value=value, consent=classes, more=dialect.changes()
-        ),
+        "app/model.py": model or template.format(**WORDS[family], rows=rows),
+        "app/server_app.py": SERVER.format(nodes=json.dumps(list(nodes))),
         "README.md": README,
     }
-    files |= {f"nodes/{node}/node.toml": RULES for node in nodes}
+    columns = None if model else [group, value, *([consent] if consent else [])]
+    files |= {f"nodes/{name}/node.toml": _rules(own, columns) for name, own in nodes.items()}
     for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         with replaced(directory / name) as new:
             new.write_text(text, encoding="utf-8")
+
+
+def _rules(rows: OwnRows, columns: list[str] | None) -> str:
+    """Write the rules of a node, without a budget."""
+    from ebfed.engines.flower import OwnRows
+
+    given = {name: value for name, value in asdict(rows).items() if value is not None}
+    plain = asdict(OwnRows(path=""))
+    own = {name: value for name, value in given.items() if value != plain[name]}
+    own |= {} if columns is None else {"columns": columns}
+    # TOML's text and lists of text are those of JSON
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in own.items()]
+    return RULES + "\n".join(lines) + "\n"

@@ -21,12 +21,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ebfed.engines.flower.connection import make_key_pair
+from ebfed.engines.flower.superlink import make_token, remember_token
 from ebfed.tables.replacing import replaced
 
 __all__ = ["Federation", "make_certificates"]
@@ -73,16 +75,18 @@ class Federation:
     ) -> None:
         self.down()
 
-    def up(self, nodes: Mapping[str, Mapping[str, Any]], *, tls: bool = False) -> Self:
-        """Start a SuperLink, and a SuperNode for each name.
+    def up(self, nodes: Mapping[str, str | Path], *, seed: int | None = None) -> Self:
+        """Start a SuperLink, and a node for each name.
+
+        Connections are encrypted. The SuperLink accepts only nodes whose keys were registered, and
+        runs of who can read the token in ``flower``, a folder of the user alone.
 
         Parameters
         ----------
-        nodes : dict of dicts
-            Node-config of each node by its name: numbers and strings, without ``name``. Relative
-            paths of apps are relative to the directory.
-        tls : bool
-            Whether to encrypt, with certificates made for this machine.
+        nodes : dict of paths
+            Directory of each node by its name, with its `node.toml`.
+        seed : int, optional
+            Seed of simulated noise, for tests.
 
         Raises
         ------
@@ -92,47 +96,78 @@ class Federation:
         if self.status():
             raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
         for name in nodes:
-            if not re.fullmatch(r"[\w.-]+", name) or name == "superlink":
+            if not re.fullmatch(r"[\w.-]+", name) or name in ("superlink", "superexec"):
                 raise ValueError(
                     f"names of nodes hold only letters, digits, ., _ and -; got {name!r}."
                 )
-        for folder in ("logs", "flower"):
-            (self.directory / folder).mkdir(parents=True, exist_ok=True)
-        port, *ports = _free_ports(1 + len(nodes))
+        flower = self.directory / "flower"
+        (self.directory / "logs").mkdir(parents=True, exist_ok=True)
+        flower.mkdir(mode=0o700, exist_ok=True)
+        (port,) = _free_ports(1)
         certificates = self.directory / "certificates"
-        server, client, connection = ["--insecure"], ["--insecure"], "insecure = true"
-        if tls:
-            make_certificates(certificates)
-            authority = str(certificates / "ca.crt")
-            server = ["--ssl-ca-certfile", authority]
-            server += ["--ssl-certfile", str(certificates / "server.pem")]
-            server += ["--ssl-keyfile", str(certificates / "server.key")]
-            client = ["--root-certificates", authority]
-            connection = f"root-certificates = {json.dumps(authority)}"
-        with replaced(self.directory / "flower" / "config.toml") as new:
-            new.write_text(f'[superlink.loopback]\naddress = "{HOST}:{port}"\n{connection}\n')
+        make_certificates(certificates)
+        root = certificates / "ca.crt"
+        make_token(flower / "secret")  # of the process that runs the server's program
+        remember_token(flower, f"{HOST}:{port}", make_token(flower / "token"))
+        with replaced(flower / "config.toml") as new:
+            new.write_text(
+                f'[superlink.loopback]\naddress = "{HOST}:{port}"\n'
+                f"root-certificates = {json.dumps(str(root))}\n"
+            )
+        with replaced(flower / "address") as new:
+            new.write_text(f"{HOST}:{port}")
         try:
             self._start(
                 "superlink",
-                *["flower-superlink", *server, "--host", HOST, "--port", str(port)],
+                *["ebfed", "superlink", str(flower / "token"), "--ssl-ca-certfile", str(root)],
+                *["--ssl-certfile", str(certificates / "server.pem")],
+                *["--ssl-keyfile", str(certificates / "server.key")],
+                *["--host", HOST, "--port", str(port), "--enable-supernode-auth"],
+                *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
                 "--disable-runtime-dependency-installation",
             )
-            root = certificates / "ca.crt" if tls else None
             self._wait("superlink", self._children[0], lambda: _answers(port, root))
-            for (name, config), own in zip(nodes.items(), ports, strict=True):
-                self._start(
-                    name,
-                    *["flower-supernode", *client, "--superlink", f"{HOST}:{port}"],
-                    *["--host", HOST, "--port", str(own)],
-                    *["--node-config", _words({"name": name, **config})],
-                )
-            for name, child in zip(nodes, self._children[1:], strict=True):
-                self._wait(name, child, partial(self._has_logged, name, "SuperNode ID:"))
+            self._start(
+                "superexec",
+                *["flower-superexec", "--runtime-api-address", f"{HOST}:{port}"],
+                *["--root-certificates", str(root)],
+                *["--superexec-auth-secret-file", str(flower / "secret")],
+            )
+            for name, directory in nodes.items():
+                self._register(name, make_key_pair(Path(directory) / "node-key"))
+                self.start_node(name, directory, seed=seed)
+            for name, child in zip(nodes, self._children[2:], strict=True):
+                self._wait(name, child, partial(self._has_logged, name, "Connected as node"))
             self._note_helpers()
         except BaseException:
             self.down()
             raise
         return self
+
+    def start_node(self, name: str, directory: str | Path, *, seed: int | None = None) -> None:
+        """Start a node, which was registered by `up`; again, if it was ended."""
+        address = (self.directory / "flower" / "address").read_text()
+        command = ["ebfed", "node", str(Path(directory).resolve()), "--name", name]
+        command += ["--superlink", address]
+        command += ["--root-certificates", str(self.directory / "certificates" / "ca.crt")]
+        self._start(name, *command, *([] if seed is None else ["--seed", str(seed)]))
+
+    def restart(self, name: str, directory: str | Path) -> None:
+        """End a node, if it runs, and start it again."""
+        self._end({name})
+        self.start_node(name, directory)
+        self._wait(name, self._children[-1], partial(self._has_logged, name, "Connected as node"))
+
+    def _register(self, name: str, public: Path) -> None:
+        done = subprocess.run(
+            [_program("flwr"), "supernode", "register", str(public), "loopback", "--name", name],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name} was not registered: {(done.stderr or done.stdout).strip()}")
 
     def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> int:
         """Run an app and print its output, until it ends.
@@ -168,19 +203,23 @@ class Federation:
         RuntimeError
             If one still runs afterwards.
         """
+        self._end(self.status().keys(), patience)
+        self._file.unlink(missing_ok=True)
+
+    def _end(self, names: Collection[str], patience: float = 5.0) -> None:
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            for group in self.status().values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(group, sign)
+            for name, group in self.status().items():
+                if name in names:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(group, sign)
             end = time.monotonic() + patience
-            while (left := self.status()) and time.monotonic() < end:
+            while (left := self.status().keys() & names) and time.monotonic() < end:
                 self._reap()
                 time.sleep(0.1)
             self._reap()
             if not left:
-                self._file.unlink(missing_ok=True)
                 return
-        raise RuntimeError(f"process groups do not end: {left}")
+        raise RuntimeError(f"processes do not end: {', '.join(sorted(left))}")
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         with open(self._log(name), "wb") as log:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ebfed import wire
+from ebfed.engines.protocol import Estimator
 from ebfed.engines.publishing import published
 from ebfed.privacy.promises import is_private
 from ebfed.streams import is_fixed
 from ebfed.tables.clients import Clients
 from ebfed.tables.replacing import replaced
 
-__all__ = ["FORMAT", "VERSION", "load", "no_file", "save"]
+__all__ = ["FORMAT", "VERSION", "describe", "load", "make", "no_file", "save"]
 
 FORMAT, VERSION = "ebfed.fit", 1
 # Parts of a file.
@@ -92,6 +93,39 @@ def save(fit: Any, path: str | Path, groups: bool) -> None:
     parts = [wire.write({name: _plain(part)})[1:-1] for name, part in content.items()]
     with replaced(path) as new:
         new.write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
+
+
+def describe(estimator: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the class of an estimator, and its arguments, as data.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    without : collection of str
+        Arguments to leave out.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of a class that is not ebfed's.
+    """
+    arguments = _of_any_process(estimator.get_params(deep=False))
+    kept = {name: x for name, x in arguments.items() if name not in without and name[0] != "_"}
+    return {"object": _name_of(type(estimator)), "arguments": _plain(kept)}
+
+
+def make(described: Any, classes: Mapping[str, type]) -> Any:
+    """Make an estimator from what `describe` returned.
+
+    Raises
+    ------
+    ValueError
+        If it names a class that is not among `classes`, or none that can be fitted.
+    """
+    made = _rebuilt(described, classes)
+    if not isinstance(made, Estimator):
+        raise ValueError("the method is no estimator.")
+    return made
 
 
 def no_file(fit: Any, path: str | Path, *, groups: bool = True) -> None:

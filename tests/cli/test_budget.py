@@ -16,14 +16,9 @@ MODEL = """
 from ebfed import GaussianEB
 from ebfed.channels import Gaussian
 estimator = GaussianEB(1.0, channel=Gaussian(epsilon={epsilon}, delta=1e-5, range=(0, 10)))
+rows = {{"X": ["value"], "groups": "group"}}
 """
-CLIENT = """
-from model import estimator
-def load(context):
-    import pandas as pd
-    table = pd.read_csv(context.node_config["data"])
-    return {"X": table[["value"]], "groups": table["group"]}
-"""
+RULES = "epsilon = 2.0\ndelta = 1e-5\n[rows]\npath = 'rows.csv'\n"
 
 
 def budget(*words):
@@ -33,7 +28,7 @@ def budget(*words):
 @pytest.fixture
 def directory(tmp_path):
     """A node that has answered two runs."""
-    (tmp_path / "node.toml").write_text("epsilon = 2.0\ndelta = 1e-5\n")
+    (tmp_path / "node.toml").write_text(RULES)
     estimator = eb.GaussianEB(1.0, channel=Gaussian(epsilon=1.0, delta=1e-5, range=(0, 10)))
     rows = {"X": np.arange(6.0), "groups": ["a", "a", "b", "b", "c", "c"]}
     node = Node("north", estimator, lambda: rows, tmp_path, seed=1)
@@ -48,7 +43,6 @@ def directory(tmp_path):
 def project(tmp_path):
     folder = tmp_path / "app"
     folder.mkdir()
-    (folder / "client_app.py").write_text(CLIENT)
     (folder / "model.py").write_text(MODEL.format(epsilon=0.3))
     (tmp_path / "rows.csv").write_text("group,value\na,1\na,2\nb,3\nb,4\nd,5\nd,5\n")
     return folder
@@ -67,14 +61,13 @@ def test_show(directory):
 
 
 def test_plan(directory, project):
-    rows = f"data={directory / 'rows.csv'}"
-    fits = budget("plan", directory, project, "--config", rows)
+    fits = budget("plan", directory, project)
     assert fits.exit_code == 0, fits.output
     assert "GaussianEB would take from 3 groups (all clients)" in fits.stdout
     assert "epsilon 0.3 at delta 1e-05" in fits.stdout
     assert fits.stdout.endswith("The node would take part.\n")
     (project / "model.py").write_text(MODEL.format(epsilon=1.9))
-    above = budget("plan", directory, project, "--config", rows)
+    above = budget("plan", directory, project)
     assert above.exit_code == 1
     assert above.stdout.endswith("The node would refuse: this is above the budget.\n")
 
@@ -90,8 +83,7 @@ def test_export(directory):
     ("words", "what"),
     [
         (["show", "nowhere"], "node.toml"),
-        (["plan", "here", "nowhere"], "holds no client_app.py"),
-        (["plan", "here", "app", "--config", "data"], "must be NAME=VALUE"),
+        (["plan", "here", "nowhere"], "holds no model.py"),
     ],
 )
 def test_errors_are_one_line(directory, project, words, what):

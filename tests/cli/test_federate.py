@@ -1,16 +1,18 @@
 """The commands of a federation, as far as nothing is started."""
 
 import json
+import runpy
 import tomllib
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from ebfed import GaussianEB
 from ebfed.cli import project
 from ebfed.cli.app import app
 from ebfed.engines import loopback
-from ebfed.engines.flower import client_app, server_app
+from ebfed.engines.flower import Rules, server_app
 from ebfed.engines.loopback import Federation
 
 
@@ -36,6 +38,13 @@ def refusal(*words):
     return line
 
 
+def project_of(place, name):
+    """Estimator of a project, and the arguments of fit that a node reads."""
+    model = runpy.run_path(str(place / "app" / "model.py"))
+    own = place / "nodes" / name
+    return model["estimator"], Rules.read(own / "node.toml").rows.read(own, model["rows"])
+
+
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_project_is_valid(started, tmp_path, family):
     place = tmp_path / "trial"
@@ -43,16 +52,9 @@ def test_project_is_valid(started, tmp_path, family):
     tomllib.loads((place / "app" / "pyproject.toml").read_text())
     for file in place.glob("app/*.py"):
         compile(file.read_text(), file, "exec")
-    ((nodes, more),) = started
-    assert more == {"tls": False}
-    assert list(nodes) == ["node-1", "node-2"]
-    namespace = {}
-    exec((place / "app" / "client_app.py").read_text().split("\n\n\napp =")[0].replace(
-        "from model import estimator", ""), namespace)  # fmt: skip
-    context = type("Context", (), {"node_config": nodes["node-2"]})
-    rows = namespace["load"](context)
-    exec((place / "app" / "model.py").read_text(), namespace)
-    assert len(namespace["estimator"].fit(**rows).groups_) == 20
+    assert started == [({name: place / "nodes" / name for name in ("node-1", "node-2")}, {})]
+    estimator, rows = project_of(place, "node-2")
+    assert len(estimator.fit(**rows).groups_) == 20
 
 
 def test_project_reads_other_dialects(started, tmp_path):
@@ -68,11 +70,7 @@ def test_project_reads_other_dialects(started, tmp_path):
     line = refusal("up", place, *columns)
     assert line.endswith("'note' is not numeric; if this is a decimal comma, give --decimal ,")
     assert ebfed("up", place, *columns, "--decimal", ",").exit_code == 0
-    ((nodes, _),) = started
-    namespace = {}
-    exec((place / "app" / "client_app.py").read_text().split("\n\n\napp =")[0].replace(
-        "from model import estimator", ""), namespace)  # fmt: skip
-    rows = namespace["load"](type("Context", (), {"node_config": nodes["a"]}))
+    _, rows = project_of(place, "a")
     assert rows["X"]["note"].tolist() == [1.5, 2.5, 3.5, 4.0]
     assert rows["groups"].tolist() == ["Köln", "Köln", "Bonn", "Bonn"]
 
@@ -81,28 +79,67 @@ def test_project_names_odd_columns(started, tmp_path):
     table = pd.DataFrame({'the "{group}"': ["01", "02"], "it's": [1.0, 2.0], "c": ["open"] * 2})
     for name in ("b", "a"):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
-    words = ["--group", 'the "{group}"', "--value", "it's", "--consent", "c", "--tls"]
+    words = ["--group", 'the "{group}"', "--value", "it's", "--consent", "c"]
     place = tmp_path / "trial"
     assert ebfed("up", place, "--data", tmp_path / "*.csv", *words).exit_code == 0
     assert list(started[0][0]) == ["a", "b"]
-    text = (place / "app" / "client_app.py").read_text()
-    namespace = {}
-    exec(text.split("\n\n\napp =")[0].replace("from model import estimator", ""), namespace)
-    context = type("Context", (), {"node_config": started[0][0]["a"]})
-    rows = namespace["load"](context)
+    estimator, rows = project_of(place, "a")
     assert list(rows["groups"]) == ["01", "02"]
-    assert list(rows["consent"]) == ["open", "open"]
-    exec((place / "app" / "model.py").read_text(), namespace)
-    clients, memory = namespace["estimator"].prepare(**rows)
+    clients, memory = estimator.prepare(**rows)
     assert len(clients) == 2
     assert memory["consent"].tolist() == [1, 1]
     # started again, the project is as the user left it
-    (place / "app" / "client_app.py").write_text("# edited")
+    (place / "app" / "model.py").write_text("# edited")
     assert ebfed("up", place).exit_code == 0
     assert started[1] == started[0]
-    assert started[1][1] == {"tls": True}
-    assert (place / "app" / "client_app.py").read_text() == "# edited"
+    assert (place / "app" / "model.py").read_text() == "# edited"
     assert "exists" in refusal("up", place, "--nodes", 2)
+
+
+MODEL = """\
+from ebfed import LinearEB
+estimator = LinearEB(method="ml")
+rows = {"X": ["age"], "y": "score", "groups": "ward"}
+"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb"])
+def test_a_model_of_the_user(started, tmp_path, kind):
+    table = pd.DataFrame(
+        {"ward": ["a", "a", "b"], "age": [1.0, 2.0, 3.0], "score": [1.0, 4.0, 2.0]}
+    )
+    file, more = tmp_path / f"north.{kind}", ()
+    if kind == "csv":
+        table.to_csv(file, index=False)
+    elif kind == "parquet":
+        pytest.importorskip("pyarrow")
+        table.to_parquet(file)
+    else:
+        duckdb, more = pytest.importorskip("duckdb"), ("--table", "visits")
+        with duckdb.connect(str(file)) as connection:
+            connection.register("frame", table)
+            connection.execute("CREATE TABLE visits AS SELECT * FROM frame")
+    (tmp_path / "model.py").write_text(MODEL)
+    words = ("--data", file, "--model", tmp_path / "model.py", *more)
+    assert ebfed("up", tmp_path / "trial", *words).exit_code == 0
+    estimator, rows = project_of(tmp_path / "trial", "north")
+    assert estimator.get_params()["method"] == "ml"
+    pd.testing.assert_frame_equal(rows["X"], table[["age"]])
+    pd.testing.assert_series_equal(rows["y"], table["score"])
+
+
+def test_models_that_are_refused(started, tmp_path):
+    pd.DataFrame({"a": [1]}).to_csv(tmp_path / "north.csv", index=False)
+    model = tmp_path / "model.py"
+    words = ("up", tmp_path / "t", "--data", tmp_path / "*.csv", "--model", model)
+    model.write_text("estimator = None\n")
+    assert "defines no rows" in refusal(*words)
+    model.write_text(MODEL.replace('"groups": "ward"', '"z": "ward"'))
+    assert "rows must name columns for 'groups'" in refusal(*words)
+    assert "give --data FILES with --model" in refusal(
+        "up", tmp_path / "t", "--nodes", 2, *words[4:]
+    )
+    assert not (tmp_path / "t").exists()
 
 
 def test_up_refuses(started, tmp_path):
@@ -114,22 +151,23 @@ def test_up_refuses(started, tmp_path):
 def test_needs_flower(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert 'pip install "ebfed[flower]"' in refusal("up", tmp_path / "t", "--nodes", 2)
+    rows = {"X": ["a"], "groups": "g"}
     with pytest.raises(ImportError, match=r'pip install "ebfed\[flower\]"'):
-        client_app(None, dict)
-    with pytest.raises(ImportError, match=r'pip install "ebfed\[flower\]"'):
-        server_app(None, 2, quorum=1, deadline=1.0, out="x")
+        server_app(GaussianEB(), 2, rows=rows, quorum=1, deadline=1.0, out="x")
 
 
 def test_nothing_runs(tmp_path):
+    (tmp_path / "federation.json").write_text('["north"]')
+    assert "nodes are north; not 'south'" in refusal("restart", tmp_path, "south")
     assert "nothing runs" in refusal("run", tmp_path)
     assert ebfed("status", tmp_path).stdout == ""
     assert ebfed("down", tmp_path).stdout == "Ended 0 process groups.\n"
 
 
-@pytest.mark.parametrize("name", ["superlink", "a b", "../a", ""])
+@pytest.mark.parametrize("name", ["superlink", "superexec", "a b", "../a", ""])
 def test_names_of_nodes(tmp_path, name):
     with pytest.raises(ValueError, match="names of nodes"):
-        Federation(tmp_path).up({name: {}})
+        Federation(tmp_path).up({name: tmp_path})
 
 
 def test_settings_are_written_as_flower_reads_them():

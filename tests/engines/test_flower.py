@@ -14,8 +14,10 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.channels import Gaussian
-from ebfed.engines import flower
-from ebfed.engines.flower import FlowerCohort, Node, cohort, load_fit, messages, serve
+from ebfed.engines import flower, journal
+from ebfed.engines.flower import FlowerCohort, Node, apps, cohort, load_fit, messages, serve
+from ebfed.learning import ClientPrivacy, DPFedAvg
+from ebfed.models import Linear
 from ebfed.wire import pack, unpack
 
 rng = np.random.default_rng(1)
@@ -82,9 +84,8 @@ def nodes(tmp_path):
 
 
 def fit(estimator, grid, out, nodes=4, quorum=1.0, deadline=5.0):
-    return serve(
-        estimator, FlowerCohort(grid, estimator, nodes, quorum=quorum, deadline=deadline), out
-    )
+    terms = {"plan": {}, "fit": 1, "quorum": quorum, "deadline": deadline}
+    return serve(estimator, FlowerCohort(grid, estimator, nodes, **terms), out)
 
 
 def participants(out):
@@ -194,7 +195,8 @@ def test_below_quorum_nothing_is_estimated(nodes, tmp_path, exchange):
     grid = Grid({**dict(enumerate(map(good, made[:3]))), 3: fourth})
     with pytest.raises(RuntimeError, match=rf"{exchange}: 3 of 4 .* 4 are needed \(d silent\)"):
         fit(estimator, grid, tmp_path / "out", list(NAMES), deadline=0.2)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["participants.csv"]
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["exchanges.jsonl", "participants.csv"]
     assert participants(tmp_path / "out")[exchange, "d"] == ("silent", "")
     assert not list(tmp_path.rglob("estimate.csv"))
 
@@ -283,16 +285,15 @@ def test_missing_nodes_are_counted(nodes, tmp_path):
         fit(eb.GaussianEB(), grid, tmp_path / "out", deadline=0.1)
 
 
-def test_apps_are_made():
-    from flwr.clientapp import ClientApp
+def test_the_server_app_is_made():
     from flwr.serverapp import ServerApp
 
-    app = flower.server_app(eb.GaussianEB(), 3, quorum=1.0, deadline=5.0, out="result")
-    assert isinstance(app, ServerApp)
-    node = flower.client_app(eb.GaussianEB(), lambda context: {})
-    assert isinstance(node, ClientApp)
+    terms = {"rows": {"X": ["a"], "groups": "g"}, "deadline": 5.0, "out": "result"}
+    assert isinstance(flower.server_app(eb.GaussianEB(), 3, quorum=1.0, **terms), ServerApp)
     with pytest.raises(ValueError, match="quorum must be"):
-        flower.server_app(eb.GaussianEB(), 3, quorum=7, deadline=5.0, out="result")
+        flower.server_app(eb.GaussianEB(), 3, quorum=7, **terms)
+    with pytest.raises(ValueError, match="rows must name columns for 'groups'"):
+        flower.server_app(eb.GaussianEB(), 3, quorum=1.0, **terms | {"rows": {"X": ["a"]}})
 
 
 def test_pack_of_a_request_is_small(nodes):
@@ -362,3 +363,115 @@ def test_a_node_that_lies_is_left_out(what, nodes, tmp_path):
     title = "roll call" if exchange == "roll call" else "round 1"
     status, why = participants(tmp_path / "out")[title, "d"]
     assert (status, why) == ("failed", "an answer that does not fit the question")
+
+
+# Nodes and servers that come back ---------------------------------------------------------------
+
+LEARNER = DPFedAvg(
+    Linear(), privacy=ClientPrivacy(epsilon=8.0, delta=1e-5), n_rounds=6, random_state=3
+)
+Y = X + rng.normal(size=160)
+
+
+@pytest.fixture
+def learners(tmp_path):
+    blocks = np.array_split(np.arange(160), 4)
+    rows = [{"X": X[block][:, None], "y": Y[block], "groups": GROUPS[block]} for block in blocks]
+    return [
+        Node(name, LEARNER, lambda own=own: own, tmp_path / name, seed=0, budget=np.inf)
+        for name, own in zip(NAMES, rows, strict=True)
+    ]
+
+
+def exchanges(out):
+    return journal.read(out / "exchanges.jsonl")
+
+
+def shared(fitted):
+    return np.concatenate([each.ravel() for each in fitted.shared_.values()])
+
+
+def test_a_request_that_was_lost_is_sent_again(learners, tmp_path, monkeypatch):
+    monkeypatch.setattr(cohort, "AGAIN", 0.05)
+    expected = fit(LEARNER, Grid(dict(enumerate(map(good, learners)))), tmp_path / "all")
+    lost = set()
+
+    def forgetful(message):
+        title = message.metadata.group_id
+        if title not in lost:  # as of a node that was killed with the request
+            lost.add(title)
+            return crash(message) if title == "round 2" else silent(message)
+        return good(learners[3])(message)
+
+    grid = Grid({**dict(enumerate(map(good, learners[:3]))), 3: forgetful})
+    found = fit(LEARNER, grid, tmp_path / "out")
+    assert len(lost) == 8
+    np.testing.assert_array_equal(shared(found), shared(expected))
+    assert {status for status, _ in participants(tmp_path / "out").values()} == {"answered"}
+
+
+def test_a_node_that_missed_a_round_comes_back(learners, tmp_path):
+    def absent(message):
+        missed = message.metadata.group_id in ("round 2", "round 3")
+        return silent(message) if missed else good(learners[3])(message)
+
+    grid = Grid({**dict(enumerate(map(good, learners[:3]))), 3: absent})
+    fit(LEARNER, grid, tmp_path / "out", quorum=3, deadline=0.4)
+    said = participants(tmp_path / "out")
+    assert [said[f"round {i}", "d"][0] for i in range(1, 7)] == [
+        *["answered", "silent", "silent", "answered", "answered", "answered"]
+    ]
+    lines = exchanges(tmp_path / "out")
+    assert [line["exchange"] for line in lines][:2] == ["roll call", "round 1"]
+    # one that is missing is waited for once
+    assert lines[2]["seconds"] > 0.4 > lines[3]["seconds"]
+    assert lines[2]["bytes"].keys() == {"a", "b", "c"}
+    assert min(lines[1]["bytes"].values()) > 50
+
+
+@pytest.mark.parametrize("last", [1, 4, 6])
+def test_a_server_that_was_killed_goes_on(learners, tmp_path, monkeypatch, last):
+    """The result is that of a fit without interruption, to the last bit."""
+    expected = fit(LEARNER, Grid(dict(enumerate(map(good, learners)))), tmp_path / "all")
+    grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
+
+    def killed(message):
+        if message.metadata.group_id == f"round {last}":
+            raise KeyboardInterrupt
+        return good(learners[2])(message)
+
+    grid.nodes[2] = killed
+    with pytest.raises(KeyboardInterrupt):
+        fit(LEARNER, grid, out)
+    assert (out / "state.ebfed").exists() == (last > 1)
+    grid.nodes[2] = good(learners[2])
+    found = fit(LEARNER, grid, out)
+    np.testing.assert_array_equal(shared(found), shared(expected))
+    rounds = [line["exchange"] for line in exchanges(out) if line["exchange"] != "roll call"]
+    assert rounds == [*(f"round {i}" for i in range(1, 7)), "result"]
+    assert not (out / "state.ebfed").exists()
+    assert (out / "fit.ebfed").stat().st_mode & 0o077 == 0
+
+
+def test_a_fit_that_goes_on_has_its_nodes(learners, tmp_path):
+    """A node that is absent then is missing; its place is not another's."""
+    grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
+    grid.nodes[2] = lambda message: (
+        silent(message) if message.metadata.group_id == "round 4" else good(learners[2])(message)
+    )
+    with pytest.raises(RuntimeError, match="round 4: 3 of 4"):
+        fit(LEARNER, grid, out, deadline=0.3)
+    del grid.nodes[2]
+    found = fit(LEARNER, grid, out, nodes=list(NAMES), quorum=3, deadline=0.3)
+    assert len(found.groups_) == 40
+    assert participants(out)["roll call", "c"] == ("silent", "")
+
+
+def test_the_last_unfinished_fit_of_a_plan(tmp_path):
+    plan = flower.plan_of_run(eb.GaussianEB(), {"X": ["a"], "groups": "g"})
+    assert apps.unfinished(tmp_path, plan) is None
+    for number, kept in ((3, plan), (5, plan | {"rows": {"X": ["b"], "groups": "g"}})):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        (folder / "state.ebfed").write_bytes(pack({"plan": kept}))
+    assert apps.unfinished(tmp_path, plan) == (3, tmp_path / "run-3")

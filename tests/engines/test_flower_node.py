@@ -114,11 +114,6 @@ def test_questions_that_make_no_sense_are_failures(tmp_path, request_):
     assert "failure" in node(tmp_path).answer(7, request_)
 
 
-def test_a_directory_is_needed():
-    answer = node(None).answer(7, {"exchange": "roll call"})
-    assert answer["failure"].startswith("ValueError")
-
-
 def test_result_is_written_at_home(tmp_path):
     estimator = eb.GaussianEB()
     clients, memory = estimator.prepare(**ROWS)

@@ -1,8 +1,9 @@
 """Federation over Flower: clients on machines of their own.
 
-A fit is a roll call, an exchange for each round of the method, and the result. `server_app` and
-`client_app` make the two programs that Flower runs, for any estimator of this package; `load_fit`
-reads the fit that the server wrote.
+A fit is a roll call, an exchange for each round of the method, and the result. `server_app` makes
+the server's program, which Flower runs, for any estimator of this package; `load_fit` reads the fit
+that it wrote. A node is a process of its own, `ebfed node`, which stays connected: it receives a
+plan, which is data, checks it by the rules of its owner, and executes nothing else.
 
 The order in which nodes connect or answer does not change a fit: nodes are sorted by name. Every
 exchange ends at a deadline; if fewer nodes than the quorum answered, nothing is estimated. A node
@@ -17,19 +18,23 @@ round it charges all that the run may take to the budget of its groups. Without 
 their noise from the operating system (extra ``secure``).
 """
 
-from ebfed.engines.flower.apps import client_app, load_fit, serve, server_app
+from ebfed.engines.flower.apps import load_fit, serve, server_app
 from ebfed.engines.flower.cohort import FlowerCohort
 from ebfed.engines.flower.messages import need_flower
 from ebfed.engines.flower.node import Node
+from ebfed.engines.flower.planned import PlannedNode, plan_of_run
+from ebfed.engines.flower.rows import OwnRows
 from ebfed.engines.flower.rules import Rules
 
 __all__ = [
     "FlowerCohort",
     "Node",
+    "OwnRows",
+    "PlannedNode",
     "Rules",
-    "client_app",
     "load_fit",
     "need_flower",
+    "plan_of_run",
     "serve",
     "server_app",
 ]

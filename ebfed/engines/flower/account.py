@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from collections.abc import Mapping, Sequence
+import runpy
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,7 +104,7 @@ class Account:
         return low
 
 
-def plan_of(app: Path, config: Mapping[str, Any]) -> tuple[str, list[Plan], list[str]]:
+def plan_of(app: Path, directory: Path, rules: Rules) -> tuple[str, list[Plan], list[str]]:
     """Return the method of a project, the plan of a run of it, and the groups of this node.
 
     The number of all clients, on which samples of a fixed size depend, is taken to be that of this
@@ -115,29 +113,25 @@ def plan_of(app: Path, config: Mapping[str, Any]) -> tuple[str, list[Plan], list
     Parameters
     ----------
     app : path
-        Folder of a project, whose ``client_app.py`` defines `load` and imports `estimator`.
-    config : mapping
-        The node-config.
+        Folder of a project, whose ``model.py`` defines `estimator` and `rows`.
+    directory : path
+        Folder of the node.
+    rules : Rules
+        Of the node.
+
+    Raises
+    ------
+    ValueError
+        If the project has no model, or the rules do not say where the rows are.
     """
-    program = _module(app, "client_app")
-    estimator = clone(program.estimator)
-    clients, memory = estimator.prepare(**program.load(SimpleNamespace(node_config=dict(config))))
+    if not (app / "model.py").exists():
+        raise ValueError(f"{app} holds no model.py.")
+    if rules.rows is None:
+        raise ValueError(f"{directory / FILE} must say where the rows are, in a table [rows].")
+    model = runpy.run_path(str(app / "model.py"))
+    estimator = clone(model["estimator"])
+    clients, memory = estimator.prepare(**rules.rows.read(directory, model["rows"]))
     state = clone(estimator).start(estimator.describe(clients, memory), make_key(0))
     memory = memory | {"turn": np.zeros(len(clients), np.int8)}
     plans = estimator.plan(estimator.broadcast(state), memory, clients)
     return type(estimator).__name__, plans, [str(each) for each in clients.ids.tolist()]
-
-
-def _module(app: Path, name: str) -> Any:
-    """Import a program of a project."""
-    spec = importlib.util.spec_from_file_location(name, app / f"{name}.py")
-    if spec is None or spec.loader is None or not (app / f"{name}.py").exists():
-        raise ValueError(f"{app} holds no {name}.py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(app))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(app))
-        sys.modules.pop("model", None)
-    return module

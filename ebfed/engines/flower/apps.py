@@ -1,44 +1,53 @@
-"""The two programs that Flower runs, and the files of a fit."""
+"""The server's program, which Flower runs, and the files of a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ebfed import wire
 from ebfed.engines.flower.cohort import FlowerCohort, check_invitation
 from ebfed.engines.flower.files import table_of, write
-from ebfed.engines.flower.messages import ACTION, make_reply, need_flower, unpack
-from ebfed.engines.flower.node import Node
+from ebfed.engines.flower.messages import need_flower
+from ebfed.engines.flower.planned import plan_of_run
 from ebfed.engines.rounds import converse
 
-__all__ = ["client_app", "load_fit", "serve", "server_app"]
+__all__ = ["load_fit", "serve", "server_app"]
 
 EXCHANGES = ["exchange", "node", "status", "detail"]
+# What an interrupted fit goes on from.
+STATE = "state.ebfed"
 
 
 def server_app(
     estimator: Any,
     nodes: int | Sequence[str],
     *,
+    rows: Mapping[str, Any],
     quorum: float,
     deadline: float,
     out: str | Path,
 ) -> Any:
     """Make the server's program.
 
+    Nodes receive a plan: the name of the estimator, its arguments, and names of columns. They check
+    it by their own rules, and execute nothing else (`ebfed node`).
+
     Parameters
     ----------
     estimator : Estimator
-        Estimator with the same arguments as on the clients.
+        Estimator of ebfed, whose arguments are data or objects of ebfed.
     nodes : int or list of str
         Least number of nodes, or their names; with names, other nodes are ignored.
+    rows : dict
+        Columns of the nodes' tables by argument of `fit`, such as ``{"X": ["age"], "y": "score",
+        "groups": "ward"}``; also ``consent`` and ``exposure``.
     quorum : int or float
         Number of nodes that must answer each exchange, or as a float their share (1.0: all).
     deadline : float
-        Seconds that an exchange may take. An exchange takes about 5 seconds at best; without a
-        deadline, a killed node is noticed after a minute.
+        Seconds that an exchange may take, to compute and to send. Nodes that have not answered by
+        then are left out.
     out : path
         Folder of the results, with a folder ``run-…`` for each run, see `serve`.
 
@@ -47,6 +56,7 @@ def server_app(
     flwr.serverapp.ServerApp
     """
     check_invitation(nodes, quorum, deadline)
+    plan = plan_of_run(estimator, rows)
     need_flower()
     from flwr.serverapp import ServerApp
 
@@ -54,61 +64,25 @@ def server_app(
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
-        folder = Path(out) / f"run-{context.run_id}"
-        cohort = FlowerCohort(grid, estimator, nodes, quorum=quorum, deadline=deadline)
-        serve(estimator, cohort, folder)
+        fit, folder = unfinished(Path(out), plan) or (context.run_id % 2**63, None)
+        folder = folder or Path(out) / f"run-{fit}"
+        terms: dict[str, Any] = {"plan": plan, "quorum": quorum, "deadline": deadline}
+        serve(estimator, FlowerCohort(grid, estimator, nodes, fit=fit, **terms), folder)
 
     return app
 
 
-def client_app(
-    estimator: Any,
-    load: Callable[[Any], Mapping[str, Any]],
-    *,
-    seed: int | None = None,
-) -> Any:
-    """Make the program of a node.
-
-    The owner of a node names its directory when it is started, by ``directory`` of the node-config,
-    and writes the rules there (`Rules`): budget, methods, smallest group. Who starts a run ships
-    this program and can change neither. Yet a program that is shipped can do anything that Python
-    can: a node should accept only programs that a person whom its owner trusts has reviewed.
-
-    Parameters
-    ----------
-    estimator : Estimator
-        Estimator with the same arguments as on the server. No server can change what is fixed here,
-        such as the epsilon of a channel.
-    load : callable
-        Function of Flower's context that returns the arguments of `fit` as a dict. It is called in
-        every exchange. The text of its errors is not sent; that of errors while this program is
-        imported is, so data should be read in this function only.
-    seed : int, optional
-        Seed of the noise, for tests only: the noise is then that of a fit in one process with this
-        ``random_state``, and protects nobody.
-
-    Returns
-    -------
-    flwr.clientapp.ClientApp
-    """
-    need_flower()
-    from flwr.clientapp import ClientApp
-
-    app = ClientApp()
-
-    @app.query(ACTION)
-    def answer(message: Any, context: Any) -> Any:
-        config = context.node_config
-        name = str(config.get("name", config.get("partition-id", context.node_id)))
-        own = config.get("directory")
-        node = Node(name, estimator, lambda: load(context), own, seed=seed)
-        return make_reply(message, node.answer(message.metadata.run_id, unpack(message)))
-
-    return app
+def unfinished(out: Path, plan: Mapping[str, Any]) -> tuple[int, Path] | None:
+    """Return the number and the folder of the last fit of this plan, if it did not end."""
+    states = sorted(out.glob(f"run-*/{STATE}"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(states):
+        if wire.unpack(path.read_bytes())["plan"] == wire.unpack(wire.pack(dict(plan))):
+            return int(path.parent.name.removeprefix("run-")), path.parent
+    return None
 
 
 def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
-    """Run a fit with a cohort, and write its files.
+    """Run a fit with a cohort, and write its files; go on with one that was interrupted.
 
     Parameters
     ----------
@@ -116,8 +90,11 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     cohort : FlowerCohort
     out : path
         Folder of the files: ``fit.ebfed`` for `load_fit`, ``summary.txt``, ``ledger.csv`` of all
-        that clients were asked for, whether or not they answered, and ``participants.csv``, the
-        status of each node in each exchange. The last is written even if the fit fails.
+        that clients were asked for, whether or not they answered, ``participants.csv``, the status
+        of each node in each exchange, and ``exchanges.jsonl``, a line of JSON for each exchange:
+        seconds, bytes, and which nodes answered. The last two are written even if the fit fails.
+        Until the fit ends, ``state.ebfed`` has what it goes on from, with the key of the server's
+        noise: it is as private as the messages.
 
     Returns
     -------
@@ -132,9 +109,15 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     from sklearn.base import clone
 
     fitted = clone(estimator)
+    cohort.log = out / "exchanges.jsonl"
+    kept = wire.unpack((out / STATE).read_bytes()) if (out / STATE).exists() else None
+
+    def keep(state: Any, _: Any) -> None:
+        write(out / STATE, wire.pack({"plan": cohort.plan, "state": state, "roll": cohort.roll}))
+
     try:
-        cohort.call_roll()
-        state = converse(fitted, cohort)
+        cohort.call_roll(None if kept is None else kept["roll"])
+        state = converse(fitted, cohort, state=None if kept is None else kept["state"], after=keep)
         fitted.conclude(state)
         saved = fitted.keep(state)
         if hasattr(fitted, "log_likelihood_"):
@@ -143,6 +126,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
         cohort.tell(fitted.broadcast(state))
+        (out / STATE).unlink(missing_ok=True)
     finally:
         write(out / "participants.csv", table_of(cohort.records, EXCHANGES))
     print(fitted.summary(), flush=True)

@@ -6,26 +6,29 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.engines import journal
 from ebfed.engines.base import Cohort
+from ebfed.engines.flower.files import now
 from ebfed.engines.flower.messages import make_request, read_answer
 
 __all__ = ["FlowerCohort", "check_invitation"]
 
-# Seconds between two searches for answers.
-POLL = 0.2
+# Seconds between two searches for answers, and at least before a node is asked again.
+POLL, AGAIN = 0.05, 5.0
 
 
 @dataclass(frozen=True)
 class _Member:
-    """A node that answered the roll call, and its clients."""
+    """A node that answered the roll call, and its clients; `id` is None while it is not there."""
 
     name: str
-    id: int
+    id: int | None
     place: slice
     facts: dict
 
@@ -37,6 +40,11 @@ class FlowerCohort(Cohort):
     ----------
     grid : flwr.serverapp.Grid
     estimator, nodes, quorum, deadline : as in `server_app`
+    plan : dict
+        What nodes are told to fit: see `plan_of_run`.
+    fit : int
+        Number of the fit. Nodes know it again by this number, if the fit is interrupted and goes on
+        in another run of Flower.
 
     Attributes
     ----------
@@ -44,6 +52,10 @@ class FlowerCohort(Cohort):
         Facts that nodes stated in the roll call, in the order of their names.
     records : list of dict
         Status of each node in each exchange.
+    roll : list of dict
+        Name and facts of each node of the fit, in the order of their names.
+    log : path or None
+        File to which a line of JSON is added after each exchange.
     """
 
     def __init__(
@@ -52,6 +64,8 @@ class FlowerCohort(Cohort):
         estimator: Any,
         nodes: int | Sequence[str],
         *,
+        plan: Mapping[str, Any],
+        fit: int,
         quorum: float,
         deadline: float,
     ):
@@ -59,13 +73,22 @@ class FlowerCohort(Cohort):
         self._invited, self._needed = check_invitation(nodes, quorum, deadline)
         self._names = None if isinstance(nodes, int) else frozenset(nodes)
         self._grid, self._deadline = grid, deadline
+        self.plan, self._terms = dict(plan), {"plan": dict(plan), "fit": fit}
         self._members: list[_Member] = []
         self._lost: set[int] = set()
         self.facts = []
         self.records: list[dict[str, Any]] = []
+        self.roll: list[dict[str, Any]] = []
+        self.log: Path | None = None
 
-    def call_roll(self) -> None:
-        """Ask all nodes that connect, until all invited ones have answered or time is up."""
+    def call_roll(self, roll: list[dict[str, Any]] | None = None) -> None:
+        """Ask all nodes that connect, until all invited ones have answered or time is up.
+
+        Parameters
+        ----------
+        roll : list of dict, optional
+            The roll of a fit that goes on: its nodes are those of the fit, also if one is absent.
+        """
 
         def complete(asked: set[int], answers: dict[int, dict]) -> bool:
             if self._names is None:  # more nodes than invited are welcome
@@ -97,17 +120,19 @@ class FlowerCohort(Cohort):
         if twice:
             raise RuntimeError(f"two nodes have the same name: {', '.join(map(repr, twice))}.")
         self._check_quorum("roll call", len(good))
-        ordered = sorted(good, key=names.__getitem__)
-        edges = np.cumsum([0, *(len(good[node]["facts"]["n"]) for node in ordered)]).tolist()
+        ids = {names[node]: node for node in good}
+        if roll is None:
+            roll = [{"name": name, "facts": good[ids[name]]["facts"]} for name in sorted(ids)]
+        edges = np.cumsum([0, *(len(each["facts"]["n"]) for each in roll)]).tolist()
         self._members = [
-            _Member(names[node], node, slice(first, last), good[node]["facts"])
-            for node, first, last in zip(ordered, edges, edges[1:], strict=False)
+            _Member(each["name"], ids.get(each["name"]), slice(first, last), each["facts"])
+            for each, first, last in zip(roll, edges, edges[1:], strict=False)
         ]
-        self.facts = [good[node]["facts"] for node in ordered]
+        self.roll, self.facts = roll, [each["facts"] for each in roll]
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
-        """Ask every node that has answered every request so far."""
-        requests = {
+        """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
+        requests: dict[int, dict] = {
             node.id: {
                 "exchange": "round",
                 "sent": sent,
@@ -122,20 +147,24 @@ class FlowerCohort(Cohort):
             member = members[node]
             self._estimator.check_message(answer["message"], member.facts, sent, turn[member.place])
 
-        good = self._hold(f"round {round_ + 1}", requests, requests.keys(), check)
+        good = self._hold(f"round {round_ + 1}", requests, requests.keys() - self._lost, check)
         self._check_quorum(f"round {round_ + 1}", len(good))
         return [good[node.id]["message"] for node in self._members if node.id in good]
 
     def tell(self, sent: dict) -> None:
-        """Send the result to all, and wait for the nodes that have answered every request."""
+        """Send the result to all, and wait for the nodes that were asked to the end."""
+        present = {node.id for node in self._present()}
         requests = {
-            node.id: {"exchange": "result", "sent": sent, "used": node.id not in self._lost}
+            node.id: {"exchange": "result", "sent": sent, "used": node.id in present}
             for node in self._members
+            if node.id is not None
         }
-        self._hold("result", requests, {node.id for node in self._present()})
+        self._hold("result", requests, present)
 
-    def _present(self) -> list[_Member]:
-        return [node for node in self._members if node.id not in self._lost]
+    def _present(self) -> list[Any]:
+        """Nodes that are asked: a node that missed a round comes back, if it answers in each."""
+        back = self._estimator.answers_every_round
+        return [x for x in self._members if x.id is not None and (back or x.id not in self._lost)]
 
     def _hold(
         self,
@@ -144,14 +173,19 @@ class FlowerCohort(Cohort):
         awaited: Iterable[int],
         check: Callable[[int, dict], None] = lambda node, answer: None,
     ) -> dict:
+        """Send requests, and wait for some nodes, and for as many as are needed."""
         awaited = set(awaited)
-        names = {node.id: node.name for node in self._members}
-        _, answers = self._exchange(
-            title, lambda: requests, lambda _, answers: awaited <= answers.keys(), check
-        )
+        names = {node.id: node.name for node in self._members if node.id is not None}
+
+        def complete(_: set[int], answers: dict[int, dict]) -> bool:
+            count = sum("failure" not in answer for answer in answers.values())
+            enough = awaited <= answers.keys() and count >= min(self._needed, len(requests))
+            return enough or requests.keys() <= answers.keys()
+
+        _, answers = self._exchange(title, lambda: requests, complete, check)
         silent = [names[node] for node in requests if node not in answers]
         good = self._sort_out(title, names, answers, silent)
-        self._lost |= requests.keys() - good.keys()
+        self._lost = (self._lost | requests.keys()) - good.keys()
         return good
 
     def _exchange(
@@ -161,25 +195,44 @@ class FlowerCohort(Cohort):
         complete: Callable[[set[int], dict[int, dict]], bool],
         check: Callable[[int, dict], None],
     ) -> tuple[set[int], dict[int, dict]]:
-        """Send requests, and collect answers until they are complete or time is up."""
-        asked: set[int] = set()
+        """Send requests, and collect answers until they are complete or time is up.
+
+        A node that was killed may have taken a request with it, and one that is not connected may
+        come back: nodes that do not answer are asked again, which changes nothing for one that is
+        busy.
+        """
+        asked: dict[int, float] = {}
         pending: dict[str, tuple[int, str]] = {}
         answers: dict[int, dict] = {}
-        end = time.monotonic() + self._deadline
+        absent: dict[int, dict] = {}
+        began = time.monotonic()
+        end = began + self._deadline
         while True:
+            moment = time.monotonic()
             for node, request in requests().items():
-                if node not in asked:
-                    asked.add(node)
+                if node not in answers and moment >= asked.get(node, 0.0):
+                    asked[node] = moment + max(AGAIN, moment - began)
                     # one by one: an error names only the request that it answers
-                    for message in self._grid.push_messages([make_request(node, title, request)]):
+                    content = make_request(node, title, request | self._terms)
+                    for message in self._grid.push_messages([content]):
                         pending[message] = node, request["exchange"]
             for reply in self._grid.pull_messages(list(pending)) if pending else ():
                 # other answers are late, or second ones
                 if question := pending.pop(reply.metadata.reply_to_message_id, None):
-                    answers[question[0]] = read_answer(reply, *question, check)
-            if complete(asked, answers) or time.monotonic() >= end:
-                return asked, answers
+                    found = absent if reply.has_error() else answers
+                    found.setdefault(question[0], read_answer(reply, *question, check))
+            if complete(set(asked), answers) or time.monotonic() >= end:
+                self._note(title, began, answers)
+                return set(asked), absent | answers
             time.sleep(POLL)
+
+    def _note(self, title: str, began: float, answers: dict[int, dict]) -> None:
+        """Add a line to the log: seconds, and the bytes of each node's answer."""
+        if self.log is not None:
+            size = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
+            line = {"time": now(), "exchange": title, "seconds": time.monotonic() - began}
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            journal.append(self.log, [line | {"bytes": size}])
 
     def _sort_out(
         self, title: str, names: Mapping[int, str], answers: dict[int, dict], silent: Iterable[str]

@@ -55,11 +55,12 @@ def make_reply(message: Any, answer: dict) -> Any:
 
 
 def read_answer(reply: Any, node: int, exchange: str, check: Callable[[int, dict], None]) -> dict:
-    """Return an answer; the text of a failure is left out, because it may quote data."""
+    """Return an answer and its size; the text of a failure is left out: it may quote data."""
     if reply.has_error():
         return {"failure": f"Flower's error code {reply.error.code}"}
     try:
         answer = unpack(reply)
+        answer["bytes"] = len(reply.content[ACTION]["packed"])
     except Exception:  # unknown bytes may raise any error
         return {"failure": "an answer that cannot be read"}
     wanted = {"name": str} | ANSWERS["failure" if "failure" in answer else exchange]

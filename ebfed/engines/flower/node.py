@@ -45,6 +45,10 @@ class Node:
         are read from `node.toml` in the directory.
     seed : int or None
         Seed of the noise; None: noise of the operating system.
+
+    Notes
+    -----
+    Rows are read when a run begins, and kept until another run does.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Node:
         name: str,
         estimator: Any,
         load: Callable[[], Mapping[str, Any]],
-        directory: str | Path | None,
+        directory: str | Path,
         *,
         budget: Rules | float | None = None,
         seed: int | None = None,
@@ -60,7 +64,9 @@ class Node:
         self._name, self._estimator, self._load = name, estimator, load
         self._given = Rules(epsilon=budget) if isinstance(budget, int | float) else budget
         self._seed = seed
-        self._directory = None if directory is None else Path(directory)
+        self._directory = Path(directory)
+        # The run that rows were read for, its plan, and what was read.
+        self._open: tuple[int, bytes | None, tuple[Any, Any, dict[str, Any]]] | None = None
 
     def answer(self, run: int, request: dict) -> dict:
         """Answer a request of a run; of a failure, only the kind is sent, and the text logged."""
@@ -73,33 +79,50 @@ class Node:
             return {"name": self._name, "failure": f"{kind}; the node's own errors.log says more"}
 
     def _answer(self, run: int, request: dict) -> dict:
-        from sklearn.base import clone
-
-        if self._directory is None:
-            raise ValueError(
-                "directory must be given by the owner of the node, in the node-config; got None."
-            )
         folder = self._directory / f"run-{int(run)}"
-        estimator = clone(self._estimator)
-        estimator._simulated = self._seed is not None
         rules = self._given or Rules.read(self._directory / RULES)
-        rules.check_plans(type(estimator).__name__, [])
-        clients, memory = estimator.prepare(**self._load())
-        rules.check_groups(clients.n)
-        facts = estimator.describe(clients, memory)
         with _alone(self._directory):
-            _compare(folder / "clients", clients, facts)
+            estimator, clients, memory = self._opened(run, request, rules, folder)
             if request["exchange"] == "roll call":
-                return {"facts": facts}
+                return {"facts": estimator.describe(clients, memory)}
             nobody = np.full(len(clients), -1, np.int8)
-            memory |= {"turn": nobody} | _remembered(folder)
+            memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
                 message = self._report(run, request, rules, estimator, clients, memory, folder)
                 return {"message": message}
             if not request["used"]:  # the message was too late for the result
-                memory |= {"turn": nobody}
+                memory = memory | {"turn": nobody}
             self._finish(estimator, request["sent"], memory, clients, folder)
             return {}
+
+    def _opened(
+        self, run: int, request: dict, rules: Rules, folder: Path
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the method, the rows and their memory, which are read once in a run."""
+        plan = self._checked_plan(request, folder)
+        if self._open is None or self._open[:2] != (run, plan):
+            estimator = self._method(plan)
+            estimator._simulated = self._seed is not None
+            rules.check_plans(type(estimator).__name__, [])
+            clients, memory = estimator.prepare(**self._rows(plan, rules))
+            _compare(folder / "clients", clients, estimator.describe(clients, memory))
+            self._open = run, plan, (estimator, clients, memory)
+        estimator, clients, memory = self._open[2]
+        rules.check_plans(type(estimator).__name__, [])
+        rules.check_groups(clients.n)
+        return estimator, clients, memory
+
+    def _checked_plan(self, request: dict, folder: Path) -> bytes | None:
+        """Return the plan of a run, where nodes take one from the network."""
+        return None
+
+    def _method(self, plan: bytes | None) -> Any:
+        from sklearn.base import clone
+
+        return clone(self._estimator)
+
+    def _rows(self, plan: bytes | None, rules: Rules) -> Mapping[str, Any]:
+        return self._load()
 
     def _report(
         self,
@@ -123,7 +146,6 @@ class Node:
             raise ValueError(f"round must be an integer from 0 on; got a {type(round_).__name__}.")
         if turn.dtype != np.int8 or turn.shape != (len(clients),):
             raise ValueError(f"turn must be one int8 for each of {len(clients)} groups.")
-        assert self._directory is not None
         ledger = journal.read(self._directory / LEDGER)
         listed = {
             row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
@@ -161,12 +183,10 @@ class Node:
         write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
 
     def _enter(self, run: int, rows: list[dict[str, Any]]) -> None:
-        assert self._directory is not None
         head = {"time": now(), "run": str(run)}
         journal.append(self._directory / LEDGER, [head | row for row in rows])
 
     def _log_error(self, text: str) -> None:
-        assert self._directory is not None
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / "errors.log"
         path.touch(mode=0o600)

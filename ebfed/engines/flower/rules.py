@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ebfed.engines.flower.rows import OwnRows
 from ebfed.privacy.calibration import check_delta
 from ebfed.privacy.odometer import Plan
 
@@ -32,6 +33,10 @@ class Rules:
         smallest_group = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
 
+        [rows]                   # see OwnRows
+        path = "patients.csv"
+        columns = ["ward", "score"]
+
     Parameters
     ----------
     epsilon, delta : float
@@ -47,11 +52,13 @@ class Rules:
         Smallest number of rows of a group; a node with a smaller one takes part in no run.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
+    rows : OwnRows, optional
+        Where the rows are, and which columns may be read; nodes that take plans need it.
 
     Examples
     --------
     >>> Rules(epsilon=8.0, methods=["GaussianEB"])
-    Rules(epsilon=8.0, delta=1e-05, ..., methods=('GaussianEB',))
+    Rules(epsilon=8.0, delta=1e-05, ..., methods=('GaussianEB',), rows=None)
     """
 
     epsilon: float = math.inf
@@ -60,6 +67,7 @@ class Rules:
     least_noise: float | None = None
     smallest_group: int = 1
     methods: Sequence[str] | None = None
+    rows: OwnRows | None = None
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -76,6 +84,8 @@ class Rules:
             if isinstance(self.methods, str) or not all(isinstance(x, str) for x in self.methods):
                 raise ValueError(f"methods must be a list of names; got {self.methods!r}.")
             object.__setattr__(self, "methods", tuple(self.methods))
+        if not isinstance(self.rows, OwnRows | None):
+            raise TypeError(f"rows must be OwnRows, or a table of TOML; got {self.rows!r}.")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -101,6 +111,8 @@ class Rules:
         if "epsilon" not in given:
             raise ValueError(f"{path} must say epsilon; inf for no limit.")
         try:
+            if isinstance(given.get("rows"), dict):
+                given["rows"] = OwnRows.of(given["rows"])
             return cls(**given)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,165 @@
+"""The rows of a node: where its owner keeps them, and which columns runs may read."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from ebfed.tables.dialect import Dialect
+from ebfed.tables.files import naming
+
+__all__ = ["ARGUMENTS", "OwnRows", "check_rows"]
+
+ARGUMENTS = ("X", "y", "groups", "consent", "exposure")
+
+
+def check_rows(rows: Any) -> dict[str, Any]:
+    """Return the columns of a plan by argument of `fit`, or raise a ValueError."""
+    if not isinstance(rows, Mapping) or not rows.keys() <= set(ARGUMENTS) or "groups" not in rows:
+        raise ValueError(
+            f"rows must name columns for 'groups' and other arguments among "
+            f"{', '.join(ARGUMENTS)}; got {rows!r}."
+        )
+    for name, columns in rows.items():
+        several = list(columns) if isinstance(columns, list | tuple) else None
+        if not (
+            isinstance(columns, str)
+            or (name == "X" and several and all(isinstance(each, str) for each in several))
+        ):
+            raise ValueError(f"rows[{name!r}] must name a column; got {columns!r}.")
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in rows.items()}
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """Table ``[rows]`` of `node.toml`: what only the owner of a node decides.
+
+    Parameters
+    ----------
+    path : str, optional
+        A .csv (which may end in .gz), .parquet or .duckdb file; relative to the node's directory.
+    table : str, optional
+        Table of a .duckdb file.
+    columns : sequence of str, optional
+        Columns that runs may read; all of them if None.
+    load : str, optional
+        ``module:function`` of the owner, in place of a path. The function is called with the
+        columns of the plan, as a dict, and returns the arguments of `fit`.
+    sep, encoding, decimal : str
+        Of a .csv file.
+
+    Raises
+    ------
+    ValueError
+        If neither path nor load is given, or both are.
+    """
+
+    path: str | None = None
+    table: str | None = None
+    columns: tuple[str, ...] | None = None
+    load: str | None = None
+    sep: str = ","
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.load is None):
+            raise ValueError("rows must have a path or load = 'module:function'.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "columns" and value is not None:
+                if isinstance(value, str) or not all(isinstance(x, str) for x in value):
+                    raise ValueError(f"columns must be a list of names; got {value!r}.")
+                object.__setattr__(self, "columns", tuple(value))
+            elif value is not None and not isinstance(value, str):
+                raise ValueError(f"{field.name} must be text; got {value!r}.")
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """Make it from the table of a file."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(table.keys() - set(known)):
+            raise ValueError(f"{unknown[0]!r} of [rows] is not among {', '.join(known)}.")
+        return cls(**table)
+
+    def read(self, directory: Path, rows: Any) -> Mapping[str, Any]:
+        """Read the columns of a plan; returns the arguments of `fit`.
+
+        Raises
+        ------
+        ValueError
+            If a column is not allowed, or is not there.
+        """
+        wanted = check_rows(rows)
+        names = [x for each in wanted.values() for x in ([each] if isinstance(each, str) else each)]
+        if self.columns is not None and (others := sorted(set(names) - set(self.columns))):
+            raise ValueError(f"columns of node.toml do not have {others[0]!r}.")
+        if self.load is not None:
+            return _function(self.load, directory)(wanted)
+        assert self.path is not None
+        frame = self.frame(directory, list(dict.fromkeys(names)), wanted["groups"])
+        if not len(frame):
+            raise ValueError("there are no rows.")
+        return {name: frame[columns] for name, columns in wanted.items()}
+
+    def frame(
+        self, directory: Path, names: list[str] | None = None, labels: str | None = None
+    ) -> Any:
+        """Read a file.
+
+        Parameters
+        ----------
+        directory : path
+            Folder that the path is relative to.
+        names : list of str, optional
+            Columns to read; all if None.
+        labels : str, optional
+            Column of labels, which are text in a .csv file.
+        """
+        import pandas as pd
+
+        assert self.path is not None
+        path = directory / self.path
+        kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+        with naming(path):
+            if kind == "csv":
+                dialect = Dialect.checked(self.sep, self.encoding, self.decimal)
+                options = dialect.options(path) | ({"dtype": {labels: str}} if labels else {})
+                return pd.read_csv(path, usecols=names, **options)
+            if kind in ("parquet", "pq"):
+                return pd.read_parquet(path, columns=names)
+            if kind in ("duckdb", "db"):
+                return _of_database(path, self.table, names)
+        raise ValueError(f"{path.name}: rows are read from .csv, .parquet and .duckdb files.")
+
+
+def _of_database(path: Path, table: str | None, names: list[str] | None) -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise ImportError('databases need DuckDB: pip install "ebfed[duckdb]"') from None
+    if table is None:
+        raise ValueError(f"{path.name}: [rows] must name the table.")
+    with duckdb.connect(str(path), read_only=True) as connection:
+        relation = connection.table(table)
+        names = relation.columns if names is None else names
+        if absent := [name for name in names if name not in relation.columns]:
+            raise ValueError(f"{path.name}: no column {absent[0]!r}.")
+        quoted = ('"' + name.replace('"', '""') + '"' for name in names)
+        return relation.project(", ".join(quoted)).df()
+
+
+def _function(name: str, directory: Path) -> Any:
+    """Import a function of the owner, whose module may lie in the node's directory."""
+    module, sign, function = name.partition(":")
+    if not (module and sign and function):
+        raise ValueError(f"load must be 'module:function'; got {name!r}.")
+    sys.path.insert(0, str(directory))
+    try:
+        return getattr(importlib.import_module(module), function)
+    finally:
+        sys.path.remove(str(directory))

@@ -41,6 +41,7 @@ def _fit_every_kind() -> None:
     """Fit tiny tables of every kind of label and value that kernels are compiled for."""
     import numpy as np
 
+    from ebfed.engines.sums import fixed_point, total
     from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, posterior_from
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
@@ -69,6 +70,7 @@ def _fit_every_kind() -> None:
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)
+    total(fixed_point(values[:, None], 1))
     stream = Stream(make_key(0), 0)
     stream.uniforms(1), stream.normals(1), stream.bernoulli([0.5]), stream.add_normals([1.0], 1.0)
     for prior in (

@@ -239,14 +239,14 @@ class LearningMemory(TypedDict):
 
 
 class LearningMessage(TypedDict):
-    """What the clients of a learner send in a round, one row each."""
+    """What the clients of a learner send in a round: one row each, or sums over a block."""
 
     changes: Named
     """By which each would move the shared parameters, each of shape (c, size)."""
     bit: NotRequired[NDArray[np.float64]]
     """Whether the change was shorter than the clip: a half, minus a half, or 0; (c, 1)."""
-    open: NotRequired[NDArray[np.float64]]
-    """1 for a client that opted out of privacy, shape (c, 1)."""
+    clients: NotRequired[NDArray[np.float64]]
+    """Of sums over the clients of a block: how many they are, shape (1, 1)."""
 
 
 @runtime_checkable
@@ -287,6 +287,14 @@ class Estimator(Protocol):
             With ``"turn"``: the round in which each client is to answer, -1 for never.
         clients : block of clients
         rng : Stream, or "secure" for clients whose privacy is real
+        """
+
+    def add_up(self, message: Any) -> Any:
+        """Return the sums over a block that the server needs of a message, if it needs no more.
+
+        A block on another machine sends them in place of what `local` returned. The state after a
+        round is the same, to the last bit. A method that needs each client's part returns the
+        message as it is.
         """
 
     def plan(self, sent: Any, memory: Any, clients: Any) -> list[Plan]:

@@ -23,6 +23,7 @@ from ebfed.engines.publishing import (
     shallow_copied,
 )
 from ebfed.engines.rounds import without_messages
+from ebfed.engines.sums import unsummed
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
@@ -95,6 +96,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     def _check_classes(self, classes: NDArray) -> None:
         """Raise a ValueError if these are not the classes that can be learned."""
+
+    add_up = staticmethod(unsummed)
 
     # What clients state -----------------------------------------------------------------------
 

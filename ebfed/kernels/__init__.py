@@ -26,6 +26,7 @@ from ebfed.kernels.rising import (
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
+from ebfed.kernels.sums import column_sums, shorten_digits
 from ebfed.kernels.tallies import count_members, gaussian_tally
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "add_rows",
     "beta_binomial_profile",
     "beta_binomial_values",
+    "column_sums",
     "count_members",
     "expectation_propagation",
     "fill_bernoulli",
@@ -54,6 +56,7 @@ __all__ = [
     "quadrature_derivatives",
     "quadrature_moments",
     "rising_sums",
+    "shorten_digits",
     "softmax_normal",
     "square_products",
     "summarise_rows",

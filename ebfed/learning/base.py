@@ -35,8 +35,8 @@ from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
-from ebfed.learning.fitting import hold_rounds, read_clients, settle
-from ebfed.learning.memory import losses, remember
+from ebfed.learning.fitting import history_rows, hold_rounds, read_clients, settle
+from ebfed.learning.memory import remember
 from ebfed.learning.predictions import expected_of, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.schedule import Sampling, Schedule
@@ -325,7 +325,11 @@ class Learner(SupervisedEstimator):
         memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
         members = np.flatnonzero(memory["turn"] == 0)
         changes = self.local_training().work(sent, memory, clients, members, rng)
-        return exchange.send(changes, sent, memory, members, rng), memory
+        return exchange.rounded(exchange.send(changes, sent, memory, members, rng), sent), memory
+
+    def add_up(self, message: LearningMessage) -> LearningMessage:
+        """Return sums over the clients of a block, where the server needs no more than these."""
+        return self.exchange(1).add_up(message)
 
     def plan(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> list[Plan]:
         """State all that a run may take from a block of clients; see `Exchange.plan`."""
@@ -449,19 +453,7 @@ class Learner(SupervisedEstimator):
     _report = staticmethod(reports)
     save = no_file
 
-    def _history_rows(self) -> list[dict]:
-        """Rows of the history, with what clients noted where their rows are, and epsilon."""
-        n = len(self._history)
-        noted = {"loss": losses(self._memory, "loss", n, self._every)}
-        if not self._numeric:
-            noted["accuracy"] = losses(self._memory, "score", n, self._every)
-        spent = self.exchange(self._n_clients).spent(n, self._ledger)
-        if spent is not None:
-            noted["epsilon"] = spent
-        return [
-            row | dict(zip(noted, values, strict=True))
-            for row, *values in zip(self._history, *noted.values(), strict=True)
-        ]
+    _history_rows = history_rows
 
     @property
     def terms_(self) -> list[str]:

@@ -6,9 +6,9 @@ the ledger. `PrivateExchange` in `ebfed.learning.privacy` is the exchange of a l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
+from ebfed.engines.sums import MOST_ROWS, add_up, fixed_point, total
 from ebfed.learning.schedule import Schedule
 from ebfed.privacy import ledger
 from ebfed.privacy.odometer import Plan
@@ -37,6 +38,9 @@ class Exchange:
     schedule : Schedule
     n_clients : int
     """
+
+    # Whether `average` needs only sums over clients, so that a block may send its own.
+    needs_sums: ClassVar[bool] = True
 
     schedule: Schedule
     n_clients: int
@@ -77,6 +81,24 @@ class Exchange:
         """
         return {"changes": changes}
 
+    def rounded(self, message: LearningMessage, sent: LearningSent) -> LearningMessage:
+        """Cut off digits, so that sums over clients are exact; see `ebfed.engines.sums`."""
+        sizes = {
+            f"changes of {name}": np.abs(value).max(initial=0.0)
+            for name, value in sent["shared"].items()
+        }
+        return _mapped(
+            message, lambda name, x: fixed_point(x, self.n_clients, sizes.get(name, 0.0))
+        )
+
+    def add_up(self, message: LearningMessage) -> LearningMessage:
+        """Return sums over the clients of a block; each client's row if these are needed."""
+        if not self.needs_sums:
+            return message
+        count = len(next((x for _, x in _leaves(message)), ()))
+        sums = _mapped(message, lambda _, x: add_up(x))
+        return sums | {"clients": np.array([[float(count)]])}
+
     def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
         """State all that a run may take from m clients."""
         return [Plan.exact("all clients", np.ones(m, bool), self.schedule.n_rounds)]
@@ -113,16 +135,24 @@ class Exchange:
         self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
     ) -> None:
         """Raise a ValueError if that is no answer of the clients that stated these facts."""
-        shapes = self.shapes(sent, int((turn == 0).sum()))
-        got = dict(_leaves(message))
+        c = int((turn == 0).sum())
+        shapes, got = self.shapes(sent, c), dict(_leaves(message))
+        if sums := self.needs_sums and "clients" in got:
+            shapes |= {"clients": (1, 1)}
         if got.keys() != shapes.keys():
             raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
         for name, shape in shapes.items():
             x = got[name]
+            if sums and name != "clients" and np.ndim(x) == 2:
+                shape = len(x), *shape[1:]
+                if not min(c, 1) <= len(x) <= MOST_ROWS:
+                    raise ValueError(f"{name} must be a sum of at most {MOST_ROWS} rows.")
             if not (isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shape):
                 raise ValueError(f"{name} must be float64 numbers of shape {shape}.")
             if not np.isfinite(x).all():
                 raise ValueError(f"{name} must be finite.")
+        if sums and got["clients"][0, 0] != c:
+            raise ValueError(f"clients must be the {c} that were invited.")
 
     def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each part of the message of c clients."""
@@ -153,8 +183,7 @@ class Exchange:
         """
         changes = message["changes"]
         return {
-            name: changes[name].mean(axis=0) if len(changes[name]) else np.zeros(len(value))
-            for name, value in state["shared"].items()
+            name: total(changes[name]) / max(_count(message, name), 1) for name in state["shared"]
         }, state
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
@@ -192,6 +221,8 @@ class Exchange:
 @dataclass(frozen=True)
 class Silence(Exchange):
     """Nothing is sent."""
+
+    needs_sums: ClassVar[bool] = False
 
     def send(
         self,
@@ -232,6 +263,27 @@ class Silence(Exchange):
 def size_of(sent: LearningSent) -> int:
     """How many numbers are shared."""
     return sum(len(value) for value in sent["shared"].values())
+
+
+def _count(message: LearningMessage, name: str) -> float:
+    """How many clients a message is of."""
+    if "clients" in message:
+        return float(message["clients"].sum())
+    return float(len(message["changes"][name]))
+
+
+def _mapped(
+    message: LearningMessage, function: Callable[[str, NDArray], NDArray]
+) -> LearningMessage:
+    """Return a message with a function of each name and array."""
+    whole: dict[str, Any] = {**message}
+    mapped: Any = {
+        name: {inner: function(f"{name} of {inner}", x) for inner, x in part.items()}
+        if isinstance(part, dict)
+        else function(name, part)
+        for name, part in whole.items()
+    }
+    return mapped
 
 
 def _leaves(message: Any) -> Iterator[tuple[str, Any]]:

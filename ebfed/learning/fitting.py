@@ -14,6 +14,7 @@ from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
+from ebfed.learning.memory import losses
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
@@ -24,7 +25,7 @@ from ebfed.tables.labels import number_labels
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["hold_rounds", "read_choices", "read_clients", "settle"]
+__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
 
 
 def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
@@ -166,3 +167,18 @@ def settle(
     by_server = memory is None and exchange.server_adds_noise and is_fixed(learner.random_state)
     learner._ledger = simulated(rows) if learner._simulated or by_server else rows
     return learner
+
+
+def history_rows(learner: Learner) -> list[dict]:
+    """Rows of the history, with what clients noted where their rows are, and epsilon."""
+    n = len(learner._history)
+    noted = {"loss": losses(learner._memory, "loss", n, learner._every)}
+    if not learner._numeric:
+        noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
+    spent = learner.exchange(learner._n_clients).spent(n, learner._ledger)
+    if spent is not None:
+        noted["epsilon"] = spent
+    return [
+        row | dict(zip(noted, values, strict=True))
+        for row, *values in zip(learner._history, *noted.values(), strict=True)
+    ]

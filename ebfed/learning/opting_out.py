@@ -56,9 +56,15 @@ class OptOutExchange(PrivateExchange):
         members: NDArray[np.int64],
         rng: Any,
     ) -> LearningMessage:
-        """Return what clients send, and which of them opted out: that is public."""
+        """Return what clients send: changes times their weights, so that their sum is enough."""
         message = super().send(changes, sent, memory, members, rng)
-        return message | {"open": memory["consent"][members].astype(np.float64)[:, None]}
+        weights = self.weights(memory["consent"][members])[:, None]
+        changes = {name: weights * values for name, values in message["changes"].items()}
+        return message | {"changes": changes}
+
+    def weights(self, consent: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return the weight of each client, by its choice."""
+        return np.where(consent == 0, self.ratio, 1.0)
 
     def disturb(
         self,
@@ -108,17 +114,10 @@ class OptOutExchange(PrivateExchange):
 
     # Server -----------------------------------------------------------------------------------
 
-    def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each part of the message of c clients."""
-        return super().shapes(sent, c) | {"open": (c, 1)}
-
-    def check(
-        self, message: LearningMessage, facts: LearningFacts, sent: LearningSent, turn: NDArray
-    ) -> None:
-        """Raise a ValueError if that is no answer of the clients that stated these facts."""
-        super().check(message, facts, sent, turn)
-        if not np.array_equal(message["open"][:, 0], facts["consent"][turn == 0]):
-            raise ValueError("open must be what the clients stated.")
+    def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
+        """Return the largest norm that each bounded part of each message may have."""
+        weights = self.weights(facts["consent"][turn == 0])
+        return [limit * weights for limit in super().longest(sent, facts, turn)]
 
     def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
         """Return the first state, with the choices of clients."""
@@ -144,24 +143,19 @@ class OptOutExchange(PrivateExchange):
         message: LearningMessage,
         rng: Any,
     ) -> tuple[Named, LearningState]:
-        """Average the two classes with their weights, noise in the sum of the private one."""
+        """Add up what was weighted, with the noise of the private class times its weight."""
         scales, noise = self.server_scales(sent)
-        opened = message["open"][:, 0] == 1
         counts = sent["expected"] / self.n_clients * np.bincount(state["consent"], minlength=2)
         if self.ratio == 0:
             counts[0] = 0.0
-
-        def total(values: NDArray, scale: float, weight: float) -> NDArray[np.float64]:
-            return weight * noisy_sum(values[~opened], scale, rng) + values[opened].sum(axis=0)
-
         weight = counts[1] + self.ratio * counts[0]  # [O] Algorithm 1
         average = {
-            name: total(message["changes"][name], scales[name], self.ratio) / weight
+            name: noisy_sum(message["changes"][name], self.ratio * scales[name], rng) / weight
             for name in sent["shared"]
         }
         if self.privacy.clip_quantile is None:
             return average, state
-        bits = float(total(message["bit"], noise, 1.0)[0]) / counts.sum()
+        bits = float(noisy_sum(message["bit"], noise, rng)[0]) / counts.sum()
         return average, self.follow(state, bits)
 
     def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:

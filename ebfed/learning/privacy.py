@@ -5,6 +5,9 @@ noise of standard deviation z C, divided by the *expected* number of clients. If
 quantile of the norms, one bit of each client, whether it was below, is released in the same way.
 Both together are one Gaussian release, of multiplier z.
 
+*Digits.* What a client sends is cut, towards zero, to digits whose sums over clients are exact
+(`ebfed.engines.sums`): no norm grows, and noise of its own is in it already.
+
 *Who is trusted.* With ``trust="server"`` the server sees messages as they are and adds the noise;
 the promise is to everyone who sees what it publishes, the other clients among them, and is about a
 data set with or without one client. With ``trust="none"`` each client adds noise to its own
@@ -46,6 +49,7 @@ from ebfed.engines.protocol import (
     LearningState,
     Named,
 )
+from ebfed.engines.sums import total
 from ebfed.learning.accounts import Round, Trust
 from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import shorten
@@ -346,7 +350,9 @@ class PrivateExchange(Exchange):
         super().check(message, facts, sent, turn)
         if self.privacy.trust == "none":  # with its noise, a message may have any length
             return
-        changes = message["changes"]
+        changes, c, bit = message["changes"], int((turn == 0).sum()), message.get("bit")
+        if sums := "clients" in message:
+            changes = {name: total(change)[None] for name, change in changes.items()}
         if self.bounds(sent) is None:
             changes = {", ".join(changes): np.hstack(list(changes.values()))}
         for (name, change), limit in zip(
@@ -354,9 +360,12 @@ class PrivateExchange(Exchange):
         ):
             with np.errstate(over="ignore"):
                 norm = np.linalg.norm(change, axis=1)
-            if np.any(norm > np.multiply(limit, 1 + 1e-9)):
-                raise ValueError(f"changes of {name} must have norms of at most {np.max(limit):g}.")
-        if "bit" in message and not np.isin(message["bit"], (-0.5, 0.0, 0.5)).all():
+            most = np.sum(np.broadcast_to(limit, c)) if sums else limit
+            if np.any(norm > np.multiply(most, 1 + 1e-9)):
+                raise ValueError(f"changes of {name} must have norms of at most {np.max(most):g}.")
+        if bit is not None and sums and not abs(total(bit)[0]) <= c / 2:
+            raise ValueError(f"bit must be a sum of at most {c / 2:g}.")
+        if bit is not None and not sums and not np.isin(bit, (-0.5, 0.0, 0.5)).all():
             raise ValueError("bit must be a half, minus a half, or 0.")
 
     def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
@@ -503,4 +512,4 @@ class PrivateExchange(Exchange):
 
 def noisy_sum(values: NDArray, scale: float, rng: Any) -> NDArray[np.float64]:
     """Add up the rows of an array, and noise; see `secure.add_gaussian`."""
-    return secure.add_gaussian(values.sum(axis=0), scale, rng)
+    return secure.add_gaussian(total(values), scale, rng)

@@ -18,6 +18,7 @@ from ebfed.engines.protocol import (
 )
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import converse_here, without_messages
+from ebfed.engines.sums import unsummed
 from ebfed.location.client import Client
 from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
@@ -77,6 +78,8 @@ class TwoSided(ABC):
     ) -> tuple[dict[str, Message], LocationMemory]:
         """Send the summaries of the clients whose turn it is; see `Client.local`."""
         return self.client_side().local(sent, memory, clients, rng)
+
+    add_up = staticmethod(unsummed)
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State all that a run may take from clients; see `Client.plan`."""

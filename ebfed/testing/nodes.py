@@ -34,7 +34,7 @@ class _Relay(Cohort):
         self._plans: list[list[Plan]] = []
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
-        first, messages = 0, []
+        first, messages = 0, list[dict]()
         for each in self.nodes:
             node, clients, memory = each
             last = first + len(clients)
@@ -47,7 +47,9 @@ class _Relay(Cohort):
             for plan in plans:
                 assert plan.rounds is None or round_ < plan.rounds, "a round that is not planned"
             message, each[2] = node.local(_over_the_wire(sent), memory, clients, stream)
-            messages.append(_over_the_wire(message))
+            message, facts = _over_the_wire(node.add_up(message)), self.facts[len(messages)]
+            node.check_message(message, facts, sent, turn[first:last])
+            messages.append(message)
             first = last
         return messages
 

@@ -463,7 +463,7 @@ def test_feo2_divides_by_expected_numbers_of_both_classes():
         sampled = np.flatnonzero(state["turn"] == 0)
         kinds.add((0 in sampled, len(sampled) > 1))
         changes = {"w": RNG.normal(size=(len(sampled), 3))}
-        message = {"changes": changes, "open": (sampled == 0)[:, None] * 1.0}
+        message = {"changes": {"w": weight[sampled, None] * changes["w"]}}
         expected = weight[sampled] @ changes["w"] / (0.5 * (1 + 0.2 * 3))
         np.testing.assert_allclose(est.update(state, message)["shared"]["w"], expected, **CLOSE)
     assert len(kinds) >= 3, "rounds with and without the open client, and nearly empty ones"

@@ -115,12 +115,13 @@ class BitsNotCentred(Planted):
             return super().follow(state, bits - 0.5)
 
 
-class OpenToAll(FeO2):
-    """Noise for open clients, none for private ones."""
+class WeighedTwice(FeO2):
+    """Gives the noise of private clients their weight, and again."""
 
     class kind(OptOutExchange):
-        def average(self, state, sent, message, rng):
-            return super().average(state, sent, message | {"open": 1 - message["open"]}, rng)
+        def server_scales(self, sent):
+            scales, bits = super().server_scales(sent)
+            return {name: self.ratio * scale for name, scale in scales.items()}, bits
 
     def exchange(self, n_clients):
         common = self.schedule, n_clients, self.privacy, self.message_bounds
@@ -140,8 +141,8 @@ def test_a_missing_clip_is_caught():
     assert not found(make(NoClip, **COMMON, trust="none"), 4000).passed
 
 
-def test_swapped_consent_is_caught():
-    assert not found(make(OpenToAll, **COMMON, ratio=0.5)).passed
+def test_noise_of_too_little_weight_is_caught():
+    assert not found(make(WeighedTwice, **COMMON, ratio=0.5)).passed
 
 
 def test_what_theorem_5_of_adaped_claims_is_refuted():

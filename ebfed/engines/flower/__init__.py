@@ -12,7 +12,9 @@ ignored. A node that is asked twice for a round sends the stored message: it nev
 for one request.
 
 The server receives the facts of `Estimator.describe`, the messages of channels and the names of
-nodes; of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
+nodes. Where a method needs only sums over clients, as all learners do, a node sends its own sum and
+how many clients it is of (`Estimator.add_up`); that of one client is what the client would have
+sent. Of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
 stay on their disks. A node refuses what the rules of its owner forbid (`Rules`). Before the first
 round it charges all that the run may take to the budget of its groups. Without a seed, clients draw
 their noise from the operating system (extra ``secure``).

@@ -168,6 +168,7 @@ class Node:
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
             message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
+            message = estimator.add_up(message)
             rows = estimator.releases(sent, memory, clients)
             rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]
             write(kept, wire.pack({"message": message, "memory": memory, "rows": rows}))

@@ -1,0 +1,155 @@
+"""Sums over clients that are the same wherever the clients are, to the last bit.
+
+Sums of floats depend on the order of their terms, and so on how clients are cut into blocks. Here
+a sum is a function of its terms alone: the exact sum, rounded once (`total`). A block may send the
+exact sum over its clients in their place (`add_up`); the server then adds the sums of blocks, and
+has what it would have had from all clients.
+
+An exact sum of arbitrary floats has more digits than a float. `fixed_point` cuts off digits of what
+each client sends that are far below those of its largest number, and of the number that the sum
+will move. What is left adds up without rounding in nearly every case, and is sent as one float for
+each number. In the others a sum is sent as several rows, whose exact sum it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed import kernels
+
+__all__ = ["MOST_ROWS", "add_up", "fixed_point", "total", "unsummed"]
+
+# Largest number of rows of an exact sum: all digits that a float may have, 53 in each.
+MOST_ROWS = 64
+# Digits of a float that a client's largest number may be above another client's; and that digits
+# cut off are below those of the number that is moved.
+ROOM, BELOW = 6, 51
+# Largest number of digits that are kept free for the number of clients.
+MOST_FREE = 20
+
+
+def fixed_point(
+    values: NDArray[np.float64], n_clients: int, beside: float = 0.0
+) -> NDArray[np.float64]:
+    """Cut off the last digits of what clients send, so that sums over clients are exact floats.
+
+    Digits are cut towards zero, so that no norm grows.
+
+    Parameters
+    ----------
+    values : ndarray of shape (c, size)
+        A row for each client.
+    n_clients : int
+        Number of clients of the whole federation.
+    beside : float
+        Size of the number that the sum moves: digits far below its own are cut off, too.
+
+    Returns
+    -------
+    ndarray of shape (c, size)
+
+    Examples
+    --------
+    >>> fixed_point(np.array([[1.0, 1e-20], [0.1, 3.0]]), 2)
+    array([[1. , 0. ],
+           [0.1, 3. ]])
+    """
+    free = min(math.ceil(math.log2(max(n_clients, 1))), MOST_FREE)
+    least = 0.0
+    if 0 < beside < math.inf:
+        least = math.ldexp(1.0, max(math.frexp(beside)[1] - BELOW + free, -1022))
+    values = np.array(values, np.float64, order="C")
+    kernels.shorten_digits(values, 53 - ROOM - free, least)
+    return values
+
+
+def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Add up the rows of an array exactly, and round once: no order of rows gives another sum.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, size)
+
+    Returns
+    -------
+    ndarray of shape (size,)
+        Sums that are not finite where terms, or sums, are not.
+
+    Examples
+    --------
+    >>> total(np.array([[1e16], [1.0], [-1e16]]))
+    array([1.])
+    """
+    sums, exact = _sums(values)
+    return sums if exact else _rounded(_parts(values))
+
+
+def add_up(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Add up the rows of an array exactly, into as few rows as have the same exact sum.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, size)
+
+    Returns
+    -------
+    ndarray of shape (k, size)
+        The rounded sum, then what rounding has left of it, and so on; k is 1 if the sum is a float,
+        and 0 if there are no rows.
+
+    Examples
+    --------
+    >>> add_up(np.array([[1e16], [1.0], [1.0]]))
+    array([[1.e+16]])
+    >>> add_up(np.array([[1e16], [1.0]]))
+    array([[1.e+16],
+           [1.e+00]])
+    """
+    if not len(values):
+        return values
+    sums, exact = _sums(values)
+    if exact:
+        return sums[None]
+    parts, rows = _parts(values), [_rounded(_parts(values))]
+    while (rest := _rounded(np.vstack([parts, *(-row[None] for row in rows)]))).any():
+        rows.append(rest)
+    return np.array(rows)
+
+
+def unsummed(message: Any) -> Any:
+    """Return a message as it is: `Estimator.add_up` of methods that need each client's part."""
+    return message
+
+
+def _sums(values: NDArray) -> tuple[NDArray[np.float64], bool]:
+    """Add up rows; say whether the sums are exact, or not finite, so that nothing can be done."""
+    sums, lost = kernels.column_sums(np.require(values, np.float64, ["C", "W"]))
+    return sums, lost == 0 or not np.isfinite(sums).all()
+
+
+def _parts(values: NDArray) -> NDArray[np.float64]:
+    """Return few rows with the same exact sum, by taking the leading digits of all terms again.
+
+    Rump, Ogita and Oishi (2008), Accurate floating-point summation, Algorithm 3.2.
+    """
+    rest, parts = np.array(values), list[NDArray]()
+    room = math.ceil(math.log2(len(values) + 2))
+    while rest.any():
+        top = np.abs(rest).max(axis=0)
+        with np.errstate(over="ignore"):
+            sigma = np.where(top > 0, np.ldexp(1.0, np.frexp(top)[1] + room), 0.0)
+        if not np.isfinite(sigma).all():
+            return np.vstack([*parts, *rest])
+        leading = (sigma + rest) - sigma
+        parts.append(leading.sum(axis=0))
+        rest -= leading
+    return np.array(parts)
+
+
+def _rounded(parts: NDArray) -> NDArray[np.float64]:
+    """Round exact sums of the columns of a few rows."""
+    return np.array([math.fsum(column) for column in parts.T.tolist()])

@@ -1,0 +1,47 @@
+"""Kernels of sums against NumPy and fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from ebfed.kernels import column_sums, shorten_digits
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("least", [0.0, 2.0**-20])
+def test_digits_are_cut_towards_zero(least):
+    values = RNG.normal(size=(40, 7)) * np.exp(RNG.normal(size=(40, 1)) * 9)
+    unit = np.ldexp(1.0, np.frexp(np.abs(values).max(axis=1))[1] - 30)[:, None]
+    unit = np.maximum(unit, least)
+    expected = np.trunc(values / unit) * unit
+    shorten_digits(values, 30, least)
+    np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("row", [[np.nan, 0.3], [0.3, np.inf], [1e300, 0.3], [1e-300, 3e-301]])
+def test_rows_at_the_ends_of_floats_stay(row):
+    values = np.array([row, [1.0, 1 / 3]])
+    shorten_digits(values, 20, 0.0)
+    np.testing.assert_array_equal(values[0], row)
+    assert values[1, 1] != 1 / 3
+
+
+def test_sums_say_what_was_lost():
+    whole = RNG.integers(-1000, 1000, (30, 3)).astype(float)
+    sums, lost = column_sums(whole)
+    np.testing.assert_array_equal(sums, whole.sum(axis=0))
+    assert lost == 0
+    sums, lost = column_sums(np.array([[1.0], [2.0**-60]]))
+    assert (sums[0], lost) == (1.0, 2.0**-60)
+    assert column_sums(np.zeros((0, 2)))[0].tolist() == [0.0, 0.0]
+    assert column_sums(np.array([[1.0], [np.nan]]))[1] != 0
+
+
+def test_sums_without_loss_are_exact():
+    for _ in range(200):
+        values = RNG.normal(size=(3, 1)).astype(np.float16).astype(float) * 2.0 ** RNG.integers(60)
+        sums, lost = column_sums(values)
+        exact = sum(Fraction(x) for x in values[:, 0])
+        assert (lost == 0) == (Fraction(sums[0]) == exact)

@@ -14,14 +14,27 @@ each number. In the others a sum is sent as several rows, whose exact sum it is.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
 
-__all__ = ["MOST_ROWS", "add_up", "fixed_point", "total", "unsummed"]
+__all__ = [
+    "MOST_ROWS",
+    "Share",
+    "add_up",
+    "check_share",
+    "check_sums",
+    "fixed_point",
+    "sums_of",
+    "total",
+    "totals_of",
+    "unsummed",
+]
+
+Share = Literal["groups", "sums"]
 
 # Largest number of rows of an exact sum: all digits that a float may have, 53 in each.
 MOST_ROWS = 64
@@ -118,6 +131,68 @@ def add_up(values: NDArray[np.float64]) -> NDArray[np.float64]:
     while (rest := _rounded(np.vstack([parts, *(-row[None] for row in rows)]))).any():
         rows.append(rest)
     return np.array(rows)
+
+
+def sums_of(parts: dict[str, NDArray]) -> dict[str, NDArray[np.float64]]:
+    """Return the exact sums over clients, by name, of arrays with an entry for each client.
+
+    Returns
+    -------
+    dict of ndarrays of shape (k, size)
+        Also ``"clients"``, how many they are.
+    """
+    n = len(next(iter(parts.values())))
+    sums = {name: add_up(values.reshape(n, -1)) for name, values in parts.items()}
+    return sums | {"clients": np.array([[float(n)]])}
+
+
+def totals_of(
+    message: dict[str, NDArray], shapes: dict[str, tuple[int, ...]], n_clients: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return the sums over all blocks, in their shapes, of what `sums_of` returned for each.
+
+    Raises
+    ------
+    ValueError
+        If they are not sums over all clients: those of one round would not fit another's.
+    """
+    if (count := int(total(message["clients"])[0])) != n_clients:
+        raise ValueError(
+            f"share='sums' needs the answers of all clients in every round; {count} of {n_clients} "
+            "answered. Use share='groups' where nodes may be silent."
+        )
+    return {name: total(message[name]).reshape(shape) for name, shape in shapes.items()}
+
+
+def check_sums(message: Any, shapes: dict[str, tuple[int, ...]], n_clients: int) -> None:
+    """Raise a ValueError if a message does not have sums over clients of these shapes."""
+    shapes = {**shapes, "clients": ()}
+    if not isinstance(message, dict) or message.keys() != shapes.keys():
+        raise ValueError(f"a message must have the parts {', '.join(shapes)}.")
+    for name, shape in shapes.items():
+        sums: Any = message[name]
+        size = math.prod(shape)
+        sound = isinstance(sums, np.ndarray) and sums.dtype == np.float64 and sums.ndim == 2
+        if not (sound and min(n_clients, 1) <= len(sums) <= MOST_ROWS and sums.shape[1] == size):
+            raise ValueError(f"{name} must be at most {MOST_ROWS} rows of {size} sums.")
+        if not np.isfinite(sums).all():
+            raise ValueError(f"{name} must be finite.")
+    if message["clients"].tolist() != [[n_clients]]:
+        raise ValueError(f"clients must be the {n_clients} of the block.")
+
+
+def check_share(share: object) -> None:
+    """Raise a ValueError if that is no way of sharing.
+
+    Examples
+    --------
+    >>> check_share("rows")
+    Traceback (most recent call last):
+    ...
+    ValueError: share must be 'groups' or 'sums'; got 'rows'.
+    """
+    if share not in get_args(Share):
+        raise ValueError(f"share must be 'groups' or 'sums'; got {share!r}.")
 
 
 def unsummed(message: Any) -> Any:

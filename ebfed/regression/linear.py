@@ -14,6 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from ebfed.engines import Engine
+from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.group_covariates import GroupCovariates
@@ -69,6 +70,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Learning rate of ``"gradient"``.
     n_steps : int
         Number of steps of ``"gradient"``.
+    share : {"groups", "sums"}
+        What a block of clients sends: the triangular factor of each client, in one round; or sums
+        over its clients at each population that the search for the optimum comes to, in some ten to
+        twenty rounds (more with ``"diag"`` and columns whose means are large beside their spread:
+        centre them). The fit is the same. A factor of a client with one row is that row. A sum
+        over one client is that client's figure, and sums at many populations together may say much
+        of few clients: it is less that leaves, not a guarantee of privacy.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : ignored
@@ -126,6 +134,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         solver: Literal["marginal", "gradient"] = "marginal",
         learning_rate: float = 1e-3,
         n_steps: int = 1000,
+        share: Share = "groups",
         engine: Engine | None = None,
         random_state: Any = None,
     ):
@@ -136,6 +145,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         self.solver = solver
         self.learning_rate = learning_rate
         self.n_steps = n_steps
+        self.share = share
         self.engine = engine
         self.random_state = random_state
 
@@ -148,6 +158,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             self.solver,
             self.learning_rate,
             self.n_steps,
+            self.share,
         )
 
     # Reading ----------------------------------------------------------------------------------

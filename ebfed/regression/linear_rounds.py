@@ -1,22 +1,35 @@
-"""The one round of a linear regression: clients send factors, the server fits a mixed model."""
+"""The rounds of a linear regression, of which the server fits a mixed model.
+
+There is one round, in which clients send factors; or, with ``share="sums"``, one for each question
+of the server, in which clients send sums.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
+from ebfed.regression.numerics.mixed_model_sums import (
+    Answer,
+    Question,
+    answer,
+    search,
+    shapes_of,
+)
 from ebfed.regression.protocol import (
     LinearMessage,
     LinearResult,
@@ -35,9 +48,7 @@ __all__ = ["LinearRounds"]
 
 @dataclass(frozen=True)
 class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessage]):
-    """Linear regression in one round; parameters are those of `LinearEB`."""
-
-    sends: ClassVar[str] = "the triangular factor of each client's rows, as it is"
+    """Linear regression in rounds; parameters are those of `LinearEB`."""
 
     covariance: Covariance
     varying: Sequence[str | int] | None
@@ -46,6 +57,14 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     solver: Literal["marginal", "gradient"]
     learning_rate: float
     n_steps: int
+    share: Share = "groups"
+
+    @property
+    def sends(self) -> str:  # type: ignore[override]
+        """What the ledger says clients send."""
+        if self.share == "sums":
+            return "sums over groups of products of their whitened rows, as they are"
+        return "the triangular factor of each client's rows, as it is"
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -56,11 +75,19 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     def local(
         self, sent: LinearSent, memory: RegressionMemory, clients: Factors, rng: Any
     ) -> tuple[LinearMessage, RegressionMemory]:
-        """Send each client's number of rows and triangular factor."""
+        """Send each client's number of rows and triangular factor; or sums over clients."""
+        if self.share == "sums":
+            return cast(
+                LinearMessage, answer(clients.padded(sent["size"]), sent["question"])
+            ), memory
         return {"n": clients.n, "factor": clients.padded(sent["size"])}, memory
 
     def bits(self, sent: LinearSent, clients: Factors) -> float:
-        """Bits of the factors: numbers of a triangle."""
+        """Bits of the factors: numbers of a triangle; or of the sums, of one root of T."""
+        if self.share == "sums":
+            width = clients.n_features + 1
+            asked = sent["result"]["n_sums"] if sent["done"] else _size(sent["question"], width)
+            return 64.0 * asked
         p = clients.n_features + 1
         r = np.minimum(clients.n, p)
         return float(64 * (r * p - r * (r - 1) / 2).sum())
@@ -80,6 +107,9 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             self.covariance != "spherical" or self.varying is not None
         ):
             raise ValueError("solver='gradient' needs covariance='spherical' and varying=None.")
+        check_share(self.share)
+        if self.solver == "gradient" and self.share == "sums":
+            raise ValueError("solver='gradient' needs share='groups': a factor of each group.")
         check_positive("learning_rate", self.learning_rate)
         check_count("n_steps", self.n_steps)
         names = np.unique(facts["covariates"])
@@ -88,22 +118,27 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         columns = self._columns(state["n_features"], state["columns"])
         covariates = str(names[0])
         size = min(_width(columns, covariates), int(facts["n"].max()))
-        return {**state, "covariates": covariates, "size": size}
+        first: LinearState = {**state, "covariates": covariates, "size": size}
+        return self._sought(first, []) if self.share == "sums" else first
 
     def _columns(self, n_features: int, names: str) -> Columns:
         return Columns(n_features, names, self.fit_intercept, self.varying)
 
     def ask(self, state: LinearState) -> LinearSent:
-        """Ask for factors with so many rows."""
-        return {"done": False, "round": state["round"], "size": state["size"]}
+        """Ask for factors with so many rows, or for sums."""
+        sent: LinearSent = {"done": False, "round": state["round"], "size": state["size"]}
+        return sent | {"question": state["question"]} if self.share == "sums" else sent
 
     def check_message(
         self, message: LinearMessage, facts: RegressionFacts, sent: LinearSent
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
-        check_parts(message, len(facts["n"]))
         columns = self._columns(int(facts["n_features"][0]), str(facts["columns"][0]))
         width = _width(columns, str(facts["covariates"][0]))
+        if self.share == "sums":
+            shapes = shapes_of(sent["question"], width)
+            return check_sums(message, shapes, len(facts["n"]))
+        check_parts(message, len(facts["n"]))
         shape = (len(facts["n"]), sent["size"], width)
         if message.keys() != {"n", "factor"} or message["factor"].shape != shape:
             raise ValueError(f"a message must have a factor of shape {shape}.")
@@ -111,12 +146,17 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             raise ValueError("a message must have the numbers of rows that were stated.")
 
     def update(self, state: LinearState, messages: LinearMessage) -> LinearState:
-        """Fit the mixed model."""
+        """Fit the mixed model, or ask the next question."""
+        if self.share == "sums":
+            columns = self._columns(state["n_features"], state["columns"])
+            shapes = shapes_of(state["question"], _width(columns, state["covariates"]))
+            sums = totals_of(cast(dict, messages), shapes, len(state["n"]))
+            answers = [*state["answers"], (state["question"], sums)]
+            return self._sought(state | {"round": state["round"] + 1}, answers)
         if self.solver == "gradient":
             return self._descend(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
         n, varying = messages["n"], columns.varying_places()
-        notes = _open_questions(n, varying)
         fit = fit_mixed_model(
             messages["factor"],
             int(n.sum()),
@@ -124,8 +164,38 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             covariance=self.covariance,
             method=self.method,
             intercept=self.fit_intercept,
-            identified=not notes,
+            identified=not _open_questions(n, varying),
         )
+        return self._end(state | {"round": 1}, fit, n)
+
+    def _sought(self, state: LinearState, answers: list[tuple[Question, Answer]]) -> LinearState:
+        """Go on with the search for the optimum, to the next question or to the end."""
+        columns = self._columns(state["n_features"], state["columns"])
+        n, varying = state["n"], columns.varying_places()
+        found = search(
+            answers,
+            (len(n), _width(columns, state["covariates"])),
+            int(n.sum()),
+            varying,
+            covariance=self.covariance,
+            method=self.method,
+            intercept=self.fit_intercept,
+            identified=not _open_questions(n, varying),
+        )
+        if not isinstance(found, Fit):
+            return state | {"question": found, "answers": answers}
+        ended = {name: x for name, x in state.items() if name not in ("question", "answers")}
+        width = _width(columns, state["covariates"])
+        n_sums = sum(_size(question, width) for question, _ in answers)
+        return self._end(cast(LinearState, ended), found, n, n_sums)
+
+    def _end(
+        self, state: LinearState, fit: Fit, n: NDArray[np.int64], n_sums: int = 0
+    ) -> LinearState:
+        """Add what was learned, in plain numbers."""
+        columns = self._columns(state["n_features"], state["columns"])
+        varying = columns.varying_places()
+        notes = _open_questions(n, varying)
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         spread = {
@@ -143,10 +213,10 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "criterion": fit.criterion,
             "n_parameters": fit.rank + spread[self.covariance] + 1,
             "notes": notes + _remarks(columns.terms, fit, varying),
+            "n_sums": n_sums,
             "covariates": state["covariates"],
         }
         return state | {
-            "round": 1,
             "done": True,
             "history": [{"criterion": value} for value in fit.path],
             "log_likelihood": -fit.criterion / 2,
@@ -174,6 +244,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "criterion": np.nan,
             "n_parameters": p + 2,
             "notes": [note],
+            "n_sums": 0,
             "covariates": state["covariates"],
         }
         return state | {
@@ -190,6 +261,11 @@ def _width(columns: Columns, covariates: str) -> int:
     """Return the number of columns of a factor."""
     k = len(covariates.split("\n")) if covariates else 0
     return len(columns) + k * len(columns.varying_places()) + 1
+
+
+def _size(question: Question, width: int) -> int:
+    """Count the sums that answer a question."""
+    return sum(math.prod(shape) for shape in shapes_of(question, width).values())
 
 
 def _remarks(names: list[str], fit: Fit, varying: NDArray) -> list[str]:

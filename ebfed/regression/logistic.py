@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from ebfed.engines import Engine
+from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.logistic_population import LogisticPopulation
@@ -65,6 +66,11 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         - ``"gradient"``: Algorithm 5 of Ozkara et al. with its signs corrected: gradient descent on
           all theta_i, mean and log-variances together. For replication: that objective has no
           maximum.
+    share : {"groups", "sums"}
+        What a block of clients sends: figures of each client, or, with method ``"aghq"``, only
+        their sums over its clients. The fit is the same. A sum over one client is that client's
+        figure, and sums at many populations together may say much of few clients: it is less that
+        leaves, not a guarantee of privacy.
     fit_intercept : bool
         Whether to put a column of ones first.
     n_rounds : int
@@ -130,6 +136,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         *,
         varying: Sequence[str | int] | None = None,
         method: Method = "auto",
+        share: Share = "groups",
         fit_intercept: bool = True,
         n_rounds: int = 200,
         learning_rate: float = 0.1,
@@ -141,6 +148,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         self.covariance = covariance
         self.varying = varying
         self.method = method
+        self.share = share
         self.fit_intercept = fit_intercept
         self.n_rounds = n_rounds
         self.learning_rate = learning_rate
@@ -166,6 +174,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             self.n_rounds,
             self.learning_rate,
             self.n_draws,
+            self.share,
         )
 
     # Learning ---------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The rounds of a logistic regression: clients say how likely a population is, the server steps.
 
 In the first round clients send the sizes of their columns, from which the server chooses units.
-Then each round asks about a population. By quadrature, clients send the log-likelihood of their
+(With ``share="sums"`` sizes are about the mean of all rows, which is asked for before.) Then each
+round asks about a population. By quadrature, clients send the log-likelihood of their
 rows with its derivatives, and the server takes a step of Newton's (see `climb`). By other methods
 they send posterior moments, and the server a step of scoring (see `NormalPopulation.step`).
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
 from ebfed.regression.columns import Columns
@@ -84,8 +86,6 @@ SHORTEST = 1e-4
 class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, LogisticMessage]):
     """Logistic regression in rounds; parameters are those of `LogisticEB`."""
 
-    sends: ClassVar[str] = "figures of each client's rows, as they are"
-
     covariance: Covariance
     varying: Sequence[str | int] | None
     method: Method
@@ -93,16 +93,35 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
     n_rounds: int
     learning_rate: float
     n_draws: int
+    share: Share = "groups"
+
+    @property
+    def sends(self) -> str:  # type: ignore[override]
+        """What the ledger says clients send."""
+        if self.share == "sums":
+            return "sums over groups of derivatives of their log-likelihoods, as they are"
+        return "figures of each client's rows, as they are"
 
     # Clients ----------------------------------------------------------------------------------
 
     def local(
         self, sent: LogisticSent, memory: LogisticMemory, clients: Clients, rng: Any
     ) -> tuple[LogisticMessage, LogisticMemory]:
-        """Send sizes of columns; then posterior moments, or a step of gradient descent."""
+        """Send figures of each client, or their sums."""
+        message, memory = self._figures(sent, memory, clients)
+        if self.share == "sums":
+            message = cast(LogisticMessage, sums_of(cast(dict, message)))
+        return message, memory
+
+    def _figures(
+        self, sent: LogisticSent, memory: LogisticMemory, clients: Clients
+    ) -> tuple[LogisticMessage, LogisticMemory]:
+        """Return sizes of columns; then posterior moments, or a step of gradient descent."""
         second = sent["classes"][1]
+        if sent["phase"] == "centre":
+            return {"centre": sums_of_clients(clients.X, clients)}, memory
         if sent["phase"] == "size":
-            return _measure(clients, second), memory
+            return _measure(clients, second, sent.get("centre")), memory
         mean, root = sent["mean"], sent["root"]
         if sent["phase"] == "coarse" or sent["phase"] == "fine":
             evidence, score, curvature, mode = quadrature.derivatives(
@@ -144,7 +163,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             q = (sent["result"] if sent["done"] else sent)["root"].shape[1]
             d = p + len(entries_of(self.covariance, q)[0])
             numbers = 1 + d + d * (d + 1) // 2
-        return 64.0 * len(clients) * numbers
+        return 64.0 * (1 if self.share == "sums" else len(clients)) * numbers
 
     # Server -----------------------------------------------------------------------------------
 
@@ -168,7 +187,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             warnings.warn(note, IdentificationWarning, stacklevel=7)
         return {
             **state,
-            "phase": "size",
+            "phase": "centre" if self.share == "sums" else "size",
             "classes": classes,
             "estimates_spread": not notes,
             "varies": varies,
@@ -178,6 +197,12 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         }
 
     def _check_arguments(self) -> None:
+        check_share(self.share)
+        if self.share == "sums" and self.method not in ("auto", "aghq"):
+            raise ValueError(
+                "share must be 'groups', unless method is 'aghq': other methods need figures of "
+                f"each group; got share='sums' and method={self.method!r}."
+            )
         for name, values in (
             ("covariance", ("diag", "spherical", "full")),
             ("method", METHODS),
@@ -200,6 +225,8 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             "phase": state["phase"],
             "classes": state["classes"],
         }
+        if "centre" in state and "frame" not in state:
+            sent["centre"] = state["centre"]
         if "frame" not in state:
             return sent
         if "point" in state:
@@ -223,25 +250,41 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         self, message: LogisticMessage, facts: RegressionFacts, sent: LogisticSent
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
-        m, p = len(facts["n"]), int(facts["n_features"][0]) + bool(self.fit_intercept)
+        m, shapes = len(facts["n"]), self._shapes(sent, int(facts["n_features"][0]))
+        if self.share == "sums":
+            return check_sums(message, shapes, m)
         check_parts(message, m)
-        shapes: dict[str, tuple[int, ...]]
-        if sent["phase"] == "size":
-            shapes = {"centre": (m, p), "products": (m, p, p), "second": (m,)}
-        elif sent["phase"] == "gradient":
-            shapes = {"mean": (m, p), "log_variance": (m,)}
-        elif "places" in sent:
-            d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
-            shapes = {"evidence": (m,), "score": (m, d), "curvature": (m, d * (d + 1) // 2)}
-        else:
-            k = sent["root"].shape[1]
-            shapes = {"mean": (m, k), "covariance": (m, k, k), "evidence": (m,)}
+        shapes = {name: (m, *shape) for name, shape in shapes.items()}
         if {name: np.shape(cast(NDArray, part)) for name, part in message.items()} != shapes:
             raise ValueError(f"a message must have the shapes {shapes}.")
 
+    def _shapes(self, sent: LogisticSent, n_features: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what a client sends."""
+        p = n_features + bool(self.fit_intercept)
+        if sent["phase"] == "centre":
+            return {"centre": (p,)}
+        if sent["phase"] == "size":
+            return {"products": (p, p), "mixed": ()} | (
+                {} if "centre" in sent else {"centre": (p,)}
+            )
+        if sent["phase"] == "gradient":
+            return {"mean": (p,), "log_variance": ()}
+        if "places" in sent:
+            d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
+            return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
+        k = sent["root"].shape[1]
+        return {"mean": (k,), "covariance": (k, k), "evidence": ()}
+
     def update(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
         """Take a step of the population's parameters."""
-        if state["phase"] == "size":
+        if self.share == "sums":  # as if all rows were one client's
+            shapes = self._shapes(self.ask(state), state["n_features"])
+            sums = totals_of(cast(dict, messages), shapes, len(state["n"]))
+            messages = cast(LogisticMessage, {name: x[None] for name, x in sums.items()})
+        if state["phase"] == "centre":
+            centre = messages["centre"][0] / max(int(state["n"].sum()), 1)
+            state = state | {"phase": "size", "centre": centre}
+        elif state["phase"] == "size":
             state = self._begin(state, messages)
         elif state["phase"] == "gradient":
             state = self._average(state, messages)
@@ -254,8 +297,10 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
 
     def _begin(self, state: LogisticState, messages: LogisticMessage) -> LogisticState:
         """Choose units from the sizes of columns."""
-        n, centre = state["n"], messages["centre"]
+        n, centre = state["n"], messages.get("centre")
         N = max(int(n.sum()), 1)
+        if centre is None:
+            n, centre = np.array([N]), state["centre"][None]
         within = messages["products"].sum(axis=0) / N
         square = np.diag(within) + n @ centre**2 / N
         if self.covariance == "spherical" or self.method == "gradient":
@@ -266,7 +311,6 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
         notes = list(state["notes"])
         if not identified.all():
             notes += [COLLINEAR.format(len(unit), ways.shape[1])]
-        shares = messages["second"][n > 0] / n[n > 0]
         state = state | {
             "identified": identified,
             "notes": notes,
@@ -275,7 +319,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             # where the likelihood has no maximum; Laplace's approximation to it has
             "one_class_groups": state["estimates_spread"]
             and self.method != "laplace"
-            and bool(np.isin(shares, (0, 1)).all()),
+            and not messages["mixed"].any(),
         }
         if self.method in ("auto", "aghq"):
             start = coordinates(
@@ -284,11 +328,11 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
             most, varying = quadrature.MOST_INTEGRATED, len(start.places)
             if varying <= most:
                 return begin(state, start)
-            if self.method == "aghq":
+            if self.method == "aghq" or self.share == "sums":
                 raise ValueError(
                     f"method='aghq' integrates over at most {most} coefficients that differ "
-                    f"between groups; got {varying}. Use method='ep', or name fewer columns in "
-                    "varying."
+                    f"between groups; got {varying}. Use method='ep' with share='groups', or name "
+                    "fewer columns in varying."
                 )
         frame = np.eye(len(unit))
         flat = empty | ~state["varies"] if state["estimates_spread"] else np.ones(len(unit), bool)
@@ -455,16 +499,22 @@ def _asked(state: LogisticState, population: NormalPopulation) -> LogisticState:
     return state | {"mean": population.mean, "root": population.root}
 
 
-def _measure(clients: Clients, second: Any) -> LogisticMessage:
-    """Mean of each client's rows, products about it, and how many are of the second class."""
-    n = np.maximum(clients.n, 1)
-    centre = sums_of_clients(clients.X, clients) / n[:, None]
-    away = clients.X - np.repeat(centre, clients.n, axis=0)
-    p = away.shape[1]
+def _measure(clients: Clients, second: Any, about: NDArray | None) -> LogisticMessage:
+    """Products of each client's rows, and whether it has both classes.
+
+    They are about a given centre, or the client's own, which is sent with them.
+    """
+    n, p = np.maximum(clients.n, 1), clients.X.shape[1]
+    if about is None:
+        centre = sums_of_clients(clients.X, clients) / n[:, None]
+        away = clients.X - np.repeat(centre, clients.n, axis=0)
+    else:
+        away = clients.X - about
     products = sums_of_clients((away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients)
     ones = (np.asarray(clients.y) == second).astype(float)[:, None]
-    return {
-        "centre": centre,
+    ones = sums_of_clients(ones, clients)[:, 0]
+    message: LogisticMessage = {
         "products": products.reshape(-1, p, p),
-        "second": sums_of_clients(ones, clients)[:, 0],
+        "mixed": ((ones > 0) & (ones < clients.n)).astype(float),
     }
+    return message if about is not None else message | {"centre": centre}

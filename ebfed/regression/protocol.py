@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import Facts, Sent, State
+from ebfed.regression.numerics.mixed_model_sums import Question
 
 __all__ = [
     "Candidate",
@@ -39,7 +40,9 @@ __all__ = [
     "SizesMessage",
 ]
 
-LogisticPhase = Literal["size", "coarse", "fine", "ep", "corrected", "laplace", "gradient"]
+LogisticPhase = Literal[
+    "centre", "size", "coarse", "fine", "ep", "corrected", "laplace", "gradient"
+]
 MixturePhase = Literal["sizes", "pool", "climb", "parameters"]
 
 
@@ -107,6 +110,8 @@ class LinearResult(TypedDict):
     notes: list[str]
     covariates: str
     """Names of the covariates of groups, one to a line."""
+    n_sums: int
+    """Number of sums that a block of clients sent in all rounds, with ``share="sums"``."""
 
 
 class LinearSent(RegressionSent):
@@ -114,6 +119,8 @@ class LinearSent(RegressionSent):
 
     size: NotRequired[int]
     """Number of rows of a factor."""
+    question: NotRequired[Question]
+    """What sums are asked for, with ``share="sums"``."""
 
 
 class LinearState(RegressionState):
@@ -123,10 +130,14 @@ class LinearState(RegressionState):
     """Number of rows of a factor."""
     covariates: str
     """Names of the covariates of groups, one to a line."""
+    question: NotRequired[Question]
+    """What sums are asked for, with ``share="sums"``."""
+    answers: NotRequired[list[tuple[Question, dict[str, NDArray[np.float64]]]]]
+    """Questions so far, with sums over all clients."""
 
 
 class LinearMessage(TypedDict):
-    """What clients of a linear regression send."""
+    """What clients of a linear regression send; or sums, named by `shapes_of` their question."""
 
     n: NDArray[np.int64]
     factor: NDArray[np.float64]
@@ -159,6 +170,8 @@ class LogisticSent(RegressionSent):
 
     phase: NotRequired[LogisticPhase]
     classes: NotRequired[NDArray]
+    centre: NotRequired[NDArray[np.float64]]
+    """Mean of all rows of X, about which products are taken, with ``share="sums"``."""
     mean: NotRequired[NDArray[np.float64]]
     root: NotRequired[NDArray[np.float64]]
     frame: NotRequired[NDArray[np.float64]]
@@ -180,6 +193,8 @@ class LogisticState(RegressionState):
     """Whether each coefficient differs between groups."""
     seed: int
     """Seed of the draws from posteriors."""
+    centre: NotRequired[NDArray[np.float64]]
+    """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
     mean: NotRequired[NDArray[np.float64]]
     """Mean of the population that is asked about, shape (k,)."""
     root: NotRequired[NDArray[np.float64]]
@@ -233,14 +248,17 @@ class LogisticMemory(RegressionMemory):
 
 
 class LogisticMessage(TypedDict):
-    """What clients of a logistic regression send; which parts depends on the phase."""
+    """What clients of a logistic regression send; which parts depends on the phase.
+
+    With ``share="sums"``, sums over clients of these parts; see `ebfed.engines.sums`.
+    """
 
     centre: NotRequired[NDArray[np.float64]]
     """Mean of the rows of X, shape (n_clients, p)."""
     products: NotRequired[NDArray[np.float64]]
     """Products of the rows about their mean, shape (n_clients, p, p)."""
-    second: NotRequired[NDArray[np.float64]]
-    """Number of rows of the second class, shape (n_clients,)."""
+    mixed: NotRequired[NDArray[np.float64]]
+    """1 for a client with rows of both classes, shape (n_clients,)."""
     mean: NotRequired[NDArray[np.float64]]
     """Posterior mean; of gradient descent, the mean of the population after a step."""
     covariance: NotRequired[NDArray[np.float64]]

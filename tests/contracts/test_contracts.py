@@ -566,6 +566,8 @@ def test_poisson_estimator(estimator):
         eb.LinearEB("full"),
         eb.LinearEB(varying=["intercept", 1]),
         eb.LinearEB(fit_intercept=False),
+        eb.LinearEB(share="sums"),
+        eb.LinearEB("full", share="sums"),
     ],
     ids=repr,
 )
@@ -583,6 +585,7 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
         (eb.LogisticEB("spherical"), 1e-5),
         (eb.LogisticEB("full"), 1e-4),
         (eb.LogisticEB(fit_intercept=False), 1e-5),
+        (eb.LogisticEB(share="sums"), 1e-5),
         (eb.LogisticEB(method="ep"), 1e-5),
         (eb.LogisticEB("full", method="ep"), 1e-4),
         (eb.LogisticEB(method="laplace"), 1e-5),

@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import ebfed as eb
 from ebfed.regression.numerics import roots
-from ebfed.regression.numerics.mixed_model import _Problem
+from ebfed.regression.numerics.mixed_model import Problem
 from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.tables.factors import Factors
 
@@ -81,7 +81,7 @@ def test_against_dense_matrices(covariance, method):
 def test_slope_of_the_criterion(covariance, method):
     X, y, groups, _ = simulate(2, m=12)
     factors = eb.LinearEB().fit(X, y, groups=groups).clients_
-    problem = _Problem(factors.rows, len(X), np.array([0, 2]), covariance, method, True)
+    problem = Problem(factors.rows, len(X), np.array([0, 2]), covariance, method, True)
     entries = {
         "diag": roots.DiagonalRoot(),
         "spherical": roots.CommonRoot(2),

@@ -40,12 +40,15 @@ from ebfed.regression.numerics.roots import (
     raised_inverse,
 )
 
-__all__ = ["Fit", "fit_mixed_model"]
+__all__ = ["Covariance", "Fit", "Problem", "Profile", "best_size", "fit_mixed_model", "sizes_near"]
 
 Covariance = Literal["spherical", "diag", "full"]
 
 # Largest standard deviation of the search, in units of that of the noise.
 LARGEST_ROOT = 1e7
+
+# What is left of a column that is constant, by rounding, in units of its size.
+FLAT = 1e-13
 
 BLOCK = 2048  # rows that stay in the processor's cache
 
@@ -117,17 +120,13 @@ def fit_mixed_model(
     identified : bool
         Whether numbers of rows identify the spread; taken to be zero if not.
     """
-    kind = _CommonProblem if covariance == "spherical" and len(varying) else _Problem
+    kind = _CommonProblem if covariance == "spherical" and len(varying) else Problem
     with one_thread():
         problem = kind(rows, n_rows, varying, covariance, method, intercept)
-        root = np.zeros((len(varying), len(varying)))
-        path: list[float] = []
-        if identified and problem.noisy and len(varying):
-            root, path = problem.minimise()
-        return problem.conclude(root, path)
+        return problem.fit(identified)
 
 
-class _Problem:
+class Problem:
     """The criterion as a function of the free entries of the root.
 
     Clients lie along the last axis of all arrays; columns have unit mean square. Those of X and y
@@ -137,36 +136,21 @@ class _Problem:
 
     def __init__(
         self,
-        rows: NDArray,
+        rows: Any,
         n_rows: int,
         varying: NDArray,
         covariance: Covariance,
         method: str,
         intercept: bool,
     ):
-        self.n_clients, _, width = rows.shape
+        self.n_clients, width = self.size_of(rows)
         self.n_rows, self.varying = n_rows, varying
         self.covariance, self.restricted = covariance, method == "reml"
         self.p, q = width - 1, len(varying)
         self.lower = np.tril_indices(q)
-        self.rows = self.laid_out(rows)
         self.centre = np.zeros(width)
-        Z = self.rows[varying]
-        if intercept:
-            ones = self.rows[0].copy()
-            self.centre[1:] = np.einsum("pim,im->p", self.rows[1:], ones) / max(n_rows, 1)
-            whole = self._sizes(self.rows)
-            self.rows -= self.centre[:, None, None] * ones
-            # of what is constant, rounding is left
-            self.rows[self._sizes(self.rows) < 1e-13 * whole] = 0.0
         self.turns = covariance == "full" and 0 in varying  # centring is a change of coordinates
-        if self.turns:
-            Z = self.rows[varying]
-        self.units, self.own_units = self._sizes(self.rows), self._sizes(Z)
-        if covariance == "spherical":  # the columns that vary share a unit
-            self.own_units[:] = np.sqrt(np.mean(self.own_units**2)) if q else 1.0
-        self.rows /= self.units[:, None, None]
-        self.Z = Z / self.own_units[:, None, None]
+        self.measure(rows, intercept)
         # Z = [X y]' map
         self.map = np.zeros((width, q))
         self.map[varying, np.arange(q)] = self.units[varying] / self.own_units
@@ -176,16 +160,53 @@ class _Problem:
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
         self.dof = max(left_over if self.restricted else n_rows, 1)
-        self.last: tuple[NDArray, _Profile] | None = None
+        self.last: tuple[NDArray, Profile] | None = None
         self.last_effects: NDArray | None = None
         self.converged = True
         self.pooled = self.whiten(np.zeros((q, q)))
         # what rounding leaves of a perfect fit is no noise
         self.noisy = left_over > 0 and self.pooled.quadratic > 1e-24 * n_rows**2
 
-    def _sizes(self, columns: NDArray) -> NDArray:
-        size = np.sqrt(np.einsum("pim,pim->p", columns, columns) / max(self.n_rows, 1))
+    def size_of(self, rows: NDArray) -> tuple[int, int]:
+        """Number of clients, and of columns."""
+        return len(rows), rows.shape[2]
+
+    def measure(self, rows: NDArray, intercept: bool) -> None:
+        """Centre columns, and divide them by their sizes."""
+        self.rows = self.laid_out(rows)
+        Z = self.rows[self.varying]
+        if intercept:
+            ones = self.rows[0].copy()
+            self.centre[1:] = np.einsum("pim,im->p", self.rows[1:], ones) / max(self.n_rows, 1)
+            whole = self.sizes(_squares(self.rows))
+            self.rows -= self.centre[:, None, None] * ones
+            # of what is constant, rounding is left
+            self.rows[self.sizes(_squares(self.rows)) < FLAT * whole] = 0.0
+        if self.turns:
+            Z = self.rows[self.varying]
+        self.units = self.sizes(_squares(self.rows))
+        self.own_units = self.own(self.sizes(_squares(Z)))
+        self.rows /= self.units[:, None, None]
+        self.Z = Z / self.own_units[:, None, None]
+
+    def sizes(self, squares: NDArray) -> NDArray:
+        """Root mean squares of columns, from sums of squares."""
+        size = np.sqrt(squares / max(self.n_rows, 1))
         return np.where(size > 0, size, 1.0)
+
+    def own(self, sizes: NDArray) -> NDArray:
+        """Units of the columns that vary; they share one if they share a variance."""
+        if self.covariance == "spherical":
+            sizes[:] = np.sqrt(np.mean(sizes**2)) if len(sizes) else 1.0
+        return sizes
+
+    def fit(self, identified: bool) -> Fit:
+        """Minimise the criterion, if numbers of rows identify the spread."""
+        root = np.zeros((len(self.varying), len(self.varying)))
+        path: list[float] = []
+        if identified and self.noisy and len(self.varying):
+            root, path = self.minimise()
+        return self.conclude(root, path)
 
     def laid_out(self, rows: NDArray) -> NDArray:
         """Copy rows to an array with axes of columns, rows and clients."""
@@ -219,7 +240,7 @@ class _Problem:
         residual = white[-1] - beta @ white[:-1]
         return float(residual @ residual)
 
-    def whiten(self, root: NDArray) -> _Profile:
+    def whiten(self, root: NDArray) -> Profile:
         """Whiten the rows, and solve for beta."""
         if self.last is not None and np.array_equal(root, self.last[0]):
             return self.last[1]
@@ -232,11 +253,11 @@ class _Problem:
         if quadratic < 1e-6 * products[-1, -1]:  # few digits are left of the difference
             quadratic = self.squares_left(beta)
         of_mean = 2 * np.log(np.diag(chol)).sum() if self.restricted else 0.0
-        profile = _Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
+        profile = Profile(log_det, of_mean, products, half, beta, max(float(quadratic), 1e-300))
         self.last, self.last_effects = (root, profile), None
         return profile
 
-    def value(self, profile: _Profile) -> float:
+    def value(self, profile: Profile) -> float:
         """The criterion."""
         noise = 2 * np.pi * profile.quadratic / self.dof
         return profile.log_det + profile.of_mean + self.dof * (1 + np.log(noise))
@@ -252,7 +273,7 @@ class _Problem:
         self.last_effects = Z
         return Z
 
-    def slope(self, profile: _Profile, diagonal: bool) -> NDArray:
+    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, at the rows that were whitened last.
 
         Where the `diagonal` is enough, the rest may be wrong.
@@ -296,10 +317,14 @@ class _Problem:
 
     def near(self, first: NDArray) -> NDArray:
         """Return a better diagonal of the root: few clients may give several minima."""
-        if self.n_clients >= 200:
-            return first
-        tried = np.geomspace(0.1, 100, 7)[:, None] * first
+        tried = self.tried(first)
         return min(tried, key=lambda each: self.value(self.whiten(np.diag(each))))
+
+    def tried(self, first: NDArray) -> NDArray:
+        """Diagonals that are compared, shape (k, q)."""
+        if self.n_clients >= 200:
+            return first[None]
+        return np.geomspace(0.1, 100, 7)[:, None] * first
 
     def descend(
         self, entries: RootEntries, root: NDArray, tolerance: float
@@ -330,8 +355,7 @@ class _Problem:
         value, slope = self.value(profile), self.slope(profile, False)
         slopes, directions = np.linalg.eigh(slope)
         v = directions[:, 0]
-        inner = np.einsum("qim,q->im", self.effects(), v)
-        bend = float((np.sum(inner**2, axis=0) ** 2).sum())
+        bend = self.bend(v)
         if slopes[0] >= 0 or slopes[0] ** 2 < 2 * tolerance * bend:
             return None
         step = -slopes[0] / bend
@@ -343,7 +367,12 @@ class _Problem:
             step /= 2
         return None
 
-    def score(self, profile: _Profile, variance: NDArray) -> NDArray:
+    def bend(self, v: NDArray) -> float:
+        """Expected curvature of the criterion where T grows by v v', at the rows whitened last."""
+        inner = np.einsum("qim,q->im", self.effects(), v)
+        return float((np.sum(inner**2, axis=0) ** 2).sum())
+
+    def score(self, profile: Profile, variance: NDArray) -> NDArray:
         """One step of Fisher scoring for a diagonal T, from the rows that were whitened last."""
         curvature, slope = self.curvature(), np.diag(self.slope(profile, True))
         if self.covariance == "spherical":
@@ -416,7 +445,7 @@ class _Problem:
         log_det = np.linalg.slogdet(moves[:, kept])[1]
         return float(2 * (log_det + np.log(units[kept]).sum()))
 
-    def covariance_error(self, profile: _Profile, noise: float) -> NDArray:
+    def covariance_error(self, profile: Profile, noise: float) -> NDArray:
         """Sampling error of T, in its own units; see `Fit`."""
         q = len(self.varying)
         if not self.noisy or not q:
@@ -433,7 +462,7 @@ class _Problem:
         return noise**2 * variances / np.outer(self.own_units, self.own_units)
 
 
-class _CommonProblem(_Problem):
+class _CommonProblem(Problem):
     """The criterion where all coefficients that vary share a variance.
 
     ``V_i = I + size**2 Z_i Z_i'`` has the same axes whatever the size: once rows are turned into
@@ -482,22 +511,9 @@ class _CommonProblem(_Problem):
 
     def near(self, first: NDArray) -> NDArray:
         """Search all sizes: columns of different sizes may give several minima."""
-        from scipy.optimize import minimize_scalar
+        return best_size(self, sizes_near(first))
 
-        q = len(first)
-
-        def value(log: float) -> float:
-            return self.value(self.whiten(np.exp(log) * np.eye(q)))
-
-        logs = np.sort(np.log(np.append(np.geomspace(1e-3, 1e3, 13), first[0])))
-        values = np.array([value(log) for log in logs])
-        best = int(np.argmin(values))
-        around = slice(best - 1, best + 2)
-        if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
-            logs[best] = minimize_scalar(value, bracket=tuple(logs[around]), tol=1e-2).x
-        return np.full(q, np.exp(logs[best]))
-
-    def slope(self, profile: _Profile, diagonal: bool) -> NDArray:
+    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
         """Slope of the criterion in T, of which only the trace is right."""
         share = self.spread * self.weights
         moved = self.products(np.sqrt(share * self.weights))
@@ -516,7 +532,7 @@ class _CommonProblem(_Problem):
 
 
 @dataclass
-class _Profile:
+class Profile:
     """Figures of the whitened rows.
 
     Attributes
@@ -538,6 +554,32 @@ class _Profile:
     half: NDArray
     beta: NDArray
     quadratic: float
+
+
+def sizes_near(first: NDArray) -> NDArray:
+    """Logarithms of sizes of a root among which a search begins."""
+    return np.sort(np.log(np.append(np.geomspace(1e-3, 1e3, 13), first[0])))
+
+
+def best_size(problem: Problem, logs: NDArray) -> NDArray:
+    """Search all sizes of a root that is a number times the identity."""
+    from scipy.optimize import minimize_scalar
+
+    q = len(problem.varying)
+
+    def value(log: float) -> float:
+        return problem.value(problem.whiten(np.exp(log) * np.eye(q)))
+
+    values = np.array([value(log) for log in logs])
+    best = int(np.argmin(values))
+    around = slice(best - 1, best + 2)
+    if 0 < best < len(logs) - 1 and values[best] < min(values[best - 1], values[best + 1]):
+        logs[best] = minimize_scalar(value, bracket=tuple(logs[around]), tol=1e-2).x
+    return np.full(q, np.exp(logs[best]))
+
+
+def _squares(columns: NDArray) -> NDArray:
+    return np.einsum("pim,pim->p", columns, columns)
 
 
 def _symmetric(matrix: NDArray) -> NDArray:

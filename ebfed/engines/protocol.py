@@ -115,6 +115,8 @@ class LocationSent(Sent):
     """Of opting out: how many clients add noise."""
     theta: NotRequired[dict[str, Any]]
     """Of opting out: the weights of the average."""
+    question: NotRequired[Any]
+    """Of ``share="sums"``: which sums are asked for."""
 
 
 class LocationState(State):
@@ -138,6 +140,9 @@ class LocationState(State):
     noise: NotRequired[NDArray[np.float64]]
     history: NotRequired[dict[str, NDArray]]
     theta: NotRequired[dict[str, Any]]
+    question: NotRequired[Any]
+    answers: NotRequired[dict[str, NDArray]]
+    """Of ``share="sums"``: sums so far, with the columns and ratios of each."""
 
 
 class LocationMemory(TypedDict):

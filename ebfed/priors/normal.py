@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.search import maximise
+from ebfed.priors.summed import SummedGaussian, SummedTable
+from ebfed.priors.unanswered import together
 from ebfed.priors.variance_components import (
     MomentTable,
     Profile,
@@ -96,6 +99,8 @@ class Normal(WithCovariates, Prior):
     array([0.5, 2. , 3.5])
     """
 
+    kurtosis_: NDArray
+    second_moment_: NDArray
     max_features: ClassVar[float] = np.inf
     _is_linear: ClassVar[bool] = True
 
@@ -186,7 +191,8 @@ class Normal(WithCovariates, Prior):
         tables: list[MomentTable]
         design = None
         if covariates is None:
-            tables = [MomentTable.of(likelihood, j, noisy[j]) for j in range(d)]
+            kind = SummedTable if isinstance(likelihood, SummedGaussian) else MomentTable
+            tables = [kind.of(likelihood, j, noisy[j]) for j in range(d)]
         else:
             has_data = [informative(likelihood, j, noisy[j])[0] for j in range(d)]
             design = Design.of(covariates, np.all(has_data, axis=0))
@@ -200,8 +206,8 @@ class Normal(WithCovariates, Prior):
         elif self.covariance == "spherical":
             ratio[:], scale[:] = fit_components(tables, self.method)
         else:
-            for j, table in enumerate(tables):
-                ratio[j], scale[j] = fit_components([table], self.method)
+            searches = (partial(fit_components, [table], self.method) for table in tables)
+            ratio[:], scale[:] = np.array(together(searches)).T
         profiles = self._set(tables, ratio, scale, design)
         if likelihood.scatter is not None:
             self.noise_variance_ = np.where(noisy, scale, 0.0)
@@ -228,7 +234,9 @@ class Normal(WithCovariates, Prior):
     ) -> list[Profile]:
         """Set the population with these variances: its best mean or coefficients."""
         self.variance_ = ratio * scale
-        profiles = [table.profile(float(t)) for table, t in zip(tables, ratio, strict=True)]
+        profiles = together(
+            partial(table.profile, float(t)) for table, t in zip(tables, ratio, strict=True)
+        )
         self.mean_ = np.array([profile.mean for profile in profiles])
         variance = [0.0 if self.mean is not None else profile.mean_variance for profile in profiles]
         self.mean_variance_ = scale * np.array(variance)
@@ -251,14 +259,14 @@ class Normal(WithCovariates, Prior):
         if self.covariance == "spherical":
             found = [plausible_components(tables)] * len(tables)
         else:
-            found = [  # a column without noise shows its own variance
-                plausible_components([table])
-                if open_
-                else (np.array([[variance, 1.0]]), np.ones(1))
-                for table, open_, variance in zip(tables, noisy, self.variance_, strict=True)
-            ]
+            searches = [partial(plausible_components, [table]) for table in tables]
+            for j in np.flatnonzero(~noisy):  # a column without noise shows its own variance
+                only = np.array([[self.variance_[j], 1.0]]), np.ones(1)
+                searches[j] = partial(lambda points: points, only)
+            found = together(searches)
         points, weights = side_by_side(found)
         ratios, scales = points[:, 0], points[:, 1]
+        together(partial(table.profile, own) for table, own in zip(tables, ratios.T, strict=True))
         names = ["variance_", "mean_", "mean_variance_"]
         if design is not None:
             names += ["predictor_", "slopes_", "coefficients_covariance_"]
@@ -299,9 +307,7 @@ class Normal(WithCovariates, Prior):
         self.mean_, self.variance_, self.mean_variance_, self.variance_variance_ = np.array(fits).T
         if self.variance is not None:
             self.variance_ = known[1]
-        # the fourth moment is not known, the second has its standard error
-        self.kurtosis_ = np.full(d, np.inf)
-        self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
+        self._leave_kurtosis_open()
         self.n_parameters_ = d * ((self.mean is None) + (self.variance is None))
         if not all(len(rows) for rows, _ in tables):
             self._add_note("No client has data: the population is unknown.", True)
@@ -313,6 +319,11 @@ class Normal(WithCovariates, Prior):
             # in each population mean and variance are known: their sampling variances are zero
             found = [(np.pad(points, ((0, 0), (0, 2))), weights) for points, weights in found]
             self._hold(("mean_", "variance_", "mean_variance_", "variance_variance_"), found)
+
+    def _leave_kurtosis_open(self) -> None:
+        """Set moments where the fourth is not known, and the second has its standard error."""
+        self.kurtosis_ = np.full(self.variance_.shape, np.inf)
+        self.second_moment_ = self.variance_ + np.sqrt(self.variance_variance_)
 
     def _is_open(self, likelihood: Likelihood) -> bool:
         """Whether reports leave the spread of some column open or, where it is given, the mean.
@@ -354,6 +365,9 @@ class Normal(WithCovariates, Prior):
             )
 
     def _learn_moments(self, likelihood: Gaussian, centre: NDArray) -> None:
+        if isinstance(likelihood, SummedGaussian):  # fourth powers are not among the sums
+            self._leave_kurtosis_open()
+            return
         if likelihood.scatter is not None and self.noise_variance_ is not None:
             likelihood = likelihood.scaled(self.noise_variance_)
         variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,10 @@ from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise
+from ebfed.priors.unanswered import together
 from ebfed.tables.labels import number_integers
 
-__all__ = ["MomentTable", "Profile", "fit_components", "plausible_components"]
+__all__ = ["MomentTable", "Profile", "fit_components", "informative", "plausible_components"]
 
 # Numbers in an array of ratios by messages: it stays within the processor's cache.
 LARGEST_BLOCK = 2**16
@@ -107,7 +108,7 @@ class MomentTable:
     fixed_mean: float | None = None
 
     @classmethod
-    def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> MomentTable:
+    def of(cls, likelihood: Gaussian, column: int, noisy: bool) -> Self:
         """Merge the messages of one column; those without information or error are left out."""
         _, variances, values, scatter, degrees = informative(likelihood, column, noisy)
         sample = variances[:1000]
@@ -200,11 +201,18 @@ class MomentTable:
         each = weights / self.counts
         excess = (each * self.scatters + weights * (self.means - mean) ** 2).sum()
         excess -= noise * (self.size - lost)
-        # total - sum(each**2) / total, without cancellation where one weight outweighs the rest
+        return float(excess), self.gain(weights) if lost else float(total)
+
+    def gain(self, weights: NDArray) -> float:
+        """What a unit of variance adds to a weighted sum of squares around its own mean.
+
+        It is ``total - sum(each**2) / total``, without cancellation where one weight outweighs the
+        rest.
+        """
         before = np.concatenate(([0.0], np.cumsum(weights)[:-1]))
         after = np.concatenate((np.cumsum(weights[::-1])[-2::-1], [0.0]))
-        others = before + after + each * (self.counts - 1)
-        return float(excess), float((weights * others).sum() / total if lost else total)
+        others = before + after + weights / self.counts * (self.counts - 1)
+        return float((weights * others).sum() / weights.sum())
 
 
 def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float]:
@@ -292,10 +300,10 @@ def _criterion(tables: list[MomentTable], ratio: Any, restricted: list[bool]) ->
     at_once = max(1, LARGEST_BLOCK // max(len(table.variances) for table in tables))
     if np.size(ratio) > at_once:
         blocks = np.array_split(ratio, -(-len(ratio) // at_once))
-        parts = [_criterion(tables, block, restricted) for block in blocks]
+        parts = together(partial(_criterion, tables, block, restricted) for block in blocks)
         values, slopes = map(np.concatenate, zip(*parts, strict=True))
         return values, slopes
-    profiles = [table.profile(ratio) for table in tables]
+    profiles = together(partial(table.profile, ratio) for table in tables)
     value = sum(profile.log_det for profile in profiles)
     slope = sum(profile.slope_det for profile in profiles)
     for profile, lost in zip(profiles, restricted, strict=True):
@@ -333,7 +341,7 @@ def _pooled(tables: list[MomentTable]) -> float:
 
 def _largest_ratio(tables: list[MomentTable], scale: float) -> float:
     """Find a bound on the optimum: the largest squared deviation, over the scale."""
-    return 10 * max(table.largest_square() for table in tables) / scale
+    return 10 * max(together(table.largest_square for table in tables)) / scale
 
 
 def _moments(tables: list[MomentTable], scale: float) -> float:

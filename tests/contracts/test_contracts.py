@@ -495,6 +495,7 @@ BITS = (RNG.random(600) < RATES[np.arange(600) % 200]).astype(float)
         eb.GaussianEB(method="ml"),
         eb.GaussianEB(method="moments"),
         eb.GaussianEB(variances=4.0),
+        eb.GaussianEB(share="sums"),
         eb.GaussianEB(prior="npmle"),
         eb.GaussianEB(prior=priors.Discrete(2, random_state=0)),
         eb.MixtureEB(2, random_state=0),

@@ -95,8 +95,8 @@ def participants(out):
 
 @pytest.mark.parametrize(
     "estimator",
-    [eb.GaussianEB(), IN_WAVES],
-    ids=["exact", "private in waves"],
+    [eb.GaussianEB(), eb.GaussianEB(share="sums"), IN_WAVES],
+    ids=["exact", "sums", "private in waves"],
 )
 def test_is_the_fit_of_one_process(nodes, tmp_path, estimator):
     made = nodes(estimator, seed=3)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.sums import add_up, sums_of
 from ebfed.kernels.threads import one_thread
+from ebfed.priors.unanswered import Unanswered
 from ebfed.regression.numerics.mixed_model import (
     FLAT,
     Covariance,
@@ -65,14 +66,6 @@ class Question(TypedDict):
     own_units: NDArray[np.float64]
     roots: NDArray[np.float64]
     beta: NDArray[np.float64]
-
-
-class Unanswered(Exception):
-    """The search has come to a question that clients have not answered."""
-
-    def __init__(self, question: Question):
-        super().__init__(question["about"])
-        self.question = question
 
 
 # Clients --------------------------------------------------------------------------------------

@@ -258,3 +258,34 @@ def test_too_little_noise_is_not_added(tmp_path):
     assert "failure" in refused
     assert "epsilon needs" in (tmp_path / "errors.log").read_text()
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_only_the_last_messages_are_kept(tmp_path):
+    """The ledger lists all; a message that is asked for again is the one that was sent."""
+    rng = np.random.default_rng(0)
+    rows = {"X": rng.normal(size=(40, 2)), "y": np.tile([0, 1], 20), "groups": np.arange(40) // 10}
+    learner = eb.FedAvg(n_rounds=40, random_state=0)
+    federate = node(tmp_path, learner, lambda: rows)
+    clients, memory = learner.prepare(**rows)
+    state = learner.start(learner.describe(clients, memory), np.array([0, 1], np.uint64))
+    answers, largest = [], 0
+    while not state["done"]:
+        request = {"exchange": "round", "sent": learner.broadcast(state), "turn": state["turn"]}
+        answers.append(federate.answer(7, request | {"first": 0}))
+        assert pack(federate.answer(7, request | {"first": 3})) == pack(answers[-1])
+        state = learner.update(state, answers[-1]["message"])
+        files = list((tmp_path / "run-7").glob("round-*"))
+        largest = max(largest, sum(file.stat().st_size for file in files))
+    assert sorted(file.name for file in files) == ["round-38.ebfed", "round-39.ebfed"]
+    assert [row["round"] for row in ledger(tmp_path)] == list(range(40))
+    assert largest < 10_000
+    here = eb.FedAvg(n_rounds=40, random_state=0).fit(**rows)
+    assert federate.answer(
+        7, {"exchange": "result", "sent": learner.broadcast(state), "used": True}
+    )
+    written = pd.read_csv(tmp_path / "run-7" / "estimate.csv")
+    np.testing.assert_allclose(written.iloc[:, 2:], here.estimates().iloc[:, 2:], rtol=1e-3)
+    first = {"exchange": "round", "sent": learner.broadcast(state) | {"round": 3, "done": False}}
+    again = federate.answer(7, first | {"turn": np.zeros(4, np.int8), "first": 0})
+    assert again["failure"].startswith("ValueError")
+    assert "round 4 was answered, and its file is gone" in (tmp_path / "errors.log").read_text()

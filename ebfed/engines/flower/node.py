@@ -25,6 +25,8 @@ from ebfed.streams import Stream, make_key
 __all__ = ["LEDGER", "Node", "odometer_of"]
 
 LEDGER = "ledger.jsonl"
+# Number of last rounds whose messages, and memories after them, are kept. The ledger keeps all.
+KEPT = 2
 
 
 class Node:
@@ -150,12 +152,13 @@ class Node:
         listed = {
             row["round"] for row in ledger if row["kind"] == "release" and row["run"] == str(run)
         }
-        if gone := [each for each in listed if not _kept(folder, each).exists()]:
+        needed = sorted(listed)[-KEPT:] + [round_] * (round_ in listed)
+        if gone := [each for each in needed if not _kept(folder, each).exists()]:
             raise ValueError(f"round {gone[0] + 1} was answered, and its file is gone.")
         kept = _kept(folder, round_)
         if not kept.exists():
             once = not estimator.answers_every_round
-            if once and list(folder.glob("round-*.ebfed")):  # its turn is that of its first round
+            if once and _rounds(folder):  # its turn is that of its first round
                 turn = memory["turn"]
             plans = estimator.plan(sent, memory | {"turn": turn}, clients)
             rules.check_plans(type(estimator).__name__, plans)
@@ -175,6 +178,8 @@ class Node:
         stored = wire.unpack(kept.read_bytes())
         if round_ not in listed:
             self._enter(run, [{"kind": "release", "round": round_} | row for row in stored["rows"]])
+        for number in sorted(_rounds(folder))[:-KEPT]:  # a server asks for the last one again
+            _kept(folder, number).unlink()
         return stored["message"]
 
     def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
@@ -275,7 +280,12 @@ def _compare(path: Path, clients: Any, facts: dict) -> None:
 
 def _remembered(folder: Path) -> dict[str, NDArray]:
     """Return the memory of clients after the last round that they answered."""
-    rounds = [int(path.stem.removeprefix("round-")) for path in folder.glob("round-*.ebfed")]
+    rounds = _rounds(folder)
     if not rounds:
         return {}
-    return wire.unpack((folder / f"round-{max(rounds)}.ebfed").read_bytes())["memory"]
+    return wire.unpack(_kept(folder, max(rounds)).read_bytes())["memory"]
+
+
+def _rounds(folder: Path) -> list[int]:
+    """Return the rounds whose messages are kept."""
+    return [int(path.stem.removeprefix("round-")) for path in folder.glob("round-*.ebfed")]

@@ -119,9 +119,11 @@ columns, as far as `node.toml` allows.
 
 The server learns the number of rows and the class of consent of each group, the report that the
 channel sends of it, the names of the nodes, when they answered, and the kind of a failure. The
-exact channel reports the mean and the scatter of each group; a private channel sends a noisy
-report in every run, within the epsilon and delta of the ledger. Labels of groups, rows and
-estimates stay with the nodes. Encryption protects from third parties, not from the server.
+exact channel reports the mean and the scatter of each group, and that of a group of one row is this
+row: groups with fewer than `min_group_size` rows (5, unless `node.toml` says otherwise) send
+nothing, not even their number of rows. A private channel sends a noisy report in every run, within
+the epsilon and delta of the ledger. Labels of groups, rows and estimates stay with the nodes.
+Encryption protects from third parties, not from the server.
 """
 
 
@@ -130,6 +132,7 @@ RULES = """\
 # ebfed.engines.flower.Rules lists all rules.
 epsilon = inf  # budget of each group over all runs, such as 3.0; inf: no limit
 delta = 1e-5
+min_group_size = 5  # groups with fewer rows send nothing through an exact channel
 
 # Where the rows are, and the columns that runs may read.
 [rows]

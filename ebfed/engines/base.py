@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.streams import Stream
 
-__all__ = ["Blocks", "Cohort", "Engine", "join"]
+__all__ = ["Blocks", "Cohort", "Engine", "cut", "join"]
 
 
 class Engine(ABC):
@@ -99,7 +99,7 @@ class Blocks(Cohort):
         self._blocks = clients.split(engine.n_blocks)
         edges = np.cumsum([0, *map(len, self._blocks)])
         self._places = [slice(*edge) for edge in itertools.pairwise(edges)]
-        self._memories = [_cut(memory, place) for place in self._places]
+        self._memories = [cut(memory, place) for place in self._places]
         self.facts = [
             estimator.describe(*block) for block in zip(self._blocks, self._memories, strict=True)
         ]
@@ -143,9 +143,9 @@ def join(blocks: list[dict]) -> dict:
     }
 
 
-def _cut(memory: dict, place: slice) -> dict:
+def cut(memory: dict, place: slice | NDArray[np.int64]) -> dict:
     """Take some clients' entries of dicts of arrays; dicts in dicts too."""
     return {
-        name: _cut(values, place) if isinstance(values, dict) else values[place]
+        name: cut(values, place) if isinstance(values, dict) else values[place]
         for name, values in memory.items()
     }

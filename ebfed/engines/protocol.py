@@ -278,6 +278,9 @@ class Estimator(Protocol):
             What the clients keep to themselves, one entry each.
         """
 
+    def open_clients(self, clients: Any, memory: Any) -> NDArray[np.bool_]:
+        """Return whether each client is to send figures as they are, without a guarantee."""
+
     def describe(self, clients: Any, memory: Any) -> Any:
         """State what is public of a block of clients before the first round."""
 

@@ -35,7 +35,7 @@ from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
-from ebfed.learning.fitting import history_rows, hold_rounds, read_clients, settle
+from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.predictions import expected_of, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
@@ -309,6 +309,8 @@ class Learner(SupervisedEstimator):
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
         return read_clients(self, X, y, groups)[0], {}
+
+    open_clients = open_clients
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns and classes."""

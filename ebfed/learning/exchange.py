@@ -99,6 +99,10 @@ class Exchange:
         sums = _mapped(message, lambda _, x: add_up(x))
         return sums | {"clients": np.array([[float(count)]])}
 
+    def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
+        """Return which of m clients are to send something that no noise protects."""
+        return np.full(m, not self.promises)
+
     def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
         """State all that a run may take from m clients."""
         return [Plan.exact("all clients", np.ones(m, bool), self.schedule.n_rounds)]
@@ -234,6 +238,10 @@ class Silence(Exchange):
     ) -> LearningMessage:
         """Return an empty message."""
         return {"changes": {}}
+
+    def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
+        """Return that none are."""
+        return np.zeros(m, bool)
 
     def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
         """State that nothing is taken."""

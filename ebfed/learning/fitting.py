@@ -25,7 +25,7 @@ from ebfed.tables.labels import number_labels
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["history_rows", "hold_rounds", "read_choices", "read_clients", "settle"]
+__all__ = ["history_rows", "hold_rounds", "open_clients", "read_choices", "read_clients", "settle"]
 
 
 def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
@@ -39,6 +39,11 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
         unknown = np.setdiff1d(learner.classes_, learner._declared).tolist()
         raise ValueError(f"y has labels that are not among classes: {unknown}.")
     return clients, labels
+
+
+def open_clients(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.bool_]:
+    """Return whether each client is to send changes without a guarantee."""
+    return learner.exchange(len(clients)).opened(memory, len(clients))
 
 
 def read_choices(

@@ -78,6 +78,10 @@ class OptOutExchange(PrivateExchange):
         noisy = super().disturb(values, scale, memory, members, rng)
         return np.where((memory["consent"][members] == 0)[:, None], noisy, values)
 
+    def opened(self, memory: LearningMemory, m: int) -> NDArray[np.bool_]:
+        """Return which clients are to send something that no noise protects."""
+        return super().opened(memory, m) | (memory["consent"] == 1)
+
     def plan(self, memory: LearningMemory, m: int) -> list[Plan]:
         """State all that a run may take from m clients, by their choice."""
         private, opened = (memory["consent"] == index for index in range(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -80,6 +81,11 @@ class TwoSided(ABC):
         return self.client_side().local(sent, memory, clients, rng)
 
     add_up = staticmethod(unsummed)
+
+    def open_clients(self, clients: Summary, memory: LocationMemory) -> NDArray[np.bool_]:
+        """Return whether each client's channel sends its figures as they are."""
+        channels = self.client_side().channels.values()
+        return np.array([channel.is_exact for channel in channels])[memory["consent"]]
 
     def plan(self, sent: LocationSent, memory: LocationMemory, clients: Summary) -> list[Plan]:
         """State all that a run may take from clients; see `Client.plan`."""

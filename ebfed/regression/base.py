@@ -25,7 +25,7 @@ from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
-from ebfed.regression.rounds import Rounds
+from ebfed.regression.rounds import Rounds, open_clients
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
@@ -103,6 +103,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
         clients, _ = self._read(X, y, groups, reset=True)
         return self._rounds().block(clients), {}
+
+    open_clients = open_clients
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, columns, and labels of the response where it is a class."""

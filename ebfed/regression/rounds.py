@@ -23,7 +23,7 @@ from ebfed.regression.protocol import (
 )
 from ebfed.tables.clients import Clients
 
-__all__ = ["Rounds", "check_parts", "check_shapes"]
+__all__ = ["Rounds", "check_parts", "check_shapes", "open_clients"]
 
 StateT = TypeVar("StateT", bound=RegressionState)
 SentT = TypeVar("SentT", bound=RegressionSent)
@@ -105,6 +105,11 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
     @abstractmethod
     def update(self, state: StateT, messages: MessageT) -> StateT:
         """Return the next state, with ``result`` if it is ``done``."""
+
+
+def open_clients(estimator: Any, clients: Any, memory: Any) -> NDArray[np.bool_]:
+    """Return whether each client is to send figures as they are: all, if no channel protects."""
+    return np.full(len(clients), not estimator._rounds().promises())
 
 
 def check_parts(message: Any, n_clients: int) -> None:

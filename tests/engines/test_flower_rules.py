@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -134,9 +135,8 @@ def test_other_rules(tmp_path):
     estimator = eb.GaussianEB(1.0, channel=Gaussian(epsilon=1.0, delta=1e-5, range=(-4, 4)))
     for name, rules, answers in (
         ("methods", {"methods": ["BernoulliEB"]}, 0),
-        ("smallest_group", {"smallest_group": 4}, 0),
         ("run_epsilon", {"run_epsilon": 0.9}, 0),
-        ("allowed", {"methods": ["GaussianEB"], "smallest_group": 3, "run_epsilon": 1.0}, 1),
+        ("allowed", {"methods": ["GaussianEB"], "min_group_size": 9, "run_epsilon": 1.0}, 1),
     ):
         folder = tmp_path / name
         assert hold(estimator, folder, y=None, budget=Rules(8.0, **rules)) == answers, name
@@ -163,7 +163,8 @@ def test_rules_are_read_from_the_directory_of_the_node(tmp_path):
         ("epsilon = nan", "epsilon must be a number"),
         ("epsilon = 1\ndelta = 2", "delta"),
         ("epsilon = 1\nbudget = 2", "'budget' is not among"),
-        ("epsilon = 1\nsmallest_group = 0", "smallest_group must be"),
+        ("epsilon = 1\nmin_group_size = 0", "min_group_size must be"),
+        ("epsilon = 1\nmin_group_size = 5.0", "min_group_size must be"),
         ("epsilon = 1\nmethods = 'GaussianEB'", "methods must be a list"),
         ("delta = 1e-5", "must say epsilon"),
         ("epsilon", "no TOML"),
@@ -173,3 +174,96 @@ def test_files_that_are_no_rules(tmp_path, text, what):
     (tmp_path / "node.toml").write_text(text)
     with pytest.raises(ValueError, match=what):
         Rules.read(tmp_path / "node.toml")
+
+
+# Small groups ------------------------------------------------------------------------------------
+
+SIZES = np.arange(1, 13)
+UNEVEN = {
+    "X": RNG.normal(size=(78, 2)),
+    "y": np.tile([0, 1], 39),
+    "groups": np.repeat([f"s{i:02d}" for i in SIZES], SIZES),
+}
+LARGE = np.repeat(SIZES >= 5, SIZES)
+OF_MEANS = eb.GaussianEB(), eb.GaussianEB(share="sums")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *OF_MEANS,
+        eb.LinearEB(varying=["intercept"]),
+        eb.LogisticEB(varying=["intercept"], share="sums"),
+        eb.FedAvg(n_rounds=3, random_state=0),
+        eb.Ditto(n_rounds=3, random_state=0),
+    ],
+    ids=lambda each: f"{type(each).__name__} {each.get_params().get('share', '')}",
+)
+def test_small_groups_send_nothing_and_have_estimates(estimator, tmp_path):
+    names = ("X", "groups") if estimator in OF_MEANS else ("X", "y", "groups")
+    rows = {name: UNEVEN[name] for name in names}
+    node = Node("north", estimator, lambda: rows, tmp_path, seed=1, budget=Rules())
+    facts = node.answer(1, {"exchange": "roll call"})["facts"]
+    assert facts["n"].tolist() == SIZES[SIZES >= 5].tolist(), "not even their sizes"
+    server = clone(estimator)
+    state = server.start(facts, np.array([0, 1], np.uint64))
+    while not state["done"]:
+        request = {"exchange": "round", "sent": server.broadcast(state), "turn": state["turn"]}
+        answer = node.answer(1, request | {"first": 0})
+        server.check_message(answer["message"], facts, server.broadcast(state), state["turn"])
+        state = server.update(state, answer["message"])
+    sent = server.broadcast(state)
+    assert node.answer(1, {"exchange": "result", "sent": sent, "used": True}) == {"name": "north"}
+    written = pd.read_csv(tmp_path / "run-1" / "estimate.csv")
+    large = clone(estimator).fit(**{name: each[LARGE] for name, each in rows.items()})
+    expected = large.estimates("pandas")
+    label = written.columns[0]
+    assert sorted(set(written[label])) == sorted(set(UNEVEN["groups"])), "every group is there"
+    assert written[label].is_monotonic_increasing
+    numbers = [name for name in expected.columns if expected[name].dtype.kind == "f"]
+    kept = written[written[label].isin(expected[label])]
+    np.testing.assert_allclose(kept[numbers], expected[numbers], rtol=1e-9)
+    assert np.isfinite(written[numbers]).all(axis=None)
+    text = (tmp_path / "run-1" / "summary.txt").read_text()
+    assert "Groups with too few rows to send anything (min_group_size): s01, s02, s03, s04" in text
+    if estimator in OF_MEANS:  # as of any group that the fit has not seen
+        small = {"X": UNEVEN["X"][~LARGE], "groups": UNEVEN["groups"][~LARGE]}
+        posterior = large.posterior(**small).to_frame()
+        np.testing.assert_allclose(
+            written["estimate"][written[label] < "s05"], posterior["estimate"], rtol=1e-9
+        )
+
+
+def test_small_groups_may_send_what_is_protected(tmp_path):
+    channel = Gaussian(epsilon=1.0, delta=1e-5, range=(-4, 4))
+    both = eb.GaussianEB(1.0, channel={"private": channel, "open": Exact()})
+    choice = np.where(UNEVEN["groups"] < "s03", "private", "open")
+    rows = {"X": UNEVEN["X"], "groups": UNEVEN["groups"], "consent": choice}
+    node = Node("north", both, lambda: rows, tmp_path, seed=1, budget=Rules())
+    facts = node.answer(1, {"exchange": "roll call"})["facts"]
+    assert facts["n"].tolist() == [1, 2, *range(5, 13)]
+    private = DPFedAvg(privacy=ClientPrivacy(epsilon=1.0), n_rounds=2)
+    node = Node("north", private, lambda: UNEVEN, tmp_path / "b", seed=1, budget=Rules())
+    assert len(node.answer(1, {"exchange": "roll call"})["facts"]["n"]) == 12
+
+
+def test_small_groups_may_train_alone_or_with_noise(tmp_path):
+    opened = UNEVEN["groups"] < "s03"
+    half = eb.FeO2(privacy=ClientPrivacy(epsilon=1.0), n_rounds=2)
+    consent = {"consent": np.where(opened, "open", "private")}
+    for learner, more, sizes in (
+        (half, consent, range(3, 13)),
+        (eb.FeO2(privacy=ClientPrivacy(noise_multiplier=0.0)), consent, range(5, 13)),
+        (eb.LocalOnly(n_rounds=2), {}, range(1, 13)),
+    ):
+        rows = UNEVEN | more
+        node = Node("north", learner, lambda rows=rows: rows, tmp_path, seed=1, budget=Rules())
+        run = len(list(tmp_path.glob("run-*")))
+        facts = node.answer(run, {"exchange": "roll call"})["facts"]
+        assert facts["n"].tolist() == list(sizes)
+
+
+def test_a_node_of_small_groups_sends_nothing(tmp_path):
+    assert hold(eb.GaussianEB(), tmp_path, y=None, budget=Rules()) == 0
+    assert "no group has min_group_size=5 rows" in (tmp_path / "errors.log").read_text()
+    assert hold(eb.GaussianEB(), tmp_path, y=None, budget=Rules(min_group_size=3)) == 1

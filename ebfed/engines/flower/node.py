@@ -7,14 +7,17 @@ import hashlib
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ebfed import wire
 from ebfed.engines import journal
+from ebfed.engines.base import cut
 from ebfed.engines.flower.files import now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
@@ -43,8 +46,8 @@ class Node:
     directory : path
         Folder of the node's results, ledger and log.
     budget : Rules or float, optional
-        What runs may take from the groups; a number is the epsilon of a budget. None: the rules
-        are read from `node.toml` in the directory.
+        What runs may take from the groups; a number is the epsilon of a budget, without any other
+        rule. None: the rules are read from `node.toml` in the directory.
     seed : int or None
         Seed of the noise; None: noise of the operating system.
 
@@ -64,11 +67,13 @@ class Node:
         seed: int | None = None,
     ):
         self._name, self._estimator, self._load = name, estimator, load
-        self._given = Rules(epsilon=budget) if isinstance(budget, int | float) else budget
+        if isinstance(budget, int | float):
+            budget = Rules(epsilon=budget, min_group_size=1)
+        self._given = budget
         self._seed = seed
         self._directory = Path(directory)
         # The run that rows were read for, its plan, and what was read.
-        self._open: tuple[int, bytes | None, tuple[Any, Any, dict[str, Any]]] | None = None
+        self._open: tuple[int, bytes | None, _Opened] | None = None
 
     def answer(self, run: int, request: dict) -> dict:
         """Answer a request of a run; of a failure, only the kind is sent, and the text logged."""
@@ -84,7 +89,7 @@ class Node:
         folder = self._directory / f"run-{int(run)}"
         rules = self._given or Rules.read(self._directory / RULES)
         with _alone(self._directory):
-            estimator, clients, memory = self._opened(run, request, rules, folder)
+            estimator, clients, memory, home = self._opened(run, request, rules, folder)
             if request["exchange"] == "roll call":
                 return {"facts": estimator.describe(clients, memory)}
             nobody = np.full(len(clients), -1, np.int8)
@@ -94,25 +99,26 @@ class Node:
                 return {"message": message}
             if not request["used"]:  # the message was too late for the result
                 memory = memory | {"turn": nobody}
-            self._finish(estimator, request["sent"], memory, clients, folder)
+            self._finish(estimator, request["sent"], memory, clients, home, folder)
             return {}
 
-    def _opened(
-        self, run: int, request: dict, rules: Rules, folder: Path
-    ) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the method, the rows and their memory, which are read once in a run."""
+    def _opened(self, run: int, request: dict, rules: Rules, folder: Path) -> _Opened:
+        """Return the method, and the rows with their memory, which are read once in a run."""
         plan = self._checked_plan(request, folder)
         if self._open is None or self._open[:2] != (run, plan):
             estimator = self._method(plan)
             estimator._simulated = self._seed is not None
             rules.check_plans(type(estimator).__name__, [])
             clients, memory = estimator.prepare(**self._rows(plan, rules))
+            sends = rules.sends(clients.n, estimator.open_clients(clients, memory))
+            home = _part(clients, memory, ~sends)
+            if not sends.all():
+                clients, memory = _part(clients, memory, sends)
             _compare(folder / "clients", clients, estimator.describe(clients, memory))
-            self._open = run, plan, (estimator, clients, memory)
-        estimator, clients, memory = self._open[2]
-        rules.check_plans(type(estimator).__name__, [])
-        rules.check_groups(clients.n)
-        return estimator, clients, memory
+            self._open = run, plan, _Opened(estimator, clients, memory, home)
+        found = self._open[2]
+        rules.check_plans(type(found.estimator).__name__, [])
+        return found
 
     def _checked_plan(self, request: dict, folder: Path) -> bytes | None:
         """Return the plan of a run, where nodes take one from the network."""
@@ -182,11 +188,29 @@ class Node:
             _kept(folder, number).unlink()
         return stored["message"]
 
-    def _finish(self, estimator: Any, sent: dict, memory: dict, clients: Any, folder: Path) -> None:
-        """Write the estimates of this node's groups for its owner."""
+    def _finish(
+        self,
+        estimator: Any,
+        sent: dict,
+        memory: dict,
+        clients: Any,
+        home: tuple[Any, dict],
+        folder: Path,
+    ) -> None:
+        """Write the estimates of this node's groups for its owner, of small ones too."""
+        silent, own = home
+        others = copy(estimator)
         fitted = estimator.finish(sent, memory, clients)
-        write(folder / "estimate.csv", table_of(fitted.estimates("pandas")))
-        write(folder / "summary.txt", f"{fitted.summary()}\n".encode())
+        table, text = fitted.estimates("pandas"), f"{fitted.summary()}\n"
+        if len(silent):
+            nobody = np.full(len(silent), -1, np.int8)
+            more = others.finish(sent, own | {"turn": nobody}, silent).estimates("pandas")
+            table = pd.concat([table, more], ignore_index=True)
+            table = table.sort_values(table.columns[0], kind="stable", ignore_index=True)
+            names = ", ".join(map(str, silent.ids.tolist()))
+            text += f"\nGroups with too few rows to send anything (min_group_size): {names}\n"
+        write(folder / "estimate.csv", table_of(table))
+        write(folder / "summary.txt", text.encode())
 
     def _enter(self, run: int, rows: list[dict[str, Any]]) -> None:
         head = {"time": now(), "run": str(run)}
@@ -198,6 +222,15 @@ class Node:
         path.touch(mode=0o600)
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
+
+
+class _Opened(NamedTuple):
+    """A method, the groups that send, and the small groups that stay at home."""
+
+    estimator: Any
+    clients: Any
+    memory: dict[str, Any]
+    home: tuple[Any, dict[str, Any]]
 
 
 def _charged(
@@ -243,6 +276,12 @@ def odometer_of(entries: Iterable[Mapping[str, Any]]) -> Odometer:
         if row["kind"] == "plan" and row["epsilon"] is not None:
             odometer.add(Charge.from_dict(dict(row)), row["groups"])
     return odometer
+
+
+def _part(clients: Any, memory: dict, chosen: NDArray[np.bool_]) -> tuple[Any, dict]:
+    """Take some groups, and what they keep."""
+    places = np.flatnonzero(chosen)
+    return clients.take(places), cut(memory, places)
 
 
 def _kept(folder: Path, round_: int) -> Path:

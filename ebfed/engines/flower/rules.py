@@ -7,9 +7,10 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.engines.flower.rows import OwnRows
 from ebfed.privacy.calibration import check_delta
@@ -30,7 +31,7 @@ class Rules:
         delta = 1e-5
         run_epsilon = 2.0        # most that one run may cost a group
         least_noise = 0.1        # of each message, where the server says how much is needed
-        smallest_group = 5       # rows
+        min_group_size = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
 
         [rows]                   # see OwnRows
@@ -48,8 +49,11 @@ class Rules:
         Least standard deviation of the noise of a message, in units of half the range, of methods
         whose guarantee depends on a number that the server states, such as
         ``OptOutMean(trust="server")``. None: these methods are refused where epsilon is finite.
-    smallest_group : int
-        Smallest number of rows of a group; a node with a smaller one takes part in no run.
+    min_group_size : int
+        Least number of rows of a group that is to send figures as they are; 1 for any. The mean of
+        one row *is* that row, and two rows follow from their mean and scatter. A group with fewer
+        rows sends nothing, and the server does not learn of it; its estimate is made at home, from
+        its own rows and the population.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
     rows : OwnRows, optional
@@ -65,7 +69,7 @@ class Rules:
     delta: float = 1e-5
     run_epsilon: float = math.inf
     least_noise: float | None = None
-    smallest_group: int = 1
+    min_group_size: int = 5
     methods: Sequence[str] | None = None
     rows: OwnRows | None = None
 
@@ -78,8 +82,8 @@ class Rules:
             number = isinstance(x, int | float) and not isinstance(x, bool)
             if not number or not x >= 0:
                 raise ValueError(f"{name} must be a number, 0 or above; got {x!r}.")
-        if type(self.smallest_group) is not int or self.smallest_group < 1:
-            raise ValueError(f"smallest_group must be 1 or above; got {self.smallest_group!r}.")
+        if type(self.min_group_size) is not int or self.min_group_size < 1:
+            raise ValueError(f"min_group_size must be 1 or above; got {self.min_group_size!r}.")
         if self.methods is not None:
             if isinstance(self.methods, str) or not all(isinstance(x, str) for x in self.methods):
                 raise ValueError(f"methods must be a list of names; got {self.methods!r}.")
@@ -117,14 +121,28 @@ class Rules:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def check_groups(self, n: Any) -> None:
-        """Refuse if a group that has rows has too few of them."""
-        small = (np.asarray(n) > 0) & (np.asarray(n) < self.smallest_group)
-        if small.any():
+    def sends(self, n: NDArray[np.int64], opened: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return whether each group may send something.
+
+        Parameters
+        ----------
+        n : ndarray of shape (n_groups,)
+            Numbers of rows.
+        opened : bool ndarray of shape (n_groups,)
+            Whether the group is to send figures as they are.
+
+        Raises
+        ------
+        ValueError
+            If none may.
+        """
+        may = ~opened | (n == 0) | (n >= self.min_group_size)
+        if not may.any():
             raise ValueError(
-                f"{int(small.sum())} groups have fewer than smallest_group={self.smallest_group} "
-                "rows; leave them out of the data."
+                f"no group has min_group_size={self.min_group_size} rows, and all are to send "
+                "their figures as they are."
             )
+        return may
 
     def check_plans(self, method: str, plans: Sequence[Plan]) -> None:
         """Refuse a run whose plans are against the rules, whatever was spent before."""

@@ -204,7 +204,7 @@ def _values_of_sqlite(tuples: list[Any], names: list[Any]) -> Any:
 
     text = not tuples or isinstance(tuples[0].expressions[0], exp.Cast)
     text |= getattr(tuples[0].expressions[0], "is_string", False) if tuples else False
-    numbered = [exp.column(f"column{j}") for j, _ in enumerate(names, 1)]
+    numbered: list[exp.Expression] = [exp.column(f"column{j}") for j, _ in enumerate(names, 1)]
     numbered[0] = exp.cast(numbered[0], "text" if text else "numeric")
     values = exp.select(*(exp.Alias(this=x, alias=y) for x, y in zip(numbered, names, strict=True)))
     return _subquery(values.distinct().from_(exp.Values(expressions=tuples)), KNOWN)
@@ -297,8 +297,8 @@ def _table(name: str | Sequence[str], alias: str) -> Any:
     if not 1 <= len(parts) <= 3:
         raise ValueError(f"table must be a name, or up to three parts of one; got {name!r}.")
     this, db, catalog = (*map(_name, reversed(parts)), None, None)[:3]
-    alias = exp.TableAlias(this=_name(alias))
-    return exp.Table(this=this, db=db, catalog=catalog, alias=alias)
+    known_as = exp.TableAlias(this=_name(alias))
+    return exp.Table(this=this, db=db, catalog=catalog, alias=known_as)
 
 
 def _subquery(query: Any, alias: str) -> Any:

@@ -373,14 +373,25 @@ LEARNER = DPFedAvg(
 Y = X + rng.normal(size=160)
 
 
-@pytest.fixture
-def learners(tmp_path):
+def make_learners(folder):
     blocks = np.array_split(np.arange(160), 4)
     rows = [{"X": X[block][:, None], "y": Y[block], "groups": GROUPS[block]} for block in blocks]
     return [
-        Node(name, LEARNER, lambda own=own: own, tmp_path / name, seed=0, budget=np.inf)
+        Node(name, LEARNER, lambda own=own: own, folder / name, seed=0, budget=np.inf)
         for name, own in zip(NAMES, rows, strict=True)
     ]
+
+
+@pytest.fixture
+def learners(tmp_path):
+    return make_learners(tmp_path)
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    """What is learned when nothing fails."""
+    grid = Grid(dict(enumerate(map(good, make_learners(tmp_path / "others")))))
+    return shared(fit(LEARNER, grid, tmp_path / "undisturbed"))
 
 
 def exchanges(out):
@@ -391,9 +402,8 @@ def shared(fitted):
     return np.concatenate([each.ravel() for each in fitted.shared_.values()])
 
 
-def test_a_request_that_was_lost_is_sent_again(learners, tmp_path, monkeypatch):
+def test_a_request_that_was_lost_is_sent_again(learners, tmp_path, monkeypatch, undisturbed):
     monkeypatch.setattr(cohort, "AGAIN", 0.05)
-    expected = fit(LEARNER, Grid(dict(enumerate(map(good, learners)))), tmp_path / "all")
     lost = set()
 
     def forgetful(message):
@@ -406,7 +416,7 @@ def test_a_request_that_was_lost_is_sent_again(learners, tmp_path, monkeypatch):
     grid = Grid({**dict(enumerate(map(good, learners[:3]))), 3: forgetful})
     found = fit(LEARNER, grid, tmp_path / "out")
     assert len(lost) == 8
-    np.testing.assert_array_equal(shared(found), shared(expected))
+    np.testing.assert_array_equal(shared(found), undisturbed)
     assert {status for status, _ in participants(tmp_path / "out").values()} == {"answered"}
 
 
@@ -430,9 +440,8 @@ def test_a_node_that_missed_a_round_comes_back(learners, tmp_path):
 
 
 @pytest.mark.parametrize("last", [1, 4, 6])
-def test_a_server_that_was_killed_goes_on(learners, tmp_path, monkeypatch, last):
+def test_a_server_that_was_killed_goes_on(learners, tmp_path, last, undisturbed):
     """The result is that of a fit without interruption, to the last bit."""
-    expected = fit(LEARNER, Grid(dict(enumerate(map(good, learners)))), tmp_path / "all")
     grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
 
     def killed(message):
@@ -446,7 +455,7 @@ def test_a_server_that_was_killed_goes_on(learners, tmp_path, monkeypatch, last)
     assert (out / "state.ebfed").exists() == (last > 1)
     grid.nodes[2] = good(learners[2])
     found = fit(LEARNER, grid, out)
-    np.testing.assert_array_equal(shared(found), shared(expected))
+    np.testing.assert_array_equal(shared(found), undisturbed)
     rounds = [line["exchange"] for line in exchanges(out) if line["exchange"] != "roll call"]
     assert rounds == [*(f"round {i}" for i in range(1, 7)), "result"]
     assert not (out / "state.ebfed").exists()

@@ -15,10 +15,10 @@ from ebfed.streams import make_key
 RNG = np.random.default_rng(4)
 TABLE = pd.DataFrame(
     {
-        "ward": np.repeat(["01", "02", "x y"], 4),
-        "age": RNG.normal(size=12),
-        "score": RNG.normal(size=12).round(3),
-        "class": np.repeat(["open", "private", "open"], 4),
+        "ward": np.repeat(["01", "02", "x y"], 5),
+        "age": RNG.normal(size=15),
+        "score": RNG.normal(size=15).round(3),
+        "class": np.repeat(["open", "private", "open"], 5),
     }
 )
 ROWS = {"X": ["score"], "groups": "ward"}

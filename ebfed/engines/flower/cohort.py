@@ -41,7 +41,7 @@ class FlowerCohort(Cohort):
     grid : flwr.serverapp.Grid
     estimator, nodes, quorum, deadline : as in `server_app`
     plan : dict
-        What nodes are told to fit: see `plan_of_run`.
+        What nodes are asked to fit: see `plan_of_run`.
     fit : int
         Number of the fit. Nodes know it again by this number, if the fit is interrupted and goes on
         in another run of Flower.

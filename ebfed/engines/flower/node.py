@@ -184,8 +184,8 @@ class Node:
         stored = wire.unpack(kept.read_bytes())
         if round_ not in listed:
             self._enter(run, [{"kind": "release", "round": round_} | row for row in stored["rows"]])
-        for number in sorted(_rounds(folder))[:-KEPT]:  # a server asks for the last one again
-            _kept(folder, number).unlink()
+        for number in sorted(listed | {round_})[:-KEPT]:  # a server asks for the last one again
+            _kept(folder, number).unlink(missing_ok=True)
         return stored["message"]
 
     def _finish(

@@ -43,8 +43,9 @@ print(rows.head())
 # %% [markdown]
 # ## A project
 #
-# `ebfed federate up` writes a small Flower project and starts a server and three nodes. Each node
-# has the path of its own rows and of its own results. The server and the other nodes do not.
+# `ebfed federate up` writes a small Flower project and starts a server and three nodes. Connections
+# are encrypted, and only these nodes may connect. Each node has the path of its own rows and of its
+# own results. The server and the other nodes do not.
 
 
 # %%
@@ -53,13 +54,14 @@ def ebfed(command):
 
 
 up = "federate up trial --data 'cases/*.csv' --group surgeon --value complication"
-ebfed(f"{up} --family binomial --consent consent --tls")
+ebfed(f"{up} --family binomial --consent consent")
 atexit.register(Federation("trial").down)  # stop all processes at the end
-print(Path("trial/app/client_app.py").read_text())
+print(Path("trial/nodes/north/node.toml").read_text())
 
 # %% [markdown]
-# We write the model, which is the same for the server and the nodes: a channel for each class of
-# consent. Two of three hospitals are enough for the fit.
+# We write the model: a channel for each class of consent, and the columns that are used. The nodes
+# receive it as data, and execute nothing that they receive. Two of three hospitals are enough for
+# the fit.
 
 # %%
 Path("trial/app/model.py").write_text("""\
@@ -67,6 +69,7 @@ from ebfed import BernoulliEB
 from ebfed.channels import Exact, TwoBit
 
 estimator = BernoulliEB(channel={"private": TwoBit(epsilon=2), "open": Exact()})
+rows = {"X": ["complication"], "groups": "surgeon", "consent": "consent"}
 """)
 server = Path("trial/app/server_app.py")
 server.write_text(server.read_text().replace("quorum=1.0", "quorum=0.6"))
@@ -75,8 +78,9 @@ print(server.read_text())
 # %% [markdown]
 # ## Rules of a node
 #
-# Each hospital writes rules into the directory of its node. No run can change them. Here a surgeon
-# may spend epsilon 3 over all runs, and only two methods are allowed. Before the first round a node
+# Each hospital writes rules into the directory of its node. No run can change them. They say where
+# the rows are, and which columns may be read. Here a surgeon may spend epsilon 3 over all runs, and
+# only two methods are allowed. Before the first round a node
 # subtracts from the budget all that a run may cost. It refuses a run that costs more than what is
 # left.
 
@@ -85,9 +89,13 @@ rules = """\
 epsilon = 3.0  # budget of each surgeon, over all runs
 delta = 1e-5
 methods = ["BernoulliEB", "PoissonEB"]
+[rows]
+path = "{path}"
+columns = ["surgeon", "complication", "consent"]
 """
 for hospital in ("north", "east", "university"):
-    Path(f"trial/nodes/{hospital}/node.toml").write_text(rules)
+    path = Path(f"cases/{hospital}.csv").resolve()
+    Path(f"trial/nodes/{hospital}/node.toml").write_text(rules.format(path=path))
 
 # %% [markdown]
 # The database of the eastern hospital goes down, and the fit runs without it.

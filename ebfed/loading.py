@@ -13,7 +13,7 @@ from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.factors import Factors
 
-__all__ = ["METHODS", "load_fit"]
+__all__ = ["load_fit"]
 
 
 def load_fit(path: str | Path) -> Any:

@@ -1,9 +1,9 @@
 """Where clients compute: one file per engine."""
 
-from ebfed.engines.base import Blocks, Cohort, Engine, join
+from ebfed.engines.base import Block, Blocks, Cohort, Engine, join
 from ebfed.engines.dask import Dask
 from ebfed.engines.local import Local
 from ebfed.engines.protocol import Estimator
 from ebfed.engines.rounds import converse
 
-__all__ = ["Blocks", "Cohort", "Dask", "Engine", "Estimator", "Local", "converse", "join"]
+__all__ = ["Block", "Blocks", "Cohort", "Dask", "Engine", "Estimator", "Local", "converse", "join"]

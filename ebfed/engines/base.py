@@ -1,15 +1,16 @@
 """Engines and cohorts: where the clients' part of a round is computed.
 
-An `Engine` runs one function on blocks of clients that this process holds. A `Cohort` is what a
-fit talks to: clients, wherever they are, that state public facts and answer questions. `Blocks` is
-the cohort of an engine; a federation's clients are another (`ebfed.engines.flower`).
+An `Engine` is a place where blocks of clients are put once and asked many times. A `Cohort` is what
+a fit talks to: clients, wherever they are, that state public facts and answer questions. `Blocks`
+is the cohort of an engine; a federation's clients are another (`ebfed.engines.flower`).
 """
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 
 from ebfed.streams import Stream
 
-__all__ = ["Blocks", "Cohort", "Engine", "cut", "join"]
+__all__ = ["Block", "Blocks", "Cohort", "Engine", "cut", "join"]
 
 
 class Engine(ABC):
-    """Runs one function on every block of clients.
+    """A place where blocks of clients stay during a fit, and compute.
 
     Attributes
     ----------
@@ -36,8 +37,55 @@ class Engine(ABC):
         return self
 
     @abstractmethod
-    def map(self, function: Callable[..., Any], blocks: Sequence[tuple]) -> list:
-        """Return ``[function(*block) for block in blocks]``, in that order."""
+    def place(self, blocks: Sequence[Any]) -> list:
+        """Put objects where they stay until the list that is returned is forgotten.
+
+        Parameters
+        ----------
+        blocks : list of objects
+            What each keeps between calls, it keeps where it is.
+
+        Returns
+        -------
+        list
+            What `call` takes for each of them.
+        """
+
+    @abstractmethod
+    def call(self, placed: Sequence[Any], method: str, arguments: Sequence[tuple]) -> list:
+        """Call a method of each object that was placed, with arguments of its own.
+
+        Returns
+        -------
+        list
+            The results, in the order of `placed`.
+        """
+
+
+class Block:
+    """A block of clients with what they keep, where an engine has put it.
+
+    Parameters
+    ----------
+    worker : Estimator
+        The copy that computes these clients' part.
+    clients : block of clients
+    memory : dict of arrays
+        What the clients keep to themselves, one entry each.
+    """
+
+    def __init__(self, worker: Any, clients: Any, memory: dict):
+        self._worker, self._clients, self._memory = worker, clients, memory
+
+    def answer(self, sent: dict, turn: NDArray[np.int8], rng: Stream) -> dict:
+        """Run the clients' part of a round: keep their memory, and return their message."""
+        memory = self._memory | {"turn": turn}
+        message, self._memory = self._worker.local(sent, memory, self._clients, rng)
+        return message
+
+    def recall(self) -> dict:
+        """Return what the clients keep."""
+        return self._memory
 
 
 class Cohort(ABC):
@@ -95,34 +143,31 @@ class Blocks(Cohort):
         memory: dict,
         key: NDArray,
     ):
-        self._engine, self._worker, self.key = engine, worker, key
-        self._blocks = clients.split(engine.n_blocks)
-        edges = np.cumsum([0, *map(len, self._blocks)])
-        self._places = [slice(*edge) for edge in itertools.pairwise(edges)]
-        self._memories = [cut(memory, place) for place in self._places]
-        self.facts = [
-            estimator.describe(*block) for block in zip(self._blocks, self._memories, strict=True)
-        ]
+        self._engine, self.key = engine, key
+        blocks = clients.split(engine.n_blocks)
+        edges = np.cumsum([0, *map(len, blocks)])
+        self._slices = [slice(*edge) for edge in itertools.pairwise(edges)]
+        memories = [cut(memory, each) for each in self._slices]
+        pairs = list(zip(blocks, memories, strict=True))
+        self._blocks = [Block(worker, *pair) for pair in pairs]
+        self.facts = [estimator.describe(*pair) for pair in pairs]
+
+    @cached_property
+    def _placed(self) -> list:
+        # not before they are asked: the facts may already show that there can be no fit
+        return self._engine.place(self._blocks)
 
     @property
     def memory(self) -> dict:
         """What all clients keep, one entry each."""
-        return join(self._memories)
+        return join(self._engine.call(self._placed, "recall", [()] * len(self._placed)))
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Run the clients' part on every block."""
-        calls = [
-            (
-                sent,
-                memory | {"turn": turn[place]},
-                block,
-                Stream(self.key, round_, int(place.start)),
-            )
-            for memory, block, place in zip(self._memories, self._blocks, self._places, strict=True)
+        questions = [
+            (sent, turn[each], Stream(self.key, round_, int(each.start))) for each in self._slices
         ]
-        answers = self._engine.map(self._worker.local, calls)
-        self._memories = [memory for _, memory in answers]
-        return [message for message, _ in answers]
+        return self._engine.call(self._placed, "answer", questions)
 
 
 def join(blocks: list[dict]) -> dict:

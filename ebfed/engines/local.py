@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,8 +24,10 @@ class Local(Engine):
 
     Examples
     --------
-    >>> Local(2).map(pow, [(2, 3), (3, 2)])
-    [8, 9]
+    >>> here = Local(2)
+    >>> placed = here.place(["north", "south"])
+    >>> here.call(placed, "count", [("o",), ("t",)])
+    [1, 1]
     """
 
     def __init__(self, n_blocks: int | None = None, *, threads: int = 1):
@@ -35,9 +37,16 @@ class Local(Engine):
         self.n_blocks = threads if n_blocks is None else n_blocks
         self.threads = threads
 
-    def map(self, function: Callable[..., Any], blocks: Sequence[tuple]) -> list:
+    def place(self, blocks: Sequence[Any]) -> list:
+        """Leave the blocks where they are."""
+        return list(blocks)
+
+    def call(self, placed: Sequence[Any], method: str, arguments: Sequence[tuple]) -> list:
         """Return the results in the order of the blocks."""
+        calls = [
+            (getattr(block, method), own) for block, own in zip(placed, arguments, strict=True)
+        ]
         if self.threads == 1:
-            return [function(*block) for block in blocks]
+            return [function(*own) for function, own in calls]
         with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(lambda block: function(*block), blocks))
+            return list(pool.map(lambda call: call[0](*call[1]), calls))

@@ -95,9 +95,12 @@ class Cohort(ABC):
     ----------
     facts : list of dict
         What each block states publicly before the first round, `Estimator.describe`.
+    answered : list of int
+        Numbers of the blocks whose messages the last `ask` returned.
     """
 
     facts: list[dict[str, Any]]
+    answered: list[int]
 
     @abstractmethod
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
@@ -150,6 +153,7 @@ class Blocks(Cohort):
         memories = [cut(memory, each) for each in self._slices]
         pairs = list(zip(blocks, memories, strict=True))
         self._blocks = [Block(worker, *pair) for pair in pairs]
+        self.answered = list(range(len(pairs)))
         self.facts = [estimator.describe(*pair) for pair in pairs]
 
     @cached_property

@@ -32,6 +32,7 @@ __all__ = [
     "LocationMemory",
     "LocationSent",
     "LocationState",
+    "Matching",
     "Message",
     "Named",
     "Sent",
@@ -348,6 +349,12 @@ class Estimator(Protocol):
     def expected_rounds(self) -> int | None:
         """Return the most rounds there can be, if that is known."""
 
+    # The same group at two nodes --------------------------------------------------------------
+
+    @property
+    def matches(self) -> bool:
+        """Whether messages can be merged: if so, the estimator is `Matching`."""
+
     # Users ------------------------------------------------------------------------------------
 
     def published(self) -> Self:
@@ -360,4 +367,23 @@ class Estimator(Protocol):
         ----------
         backend : str, optional
             The library of the frame; that of the frame that was fitted if None.
+        """
+
+
+class Matching(Estimator, Protocol):
+    """A method whose messages about a group from several nodes can be merged into one."""
+
+    def merge_facts(self, facts: Any, codes: Any) -> Any:
+        """Return the facts of all groups, of which each node has those with these numbers."""
+
+    def merge(self, messages: Any, codes: Any) -> Any:
+        """Return one message for each group that has answered, in the order of their numbers."""
+
+    def with_merged(self, message: Any, clients: Any, memory: Any) -> tuple[Any, Any]:
+        """Return clients and memory as if all rows of a node's groups were at this node.
+
+        Raises
+        ------
+        ValueError
+            If the message cannot be that.
         """

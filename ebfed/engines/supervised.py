@@ -99,6 +99,9 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     add_up = staticmethod(unsummed)
 
+    # Whether messages of one group from several nodes can be merged.
+    matches: ClassVar[bool] = False
+
     # What clients state -----------------------------------------------------------------------
 
     def describe(self, clients: Any, memory: Any) -> Any:

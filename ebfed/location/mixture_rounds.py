@@ -101,6 +101,8 @@ class ClusteringServer(Server):
         Numbers of components, of starts of each clustering, and of rounds.
     """
 
+    adds_up: ClassVar[bool] = False
+
     results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
     k: int = 1
     n_init: int = 1
@@ -217,6 +219,8 @@ class CentralServer(Server):
     sigma : float
         Standard deviation of the noise of each step.
     """
+
+    adds_up: ClassVar[bool] = False
 
     results: tuple[str, ...] = field(default=(*RESULTS, "history"), repr=False)
     k: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,8 @@ class OptOutTerms:
 @dataclass(frozen=True)
 class OptOutServer(Server):
     """Averages messages, those of private clients with a smaller weight."""
+
+    adds_up: ClassVar[bool] = False
 
     results: tuple[str, ...] = field(default=(*RESULTS, "theta"), repr=False)
     terms: OptOutTerms = None  # type: ignore[assignment]

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from ebfed.engines.protocol import LocationFacts, LocationSent, LocationState, M
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location.client import settled
+from ebfed.location.matching import summary_of
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.tables.alignment import counts_only
@@ -57,6 +58,9 @@ class Server:
     guess: Guess | None = None
     participation: int | ArrayLike | None = None
     results: tuple[str, ...] = field(default=RESULTS, repr=False)
+
+    # Whether the server needs no more than summaries of groups.
+    adds_up: ClassVar[bool] = True
     _latest: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     # Checks -----------------------------------------------------------------------------------
@@ -142,6 +146,16 @@ class Server:
                 "variances must be given: these channels report on the means alone, and no client "
                 "with an Exact channel has two rows to show the noise within groups."
             )
+
+    @property
+    def merges(self) -> bool:
+        """Whether messages about one group from several nodes can be merged.
+
+        They can where all are exact summaries. Two private reports about a group are two releases,
+        and each has the cost of one: they are not merged.
+        """
+        whole = len(self.channels) == 1 and self.participation is None
+        return self.adds_up and whole and self.all_exact
 
     @property
     def all_exact(self) -> bool:
@@ -321,11 +335,7 @@ class Server:
         """Summarise all messages, where every client sent its figures as they are."""
         parts = [part for message in state["messages"] for part in message.values()]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        plain = ("n", "mean", "scatter", "weight", "covariates")
-        sums = {name: values for name, values in joined.items() if name not in plain}
-        ids = np.arange(len(joined["n"]))
-        figures = (joined["n"], joined["mean"], joined["scatter"])
-        return Summary(ids, *figures, weight=joined.get("weight"), sums=sums)
+        return summary_of(joined, np.arange(len(joined["n"])))
 
     def _raw_reports(self, state: LocationState) -> NDArray:
         """Unbiased estimates of the means of the clients that have data, shape (n, d)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from ebfed.engines.protocol import (
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import converse_here, without_messages
 from ebfed.engines.sums import unsummed
+from ebfed.location import matching
 from ebfed.location.client import Client
 from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
@@ -118,6 +120,34 @@ class TwoSided(ABC):
     def update(self, state: LocationState, messages: dict[str, Message]) -> LocationState:
         """Return the state after one more round; see `Server.update`."""
         return self.server_side().update(state, messages)
+
+    # The same group at two nodes --------------------------------------------------------------
+
+    @property
+    def matches(self) -> bool:
+        """Whether messages can be merged: exact summaries, of all clients."""
+        return self.server_side().merges
+
+    def merge_facts(
+        self, facts: Sequence[LocationFacts], codes: Sequence[NDArray[np.int64]]
+    ) -> LocationFacts:
+        """Return the facts of all groups; see `matching.merged_facts`."""
+        return matching.merged_facts(facts, codes)
+
+    def merge(
+        self, messages: Sequence[dict[str, Message]], codes: Sequence[NDArray[np.int64]]
+    ) -> dict[str, Message]:
+        """Merge exact messages about groups with these numbers."""
+        (name,) = messages[0]
+        return {name: matching.merged([message[name] for message in messages], codes)}
+
+    def with_merged(
+        self, message: dict[str, Message], clients: Summary, memory: LocationMemory
+    ) -> tuple[Summary, LocationMemory]:
+        """Return clients and memory as if all rows of these groups were here."""
+        (part,) = message.values()
+        merged = matching.checked_part(part, clients)
+        return merged, memory | {"report": merged.mean}
 
     def keep(self, state: LocationState) -> dict[str, Any]:
         """Return what is to be kept of the last state: neither messages nor the key of noise."""

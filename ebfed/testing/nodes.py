@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from ebfed import wire
 from ebfed.engines import Cohort
+from ebfed.engines.matching import Matched, digests
 from ebfed.engines.protocol import Estimator
 from ebfed.engines.rounds import converse
 from ebfed.privacy import events
@@ -32,6 +33,7 @@ class _Relay(Cohort):
         self.facts = [_over_the_wire(node.describe(*own)) for node, *own in self.nodes]
         self._key = key
         self._plans: list[list[Plan]] = []
+        self.answered = list(range(len(rows)))
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         first, messages = 0, list[dict]()
@@ -104,17 +106,28 @@ def first_half(groups: NDArray) -> NDArray[np.bool_]:
     return groups <= np.median(np.unique(groups))
 
 
-def fit_on_nodes(estimator: Estimator, rows: list[dict[str, Any]]) -> tuple[list[Any], dict, dict]:
-    """Fit with one node for each set of rows.
+def fit_on_nodes(
+    estimator: Estimator, rows: list[dict[str, Any]], match_key: bytes | None = None
+) -> tuple[list[Any], dict, dict]:
+    """Fit with one node for each set of rows; labels are matched under a key, if there is one.
 
     Returns the nodes, what the server keeps, and its last broadcast.
     """
     key = make_key(estimator.random_state)
     relay = _Relay(estimator, rows, key)
     server = clone(estimator)
-    state = converse(server, relay, key)
+    matched = None
+    if match_key is not None:
+        given = [digests(clients.ids, match_key) for _, clients, _ in relay.nodes]
+        matched = Matched(relay, server, given)
+    state = converse(server, matched or relay, key)
     sent = _over_the_wire(server.broadcast(state))
-    for node, clients, memory in relay.nodes:
+    for number, (node, clients, memory) in enumerate(relay.nodes):
+        if matched is not None:
+            part = matched.part(number)
+            assert part is not None, "every node answers here"
+            part = _over_the_wire(part)
+            clients, memory = node.with_merged(part, clients, memory)
         node.finish(sent, memory, clients)
     relay.check_ledgers()
     return [node for node, *_ in relay.nodes], _over_the_wire(server.keep(state)), sent

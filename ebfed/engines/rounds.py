@@ -100,7 +100,8 @@ def converse_here(
     engine = Local() if estimator.engine is None else estimator.engine
     if not isinstance(engine, Engine):
         raise TypeError(f"engine must be an ebfed.engines.Engine; got {engine!r}.")
-    estimator.__dict__.pop("_totals", None)  # of an earlier fit, which was read from a file
+    for name in ("_remarks", "_totals"):  # of an earlier fit, perhaps from a file
+        estimator.__dict__.pop(name, None)
     # the worker carries neither the engine nor an earlier fit
     worker = clone(estimator).set_params(engine=None, random_state=None)
     if state is None:

@@ -99,6 +99,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
     add_up = staticmethod(unsummed)
 
+    # Notes of who held the fit, on nodes and their labels.
+    _remarks: tuple[str, ...] = ()
     # Whether messages of one group from several nodes can be merged.
     matches: ClassVar[bool] = False
 

@@ -478,7 +478,7 @@ class Learner(SupervisedEstimator):
             sizes=self._sizes(),
             columns=self._column_names(),
             ledger=self._ledger,
-            notes=[],
+            notes=[*self._remarks],
             model=repr(self.model_),
             terms=lambda: self.terms_,
             shared=self.shared_,

@@ -581,7 +581,7 @@ class LocationEstimator(
             totals=self._totals,
             columns=list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])),
             ledger=learned.ledger,
-            notes=self.notes_,
+            notes=[*self.notes_, *self._remarks],
             terms=learned.terms,
             varies=np.ones(d, bool),
             method=learned.method,

@@ -51,6 +51,8 @@ class TwoSided(ABC):
     _file: ClassVar = LocationFile()
     # What a server would keep of the fit.
     _kept: dict[str, Any] | None = None
+    # Notes of who held the fit, on nodes and their labels.
+    _remarks: tuple[str, ...] = ()
     # Whether noise was drawn from a fixed seed.
     _simulated: bool = False
     # Numbers of groups and rows, where the groups are not known.

@@ -415,7 +415,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             totals=self._totals,
             columns=self._column_names(),
             ledger=self._ledger,
-            notes=self.notes_,
+            notes=[*self.notes_, *self._remarks],
             terms=terms,
             varies=varies,
             method=population.fitted_by,

@@ -484,3 +484,97 @@ def test_the_last_unfinished_fit_of_a_plan(tmp_path):
         folder.mkdir()
         (folder / "state.ebfed").write_bytes(pack({"plan": kept}))
     assert apps.unfinished(tmp_path, plan) == (3, tmp_path / "run-3")
+
+
+SHARED = np.arange(160) % 4  # each group has a row at each node
+
+
+@pytest.fixture
+def sharing(tmp_path):
+    """Make nodes that share all groups, with keys of their owners; None: an owner without."""
+
+    def make(estimator, keys):
+        nodes = {}
+        for number, (name, key) in enumerate(zip(NAMES, keys, strict=True)):
+            own = {"X": X[number == SHARED], "groups": GROUPS[number == SHARED]}
+            (tmp_path / name).mkdir()
+            rules = "epsilon = inf\n"
+            if key is not None:
+                (tmp_path / name / "labels.key").write_text(key.hex())
+                rules += 'match_key = "labels.key"\n'
+            (tmp_path / name / "node.toml").write_text(rules)
+            node = Node(name, estimator, lambda own=own: own, tmp_path / name, seed=0)
+            nodes[number] = good(node)
+        return Grid(nodes)
+
+    return make
+
+
+KEY = bytes(range(32))
+
+
+def test_the_same_group_at_four_nodes_is_one_group(sharing, tmp_path):
+    estimator = eb.GaussianEB()
+    fitted = fit(estimator, sharing(estimator, [KEY] * 4), tmp_path / "out")
+    here = eb.GaussianEB().fit(X, groups=GROUPS)
+    np.testing.assert_allclose(fitted.prior_.variance_, here.prior_.variance_, rtol=1e-12)
+    expected = here.posterior().to_frame().reset_index(drop=True)
+    for name in NAMES:
+        table = pd.read_csv(tmp_path / name / "run-1" / "estimate.csv")
+        pd.testing.assert_frame_equal(table, expected, rtol=1e-12, check_dtype=False)
+        assert "not matched" not in (tmp_path / name / "run-1" / "summary.txt").read_text()
+        rows = journal.read(tmp_path / name / "ledger.jsonl")
+        assert [row["kind"] for row in rows] == ["digests", "plan", "release"]
+        assert rows[0]["clients"] == 40
+    assert len(fitted.summaries_) == 40
+    assert "not matched" not in str(fitted.summary())
+
+
+def test_a_silent_node_is_left_out_of_sums(sharing, tmp_path):
+    estimator = eb.GaussianEB()
+    grid = sharing(estimator, [KEY] * 4)
+    fourth = grid.nodes[3]
+    grid.nodes[3] = lambda message: (
+        [] if messages.unpack(message)["exchange"] == "round" else fourth(message)
+    )
+    fitted = fit(estimator, grid, tmp_path / "out", quorum=3, deadline=0.5)
+    three = SHARED < 3
+    here = eb.GaussianEB().fit(X[three], groups=GROUPS[three])
+    np.testing.assert_allclose(fitted.prior_.variance_, here.prior_.variance_, rtol=1e-12)
+    table = pd.read_csv(tmp_path / "a" / "run-1" / "estimate.csv")
+    np.testing.assert_allclose(table["estimate"], here.posterior().mean[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("keys", [[None] * 4, [KEY, KEY, KEY, None]])
+def test_labels_that_are_not_matched_are_noted(sharing, tmp_path, keys, capsys):
+    estimator = eb.GaussianEB(1.0)
+    fitted = fit(estimator, sharing(estimator, keys), tmp_path / "out")
+    summaries = [str(fitted.summary()), str(load_fit(estimator, tmp_path / "out").summary())]
+    summaries += [(tmp_path / name / "run-1" / "summary.txt").read_text() for name in NAMES]
+    for summary in summaries:
+        assert "labels were not matched" in " ".join(summary.split())
+    assert ("no match_key at d" in capsys.readouterr().out) == (keys[0] is not None)
+    refitted = fitted.fit(X, groups=GROUPS)
+    assert "not matched" not in str(refitted.summary())
+
+
+def test_nodes_with_private_channels_send_no_digests(sharing, tmp_path):
+    estimator = eb.GaussianEB(1.0, channel=Gaussian(1.0, 1e-5, range=(0.0, 6.0)), random_state=3)
+    grid = sharing(estimator, [KEY] * 4)
+    sent = []
+    for number, node in list(grid.nodes.items()):
+        grid.nodes[number] = lambda message, node=node: (
+            sent.append(replies := node(message)) or replies
+        )
+    fitted = fit(estimator, grid, tmp_path / "out")
+    assert "not matched" in " ".join(str(fitted.summary()).split())
+    answers = [messages.unpack(reply) for replies in sent for _, reply in replies]
+    assert answers
+    assert not any("digests" in answer for answer in answers)
+
+
+def test_keys_that_differ_end_a_fit(sharing, tmp_path):
+    estimator = eb.GaussianEB()
+    grid = sharing(estimator, [KEY, KEY, KEY, KEY[::-1]])
+    with pytest.raises(ValueError, match="match_key must be the same"):
+        fit(estimator, grid, tmp_path / "out")

@@ -166,6 +166,7 @@ def test_rules_are_read_from_the_directory_of_the_node(tmp_path):
         ("epsilon = 1\nmin_group_size = 0", "min_group_size must be"),
         ("epsilon = 1\nmin_group_size = 5.0", "min_group_size must be"),
         ("epsilon = 1\nmethods = 'GaussianEB'", "methods must be a list"),
+        ("epsilon = 1\nmatch_key = 5", "match_key must be the name of a file"),
         ("delta = 1e-5", "must say epsilon"),
         ("epsilon", "no TOML"),
     ],

@@ -15,9 +15,10 @@ The server receives the facts of `Estimator.describe`, the messages of channels 
 nodes. Where a method needs only sums over clients, as all learners do, a node sends its own sum and
 how many clients it is of (`Estimator.add_up`); that of one client is what the client would have
 sent. Of a failure it receives the kind, never the text. Rows, estimates and ledgers of clients
-stay on their disks. A node refuses what the rules of its owner forbid (`Rules`). Before the first
-round it charges all that the run may take to the budget of its groups. Without a seed, clients draw
-their noise from the operating system (extra ``secure``).
+stay on their disks. Where owners share a key, a node also sends digests of its labels
+(`ebfed.engines.matching`). A node refuses what the rules of its owner forbid (`Rules`). Before the
+first round it charges all that the run may take to the budget of its groups. Without a seed,
+clients draw their noise from the operating system (extra ``secure``).
 """
 
 from ebfed.engines.flower.apps import load_fit, serve, server_app

@@ -11,6 +11,7 @@ from ebfed.engines.flower.cohort import FlowerCohort, check_invitation
 from ebfed.engines.flower.files import table_of, write
 from ebfed.engines.flower.messages import need_flower
 from ebfed.engines.flower.planned import plan_of_run
+from ebfed.engines.matching import UNMATCHED
 from ebfed.engines.rounds import converse
 
 __all__ = ["load_fit", "serve", "server_app"]
@@ -117,15 +118,19 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
 
     try:
         cohort.call_roll(None if kept is None else kept["roll"])
-        state = converse(fitted, cohort, state=None if kept is None else kept["state"], after=keep)
+        matched, begun = cohort.matched, None if kept is None else kept["state"]
+        state = converse(fitted, matched or cohort, state=begun, after=keep)
         fitted.conclude(state)
         saved = fitted.keep(state)
+        if matched is None and len(cohort.facts) > 1:
+            fitted._remarks = (UNMATCHED,)
+        saved["remarks"] = fitted._remarks
         if hasattr(fitted, "log_likelihood_"):
             saved["log_likelihood"] = fitted.log_likelihood_
         write(out / "fit.ebfed", wire.pack(saved))
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
-        cohort.tell(fitted.broadcast(state))
+        cohort.tell(fitted.broadcast(state), matched)
         (out / STATE).unlink(missing_ok=True)
     finally:
         write(out / "participants.csv", table_of(cohort.records, EXCHANGES))
@@ -151,5 +156,8 @@ def load_fit(estimator: Any, path: str | Path) -> Any:
     from sklearn.base import clone
 
     path = Path(path)
-    saved = (path / "fit.ebfed" if path.is_dir() else path).read_bytes()
-    return clone(estimator).conclude(wire.unpack(saved))
+    saved = wire.unpack((path / "fit.ebfed" if path.is_dir() else path).read_bytes())
+    remarks = saved.pop("remarks")
+    fitted = clone(estimator).conclude(saved)
+    fitted._remarks = remarks
+    return fitted

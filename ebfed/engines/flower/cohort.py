@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from ebfed.engines import journal
 from ebfed.engines.base import Cohort
 from ebfed.engines.flower.files import now
 from ebfed.engines.flower.messages import make_request, read_answer
+from ebfed.engines.matching import Matched, check_digests
 
 __all__ = ["FlowerCohort", "check_invitation"]
 
@@ -31,6 +33,7 @@ class _Member:
     id: int | None
     place: slice
     facts: dict
+    digests: NDArray[np.uint8] | None
 
 
 class FlowerCohort(Cohort):
@@ -76,7 +79,7 @@ class FlowerCohort(Cohort):
         self.plan, self._terms = dict(plan), {"plan": dict(plan), "fit": fit}
         self._members: list[_Member] = []
         self._lost: set[int] = set()
-        self.facts = []
+        self.facts, self.answered = [], []
         self.records: list[dict[str, Any]] = []
         self.roll: list[dict[str, Any]] = []
         self.log: Path | None = None
@@ -99,7 +102,7 @@ class FlowerCohort(Cohort):
             "roll call",
             lambda: {node: {"exchange": "roll call"} for node in self._grid.get_node_ids()},
             complete,
-            lambda _, answer: self._estimator.check_facts(answer["facts"]),
+            lambda _, answer: self._check_facts(answer),
         )
         names = {node: str(answers.get(node, {}).get("name", f"node {node}")) for node in asked}
         if self._names is None:
@@ -122,13 +125,36 @@ class FlowerCohort(Cohort):
         self._check_quorum("roll call", len(good))
         ids = {names[node]: node for node in good}
         if roll is None:
-            roll = [{"name": name, "facts": good[ids[name]]["facts"]} for name in sorted(ids)]
+            found = {name: good[ids[name]] for name in sorted(ids)}
+            parts = ("facts", "digests")
+            roll = [
+                {"name": name} | {part: answer[part] for part in parts if part in answer}
+                for name, answer in found.items()
+            ]
+        titles = [each["name"] for each in roll]
         edges = np.cumsum([0, *(len(each["facts"]["n"]) for each in roll)]).tolist()
         self._members = [
-            _Member(each["name"], ids.get(each["name"]), slice(first, last), each["facts"])
-            for each, first, last in zip(roll, edges, edges[1:], strict=False)
+            _Member(name, ids.get(name), slice(*edge), each["facts"], each.get("digests"))
+            for name, each, edge in zip(titles, roll, itertools.pairwise(edges), strict=True)
         ]
         self.roll, self.facts = roll, [each["facts"] for each in roll]
+
+    def _check_facts(self, answer: dict) -> None:
+        self._estimator.check_facts(answer["facts"])
+        if "digests" in answer:
+            check_digests(answer["digests"], len(answer["facts"]["n"]))
+
+    @property
+    def matched(self) -> Matched | None:
+        """The nodes, with the same group at two of them as one; None if labels are not matched."""
+        given = [node.digests for node in self._members if node.digests is not None]
+        if not given or not self._estimator.matches:
+            return None
+        if len(given) < len(self._members):
+            without = [node.name for node in self._members if node.digests is None]
+            print(f"labels are not matched: no match_key at {', '.join(without)}")
+            return None
+        return Matched(self, self._estimator, given)
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
@@ -149,16 +175,24 @@ class FlowerCohort(Cohort):
 
         good = self._hold(f"round {round_ + 1}", requests, requests.keys() - self._lost, check)
         self._check_quorum(f"round {round_ + 1}", len(good))
-        return [good[node.id]["message"] for node in self._members if node.id in good]
+        self.answered = [i for i, node in enumerate(self._members) if node.id in good]
+        return [good[self._members[i].id]["message"] for i in self.answered]
 
-    def tell(self, sent: dict) -> None:
-        """Send the result to all, and wait for the nodes that were asked to the end."""
+    def tell(self, sent: dict, matched: Matched | None = None) -> None:
+        """Send the result to all, and wait for the nodes that were asked to the end.
+
+        With matched labels, a node also gets the sums over all nodes of its own groups.
+        """
         present = {node.id for node in self._present()}
-        requests = {
-            node.id: {"exchange": "result", "sent": sent, "used": node.id in present}
-            for node in self._members
-            if node.id is not None
-        }
+        unmatched = matched is None and len(self._members) > 1
+        requests = {}
+        for number, node in enumerate(self._members):
+            if node.id is None:
+                continue
+            requests[node.id] = {"exchange": "result", "sent": sent, "used": node.id in present}
+            requests[node.id] |= {"unmatched": unmatched}
+            if matched is not None and (part := matched.part(number)) is not None:
+                requests[node.id]["merged"] = part
         self._hold("result", requests, present)
 
     def _present(self) -> list[Any]:

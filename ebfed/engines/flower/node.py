@@ -21,6 +21,7 @@ from ebfed.engines.base import cut
 from ebfed.engines.flower.files import now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
+from ebfed.engines.matching import UNMATCHED, digests, read_match_key
 from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
@@ -90,8 +91,12 @@ class Node:
         rules = self._given or Rules.read(self._directory / RULES)
         with _alone(self._directory):
             estimator, clients, memory, home = self._opened(run, request, rules, folder)
+            own = rules.match_key if estimator.matches else None
             if request["exchange"] == "roll call":
-                return {"facts": estimator.describe(clients, memory)}
+                facts = estimator.describe(clients, memory)
+                if own is None:
+                    return {"facts": facts}
+                return {"facts": facts, "digests": self._digests(run, own, clients.ids)}
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
@@ -99,6 +104,9 @@ class Node:
                 return {"message": message}
             if not request["used"]:  # the message was too late for the result
                 memory = memory | {"turn": nobody}
+            if own is not None and "merged" in request:
+                clients, memory = estimator.with_merged(request["merged"], clients, memory)
+            estimator._remarks = (UNMATCHED,) if request.get("unmatched") else ()
             self._finish(estimator, request["sent"], memory, clients, home, folder)
             return {}
 
@@ -131,6 +139,17 @@ class Node:
 
     def _rows(self, plan: bytes | None, rules: Rules) -> Mapping[str, Any]:
         return self._load()
+
+    def _digests(self, run: int, name: str, ids: NDArray) -> NDArray[np.uint8]:
+        """Return digests of labels, which are in the ledger before they are sent."""
+        found = digests(ids, read_match_key(self._directory / name))
+        what = "digests of labels"
+        row: dict[str, Any] = {"kind": "digests", "who": "all clients", "what": what}
+        row |= {"clients": len(ids), "epsilon": None, "bits": 8.0 * found.size}
+        ledger = journal.read(self._directory / LEDGER)
+        if not any(each["run"] == str(run) and each["kind"] == "digests" for each in ledger):
+            self._enter(run, [row])
+        return found
 
     def _report(
         self,

@@ -33,6 +33,7 @@ class Rules:
         least_noise = 0.1        # of each message, where the server says how much is needed
         min_group_size = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
+        match_key = "labels.key"  # a file of this directory
 
         [rows]                   # see OwnRows
         path = "patients.csv"
@@ -56,13 +57,17 @@ class Rules:
         its own rows and the population.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
+    match_key : str, optional
+        File with the key that the owners of nodes share, to match labels of groups; see
+        `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
+        node sends digests of its labels to methods that merge exact summaries. None: none are sent.
     rows : OwnRows, optional
         Where the rows are, and which columns may be read; nodes that take plans need it.
 
     Examples
     --------
     >>> Rules(epsilon=8.0, methods=["GaussianEB"])
-    Rules(epsilon=8.0, delta=1e-05, ..., methods=('GaussianEB',), rows=None)
+    Rules(epsilon=8.0, delta=1e-05, ..., match_key=None, rows=None)
     """
 
     epsilon: float = math.inf
@@ -71,6 +76,7 @@ class Rules:
     least_noise: float | None = None
     min_group_size: int = 5
     methods: Sequence[str] | None = None
+    match_key: str | None = None
     rows: OwnRows | None = None
 
     def __post_init__(self) -> None:
@@ -88,6 +94,8 @@ class Rules:
             if isinstance(self.methods, str) or not all(isinstance(x, str) for x in self.methods):
                 raise ValueError(f"methods must be a list of names; got {self.methods!r}.")
             object.__setattr__(self, "methods", tuple(self.methods))
+        if self.match_key is not None and not (isinstance(self.match_key, str) and self.match_key):
+            raise ValueError(f"match_key must be the name of a file; got {self.match_key!r}.")
         if not isinstance(self.rows, OwnRows | None):
             raise TypeError(f"rows must be OwnRows, or a table of TOML; got {self.rows!r}.")
 

@@ -316,6 +316,30 @@ def test_a_stranger(tmp_path, rows):
     assert said["node"].unique().tolist() == [NAMES[0]]
 
 
+def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):
+    """Each node has rows of all groups, and its owner the key."""
+    mixed = rows.iloc[np.argsort(np.arange(len(rows)) % 5 % 3, kind="stable")]
+    nodes = write_nodes(tmp_path, mixed, NAMES)
+    for name in NAMES:
+        (tmp_path / name / "labels.key").write_text("5a" * 32)
+        rules = (tmp_path / name / "node.toml").read_text()
+        more = 'match_key = "labels.key"\nmin_group_size = 1\n'
+        (tmp_path / name / "node.toml").write_text(more + rules)
+    words = {"model": FITS["gaussian"], "rows": ROWS["gaussian"], "nodes": 3}
+    app = write_project(tmp_path / "apps", "shared", quorum=3, deadline=60.0, **words)
+    with Federation(tmp_path).up(nodes) as federation:
+        assert federation.run(app) == 0
+    (out,) = (tmp_path / "shared").glob("run-*")
+    here = eb.GaussianEB().fit(rows["score"], groups=rows["group"])
+    assert_allclose(load_fit(eb.GaussianEB(), out).prior_.mean_, here.prior_.mean_, rtol=1e-12)
+    expected = here.posterior().to_frame().set_index("group")
+    for name in NAMES:
+        (path,) = (tmp_path / name).glob("run-*/estimate.csv")
+        table = pd.read_csv(path, index_col="group")
+        assert_allclose(table, expected.loc[table.index], rtol=1e-12)
+    assert b"5a5a" not in b"".join(path.read_bytes() for path in out.iterdir())
+
+
 def test_up_that_fails_leaves_nothing(tmp_path, monkeypatch, rows):
     federation = Federation(tmp_path)
     seen = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ebfed.engines.base import Engine
@@ -73,7 +75,10 @@ class Dask(Engine):
             (data,) = self.client.scatter([block], workers=[address], hash=False)
             actor = self.client.submit(_Actor, data, workers=[address], actor=True, pure=False)
             sent.append((address, actor))
-        return [_Placed(*each, self._wait(*each, each[1])) for each in sent]
+        placed = [_Placed(*each, self._wait(*each, each[1])) for each in sent]
+        for each in placed:
+            weakref.finalize(each, _forget, self.client, each.future).atexit = False
+        return placed
 
     def call(self, placed: Sequence[Any], method: str, arguments: Sequence[tuple]) -> list:
         """Return the results in the order of the blocks."""
@@ -123,6 +128,13 @@ class _Actor:
     async def call(self, method: str, *arguments: Any) -> Any:
         # plain methods of all actors of a worker share one thread
         return await asyncio.to_thread(getattr(self._block, method), *arguments)
+
+
+def _forget(client: Any, future: Any) -> None:
+    """Let a worker free a block at once; Python finds the handle late, as it is in a cycle."""
+    if client.status == "running":
+        cancel = partial(client.cancel, [future], asynchronous=True, force=True)
+        client.loop.add_callback(cancel)
 
 
 def _lost(address: str) -> str:

@@ -90,14 +90,19 @@ def test_blocks_stay_and_remember(here):
     placed = engine.place([Pupil() for _ in range(3)])
     for total in (1, 2, 3):
         assert engine.call(placed, "count", [(1,), (2,), (3,)]) == [total, 2 * total, 3 * total]
-    with pytest.raises(TimeoutError, match="own"):  # an error of the block is raised as it is
-        engine.call(placed[:1], "fail", [(TimeoutError("own"),)])
     del placed
     for _ in range(100):
         if not here.run_on_scheduler(_tasks):
             return
         time.sleep(0.1)
     raise AssertionError("workers hold blocks that were forgotten")
+
+
+@pytest.mark.slow
+def test_an_error_of_a_block_is_raised_as_it_is(here):
+    placed = Dask(here, 1).place([Pupil()])
+    with pytest.raises(TimeoutError, match="own"):
+        Dask(here).call(placed, "fail", [(TimeoutError("own"),)])
 
 
 @pytest.mark.slow

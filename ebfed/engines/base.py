@@ -78,10 +78,13 @@ class Block:
         self._worker, self._clients, self._memory = worker, clients, memory
 
     def answer(self, sent: dict, turn: NDArray[np.int8], rng: Stream) -> dict:
-        """Run the clients' part of a round: keep their memory, and return their message."""
+        """Run the clients' part of a round: keep their memory, and return their message.
+
+        It is the sum over these clients where the server needs no more.
+        """
         memory = self._memory | {"turn": turn}
         message, self._memory = self._worker.local(sent, memory, self._clients, rng)
-        return message
+        return self._worker.add_up(message)
 
     def recall(self) -> dict:
         """Return what the clients keep."""

@@ -115,7 +115,7 @@ def test_blocks_of_one_worker_compute_at_a_time(here):
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", [eb.FedAvg, eb.AdaPeD])
 def test_traffic(here, sent, learner):
-    """Rows and memory pass once, and in each round the broadcast and the messages."""
+    """Rows and memory pass once, and in each round the broadcast and a sum of each block."""
     rng = np.random.default_rng(0)
     m, p, rounds, blocks = 200, 20, 20, 2
     groups = np.repeat(np.arange(m), 100)
@@ -130,7 +130,7 @@ def test_traffic(here, sent, learner):
     memory = 2 * (
         m * size + 2 * m * rounds * 4
     )  # own parameters, losses and scores, there and back
-    state = rounds * (blocks * size + m + m * size)  # broadcasts, whose turn it is, messages
+    state = rounds * (2 * blocks * size + m)  # broadcasts, sums, and whose turn it is
     assert traffic > X.nbytes, "something must be counted"
     assert traffic < 1.3 * (X.nbytes + y.nbytes + memory + state)
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 HEAVY = (
+    "cryptography",
     "dask",
     "distributed",
     "duckdb",
@@ -64,7 +65,12 @@ USES = {
     "assert 'SELECT' in text and '`estimate`' in text\n",
     "secure": "import ebfed\n"
     "summary = ebfed.Summary.from_counts([1, 2], [4, 4])\n"
-    "ebfed.channels.TwoBit(1, .5, (0, 1)).encode(summary, 'secure')\n",
+    "ebfed.channels.TwoBit(1, .5, (0, 1)).encode(summary, 'secure')\n"
+    "from ebfed.engines.secure_sum import LocalNodes, secure_sum, terms\n"
+    "import numpy as np\n"
+    "agreed = terms('run', ['a', 'b'], 1)\n"
+    "nodes = LocalNodes(agreed, {'a': np.array([1]), 'b': np.array([2])})\n"
+    "assert secure_sum(agreed, 0, nodes.ask).total.tolist() == [3]\n",
     "flower": "from ebfed.engines.flower import server_app\n"
     "from ebfed import GaussianEB\n"
     "rows = {'X': ['x'], 'groups': 'g'}\n"
@@ -91,6 +97,10 @@ MISSING = {
     "torch": ("torch", "from ebfed.models.torch import lenet; lenet()"),
     "opendp.prelude": ("secure", "eb.channels.TwoBit(1.23, .5, (0, 1)).encode(SUMMARY, 'secure')"),
     "flwr": ("flower", "from ebfed.engines.flower import need_flower; need_flower()"),
+    "cryptography": (
+        "secure",
+        "from ebfed.engines.secure_sum import terms; terms('r', ['a', 'b'], 1)",
+    ),
     "polars": ("polars", "FITTED.set_output(transform='polars').posterior().to_frame()"),
     "pooch": ("data", "eb.datasets.fetch_county_returns()"),
     "dp_accounting": ("accounting", "eb.privacy.events.gaussian(2.0)"),

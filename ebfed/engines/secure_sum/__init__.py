@@ -1,0 +1,60 @@
+"""Sums of integer vectors of nodes, of which the server sees nothing but the sum.
+
+The protocol of Bonawitz et al. (2017). Each node adds to its vector masks that it shares with each
+other node, with opposite signs, so that they cancel in the sum, and a mask of its own. Secrets of
+both kinds of masks are divided among the nodes (Shamir's shares). When the vectors are in, nodes
+that are left give the server what removes the own masks of those that answered, and the shared
+masks of those that were lost. So a round ends if at least `threshold` nodes stay to the end.
+
+A round has four exchanges, or five:
+
+========== ============================================ ==========================================
+step       the server sends                             a node answers
+========== ============================================ ==========================================
+``keys``   the number of the round                      two public keys
+``shares`` the public keys of all                       shares of its secrets, encrypted for each
+``masked`` the shares that are for this node            its vector with masks
+``agree``  who is counted (only with ``verify``)        a signature of all that it has seen
+``unmask`` who is counted, and the signatures           shares: of own masks, or of shared masks
+========== ============================================ ==========================================
+
+The steps of a node are `node.sign_up` and `node.answer`, those of the server `server.begin` and
+`server.advance`: functions from a state and a message to a state and messages, all dicts that
+`ebfed.wire` can pack. `server.secure_sum` holds a round with nodes wherever they are.
+`local.LocalNodes` are nodes in this process.
+
+**What the server learns**: the sum over the nodes that are counted, who these are, and when others
+were lost. **What nodes learn**: who takes part. A sum shows what its terms have in common: the sum
+of two nodes that one of them sees is the vector of the other. Differential privacy of the sum is
+noise in the vectors (`ebfed.channels.integer_sum`).
+
+**Against whom.** With n nodes, threshold t, and c of the nodes on the side of the server:
+
+- A server that follows the protocol and keeps all that it sees learns no more if c < t.
+- A server that sends other lists to other nodes, or keys of its own in place of a node's, learns no
+  more if nodes know each other's signing keys (`terms(verify=...)`, from each owner, not from the
+  server) and 2 t > n + c. Without signing keys such a server can see every vector.
+- Outsiders are kept off by the transport (TLS).
+
+It is not protected: the result. A node can send a wrong vector, and a server can report a wrong
+sum. Shares that do not fit are found. A vector is summed once: a node refuses a round that it has
+begun before, because sums of the same vectors over other nodes differ by a node's vector.
+
+The primitives are those of two libraries. ``cryptography``: X25519 for agreement on keys, HKDF with
+SHA-256 to derive keys, ChaCha20 for masks, ChaCha20-Poly1305 to encrypt, Ed25519 to sign;
+``pycryptodome``: Shamir's secret sharing. Secrets that are shared have 128 bits. Flower's own
+SecAgg+ is not used: its masks (version 1.41) are drawn by a Mersenne Twister from a seed of 32
+bits, which a server can try out.
+
+References
+----------
+Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal and Seth (2017), Practical
+secure aggregation for privacy-preserving machine learning, Figure 4.
+"""
+
+from ebfed.engines.secure_sum.local import LocalNodes
+from ebfed.engines.secure_sum.messages import Terms, terms
+from ebfed.engines.secure_sum.node import answer, sign_up
+from ebfed.engines.secure_sum.server import SecureSum, secure_sum
+
+__all__ = ["LocalNodes", "SecureSum", "Terms", "answer", "secure_sum", "sign_up", "terms"]

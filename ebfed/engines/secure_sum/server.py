@@ -1,0 +1,253 @@
+"""The server's side: from its state and the answers of nodes to its next state and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.secure_sum import keys
+from ebfed.engines.secure_sum.keys import KEY, NONCE, SECRET, Octets
+from ebfed.engines.secure_sum.messages import (
+    Answer,
+    Request,
+    ServerState,
+    Terms,
+    check_names,
+    check_octets,
+    check_terms,
+    context,
+    dtype_of,
+    round_view,
+    steps,
+)
+from ebfed.engines.secure_sum.node import (
+    TAG,
+    check_agreement,
+    check_keys,
+    commitment,
+    own_mask,
+    private_mask_key,
+    shared_mask,
+)
+
+__all__ = ["Ask", "SecureSum", "advance", "begin", "check_answer", "secure_sum"]
+
+Requests: TypeAlias = dict[str, Request]
+Ask: TypeAlias = Callable[[str, Requests], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class SecureSum:
+    """The result of a round.
+
+    Attributes
+    ----------
+    total : int64 ndarray of shape (size,)
+        Sum of the vectors of the nodes that are counted.
+    counted : tuple of str
+        Names of these nodes.
+    lost : dict of str
+        Names of the others, and of nodes that were counted and lost afterwards: the step at which
+        an answer is missing, and why.
+    """
+
+    total: NDArray[np.int64]
+    counted: tuple[str, ...]
+    lost: dict[str, str]
+
+
+def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
+    """Hold a round with nodes, wherever they are.
+
+    Parameters
+    ----------
+    agreed : Terms
+    round_ : int
+        Number of the round, larger than that of every earlier round of the run.
+    ask : callable
+        Called with the name of the step and a request for each node, by name. Returns the answers
+        of the nodes that answer in time, by name. Answers may be anything: they are checked.
+
+    Returns
+    -------
+    SecureSum
+
+    Raises
+    ------
+    RuntimeError
+        If fewer nodes than the threshold answer a step; the server has then learned nothing.
+    ValueError
+        If shares of the nodes do not fit together.
+
+    Examples
+    --------
+    >>> from ebfed.engines.secure_sum import LocalNodes, terms
+    >>> agreed = terms("trial 7", ["north", "south", "east"], size=2)
+    >>> vectors = {"north": [1, -5], "south": [2, 7], "east": [40, 0]}
+    >>> nodes = LocalNodes(agreed, {name: np.array(x) for name, x in vectors.items()})
+    >>> secure_sum(agreed, 0, nodes.ask).total
+    array([43,  2])
+
+    A node that is lost before it has sent its vector is not counted:
+
+    >>> nodes.last["south"] = "shares"
+    >>> found = secure_sum(agreed, 1, nodes.ask)
+    >>> found.total, found.counted, found.lost
+    (array([41, -5]), ('east', 'north'), {'south': 'masked: no answer'})
+    """
+    state, requests = begin(agreed, round_)
+    lost: dict[str, str] = {}
+    while requests:
+        given, good = ask(state["step"], requests), {}
+        for name in requests:
+            if name not in given:
+                lost[name] = f"{state['step']}: no answer"
+                continue
+            try:
+                check_answer(state, name, given[name])
+            except (ValueError, TypeError, KeyError) as error:
+                lost[name] = f"{state['step']}: {error}"
+                continue
+            good[name] = given[name]
+        if len(good) < agreed["threshold"]:
+            why = "; ".join(f"{name}: {reason}" for name, reason in sorted(lost.items()))
+            raise RuntimeError(
+                f"round {round_}, {state['step']}: {len(good)} of {len(agreed['names'])} nodes "
+                f"answered, {agreed['threshold']} are needed ({why})."
+            )
+        state, requests = advance(state, good)
+    signed = state["total"].view(dtype_of(agreed).str.replace("u", "i")).astype(np.int64)
+    return SecureSum(signed, tuple(state["counted"]), lost)
+
+
+def begin(agreed: Terms, round_: int) -> tuple[ServerState, Requests]:
+    """Return the first state of a round, and the first requests."""
+    check_terms(agreed)
+    state: ServerState = {"terms": agreed, "round": round_, "step": "keys", "keys": {}}
+    digest = np.frombuffer(context(agreed, round_), np.uint8)
+    return state, {name: _request(state, terms=digest) for name in agreed["names"]}
+
+
+def _request(state: ServerState, **parts: Any) -> Request:
+    return {"step": state["step"], "round": state["round"]} | parts  # type: ignore[return-value]
+
+
+def check_answer(state: ServerState, name: str, given: Any) -> None:
+    """Raise a ValueError if that is no answer of that node to the last request."""
+    agreed, step = state["terms"], state["step"]
+    if not isinstance(given, dict) or (given.get("step"), given.get("round")) != (
+        step,
+        state["round"],
+    ):
+        raise ValueError("an answer to something else.")
+    if step == "keys":
+        check_keys(agreed, state["round"], name, given.get("keys"))
+    elif step == "shares":
+        check_octets("the commitment", given.get("commitment"), KEY)
+        others = [each for each in state["keys"] if each != name]
+        check_names("boxes", given.get("boxes"), others, len(others))
+        for box in given["boxes"].values():
+            check_octets("an encrypted share", box, NONCE + 2 * SECRET + TAG)
+    elif step == "masked":
+        vector: Any = given.get("masked")
+        right = isinstance(vector, np.ndarray) and vector.dtype == dtype_of(agreed)
+        if not right or vector.shape != (agreed["size"],):
+            raise ValueError(
+                f"masked must be {agreed['size']} integers of {agreed['bits']} bits, unsigned."
+            )
+    elif step == "agree":
+        check_agreement(
+            agreed | {"threshold": 1},
+            _view(state),
+            state["counted"],
+            {name: given.get("signature")},
+        )
+    else:
+        gone = [each for each in state["commitments"] if each not in state["counted"]]
+        for part, names in (("seeds", state["counted"]), ("secrets", gone)):
+            check_names(part, given.get(part), names, len(names))
+            for share in given[part].values():
+                check_octets("a share", share, SECRET)
+
+
+def _view(state: ServerState) -> Octets:
+    seen = round_view(state["terms"], state["round"], state["keys"], list(state["commitments"]))
+    return np.frombuffer(seen, np.uint8)
+
+
+def advance(state: ServerState, answers: Mapping[str, Answer]) -> tuple[ServerState, Requests]:
+    """Use the answers to a step; return the next state and requests, none if the sum is known.
+
+    Parameters
+    ----------
+    state : ServerState
+        It is not changed.
+    answers : dict of Answer
+        By name: of as many nodes as the threshold or more, each checked by `check_answer`.
+
+    Raises
+    ------
+    ValueError
+        If shares of the nodes do not fit together.
+    """
+    agreed, step = state["terms"], state["step"]
+    names, order = sorted(answers), steps(agreed)
+    following = [*order, "done"][order.index(step) + 1]
+    state = state | {"step": following}
+    if step == "keys":
+        state["keys"] = {name: answers[name]["keys"] for name in names}
+        return state, {name: _request(state, keys=state["keys"]) for name in names}
+    if step == "shares":
+        state["commitments"] = {name: answers[name]["commitment"] for name in names}
+        return state, {
+            name: _request(
+                state,
+                boxes={each: answers[each]["boxes"][name] for each in names if each != name},
+            )
+            for name in names
+        }
+    if step == "masked":
+        total = np.zeros(agreed["size"], dtype_of(agreed))
+        for name in names:
+            total += answers[name]["masked"]
+        state["total"], state["counted"] = total, names
+        return state, {name: _request(state, counted=names) for name in names}
+    if step == "agree":
+        signatures = {name: answers[name]["signature"] for name in names}
+        both = {"counted": state["counted"], "signatures": signatures}
+        return state, {name: _request(state, **both) for name in names}
+    state["total"] = state["total"] - _masks(state, answers)
+    return state, {}
+
+
+def _masks(state: ServerState, answers: Mapping[str, Answer]) -> NDArray:
+    """Return what masks add to the sum, from the shares of as many nodes as are needed."""
+    agreed, round_, counted = state["terms"], state["round"], state["counted"]
+    total = np.zeros(agreed["size"], dtype_of(agreed))
+    for name in counted:
+        seed = _recovered(agreed, answers, "seeds", name)
+        if not np.array_equal(commitment(seed, agreed, round_), state["commitments"][name]):
+            raise ValueError(f"round {round_}: shares of the seed of {name} do not fit together.")
+        total += own_mask(seed, agreed, round_)
+    for gone in state["commitments"]:
+        if gone in counted:
+            continue
+        secret = _recovered(agreed, answers, "secrets", gone)
+        private = private_mask_key(secret, agreed, round_)
+        if not np.array_equal(keys.public(private), state["keys"][gone]["mask"]):
+            raise ValueError(f"round {round_}: shares of the secret of {gone} do not fit together.")
+        for name in counted:  # what the node that is gone would have added, with the other sign
+            other = state["keys"][name]["mask"]
+            total -= shared_mask(private, other, gone, name, agreed, round_)
+    return total
+
+
+def _recovered(agreed: Terms, answers: Mapping[str, Answer], part: str, name: str) -> Octets:
+    places = {each: place for place, each in enumerate(agreed["names"])}
+    chosen = sorted(answers)[: agreed["threshold"]]
+    given: Any = answers
+    return keys.recover({places[each]: given[each][part][name] for each in chosen})

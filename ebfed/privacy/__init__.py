@@ -11,6 +11,7 @@ from ebfed.privacy.calibration import (
     paper_sigma,
 )
 from ebfed.privacy.discrete_gaussian import discrete_gaussian_delta, discrete_gaussian_sigma
+from ebfed.privacy.distributed_gaussian import distributed_multiplier, distributed_sigma
 from ebfed.privacy.one_run import OneRunAudit, audit_one_run, one_run_limit
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "check_epsilon",
     "discrete_gaussian_delta",
     "discrete_gaussian_sigma",
+    "distributed_multiplier",
+    "distributed_sigma",
     "events",
     "gaussian_delta",
     "gaussian_sigma",

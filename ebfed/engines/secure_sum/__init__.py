@@ -21,7 +21,7 @@ step       the server sends                             a node answers
 The steps of a node are `node.sign_up` and `node.answer`, those of the server `server.begin` and
 `server.advance`: functions from a state and a message to a state and messages, all dicts that
 `ebfed.wire` can pack. `server.secure_sum` holds a round with nodes wherever they are.
-`local.LocalNodes` are nodes in this process.
+`stored.StoredNode` is a node that survives a restart, `local.LocalNodes` are nodes in this process.
 
 **What the server learns**: the sum over the nodes that are counted, who these are, and when others
 were lost. **What nodes learn**: who takes part. A sum shows what its terms have in common: the sum
@@ -56,5 +56,15 @@ from ebfed.engines.secure_sum.local import LocalNodes
 from ebfed.engines.secure_sum.messages import Terms, terms
 from ebfed.engines.secure_sum.node import answer, sign_up
 from ebfed.engines.secure_sum.server import SecureSum, secure_sum
+from ebfed.engines.secure_sum.stored import StoredNode
 
-__all__ = ["LocalNodes", "SecureSum", "Terms", "answer", "secure_sum", "sign_up", "terms"]
+__all__ = [
+    "LocalNodes",
+    "SecureSum",
+    "StoredNode",
+    "Terms",
+    "answer",
+    "secure_sum",
+    "sign_up",
+    "terms",
+]

@@ -1,0 +1,103 @@
+"""Nodes that are killed and started again."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from ebfed import wire
+from ebfed.engines.secure_sum import LocalNodes, StoredNode, keys, secure_sum, stored, terms
+
+NAMES = ["a", "b", "c"]
+VECTORS = {name: np.array([i + 1, -7, 100 * i]) for i, name in enumerate(NAMES)}
+
+
+def make(signed=False):
+    signing = {name: keys.signing_key() if signed else None for name in NAMES}
+    known = {name: keys.verify_key(key) for name, key in signing.items()} if signed else None
+    return terms("run", NAMES, 3, verify=known), signing
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_nodes_that_start_again_before_each_step(tmp_path, signed):
+    """Each request is sent twice, to a new process each time."""
+    agreed, signing = make(signed)
+    drawn = []
+
+    def ask(step, requests):
+        answers = {}
+        for name, request in requests.items():
+
+            def vector(name=name):
+                drawn.append(name)
+                return VECTORS[name]
+
+            first, again = (
+                StoredNode(tmp_path / name, name, agreed, signing[name]).answer(request, vector)
+                for _ in range(2)
+            )
+            assert wire.pack(first) == wire.pack(again)
+            answers[name] = again
+        return answers
+
+    for round_ in range(2):
+        found = secure_sum(agreed, round_, ask)
+        assert found.total.tolist() == sum(VECTORS.values()).tolist()
+        assert found.lost == {}
+    assert drawn == NAMES * 2  # noise is drawn once in a round
+
+
+def test_another_request_for_the_same_step_is_refused(tmp_path):
+    agreed, _ = make()
+    nodes = LocalNodes(agreed, VECTORS)
+    node, refused = StoredNode(tmp_path / "a", "a", agreed), []
+
+    def ask(step, requests):
+        others = nodes.ask(step, {name: x for name, x in requests.items() if name != "a"})
+        answers = {"a": node.answer(requests["a"], lambda: VECTORS["a"]), **others}
+        if step == "unmask":  # who is counted has another order, or a node is left out
+            for counted in (["c", "b", "a"], ["a", "b"]):
+                with pytest.raises(ValueError, match="does not follow"):
+                    node.answer(requests["a"] | {"counted": counted})
+                refused.append(counted)
+        return answers
+
+    assert secure_sum(agreed, 0, ask).total.tolist() == sum(VECTORS.values()).tolist()
+    assert len(refused) == 2
+    with pytest.raises(ValueError, match="was begun before"):
+        StoredNode(tmp_path / "a", "a", agreed).answer({"step": "keys", "round": 0, "more": 1})
+
+
+def test_no_answer_is_given_before_it_is_stored(tmp_path, monkeypatch):
+    agreed, _ = make()
+    node = StoredNode(tmp_path / "a", "a", agreed)
+
+    def full(path, private):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stored, "replaced", full)
+        with pytest.raises(OSError, match="no space"):
+            node.answer({"step": "keys", "round": 0})
+    assert "keys" in node.answer({"step": "keys", "round": 0})
+
+
+def test_only_the_owner_can_read_the_state(tmp_path):
+    agreed, _ = make()
+    StoredNode(tmp_path / "a", "a", agreed).answer({"step": "keys", "round": 0})
+    assert stat.S_IMODE(os.stat(tmp_path / "a").st_mode) == 0o600
+
+
+def test_states_of_others_are_refused(tmp_path):
+    agreed, _ = make()
+    StoredNode(tmp_path / "a", "a", agreed).answer({"step": "keys", "round": 0})
+    with pytest.raises(ValueError, match="state of another node"):
+        StoredNode(tmp_path / "a", "b", agreed)
+    with pytest.raises(ValueError, match="or of other terms"):
+        StoredNode(tmp_path / "a", "a", terms("run 2", NAMES, 3))
+    whole = (tmp_path / "a").read_bytes()
+    for torn in (b"", whole[:-1], whole + b"x", b"PK", wire.pack(7), wire.pack({"state": {}})):
+        (tmp_path / "a").write_bytes(torn)
+        with pytest.raises(ValueError, match="is no state of a secure sum"):
+            StoredNode(tmp_path / "a", "a", agreed)

@@ -6,7 +6,7 @@ both kinds of masks are divided among the nodes (Shamir's shares). When the vect
 that are left give the server what removes the own masks of those that answered, and the shared
 masks of those that were lost. So a round ends if at least `threshold` nodes stay to the end.
 
-A round has four exchanges, or five:
+A round has four steps, or five:
 
 ========== ============================================ ==========================================
 step       the server sends                             a node answers
@@ -20,7 +20,8 @@ step       the server sends                             a node answers
 
 The steps of a node are `node.sign_up` and `node.answer`, those of the server `server.begin` and
 `server.advance`: functions from a state and a message to a state and messages, all dicts that
-`ebfed.wire` can pack. `server.secure_sum` holds a round with nodes wherever they are.
+`ebfed.wire` can pack. `server.secure_sum` holds a round with nodes wherever they are, and
+`server.SecureSums` the rounds of a run, whose first two steps are sent with the round before.
 `stored.StoredNode` is a node that survives a restart, `local.LocalNodes` are nodes in this process.
 
 **What the server learns**: the sum over the nodes that are counted, who these are, and when others
@@ -55,12 +56,13 @@ secure aggregation for privacy-preserving machine learning, Figure 4.
 from ebfed.engines.secure_sum.local import LocalNodes
 from ebfed.engines.secure_sum.messages import Terms, terms
 from ebfed.engines.secure_sum.node import answer, sign_up
-from ebfed.engines.secure_sum.server import SecureSum, secure_sum
+from ebfed.engines.secure_sum.server import SecureSum, SecureSums, secure_sum
 from ebfed.engines.secure_sum.stored import StoredNode
 
 __all__ = [
     "LocalNodes",
     "SecureSum",
+    "SecureSums",
     "StoredNode",
     "Terms",
     "answer",

@@ -31,7 +31,8 @@ class LocalNodes:
 
     Attributes
     ----------
-    states : dict of NodeState
+    states : dict of lists of NodeState
+        Of each node: the state for even rounds, and that for odd ones.
     transcript : list of (str, bytes)
         All that the server has sent to a node or received from one, in order, with the node's name.
 
@@ -54,29 +55,33 @@ class LocalNodes:
         signing: Mapping[str, Octets] | None = None,
     ):
         self.vectors, self.last = dict(vectors), dict(last or {})
-        self.states: dict[str, NodeState] = {
-            name: sign_up(name, agreed, None if signing is None else signing[name])
+        self.states: dict[str, list[NodeState]] = {
+            name: [sign_up(name, agreed, None if signing is None else signing[name])] * 2
             for name in agreed["names"]
         }
         self.transcript: list[tuple[str, bytes]] = []
-        self._gone: set[str] = set()
+        self._gone: set[tuple[str, int]] = set()
 
-    def ask(self, step: str, requests: Mapping[str, Request]) -> dict[str, Any]:
-        """Return the answers of nodes that are not lost; see `server.secure_sum`."""
-        if step == "keys":  # of a new round
-            self._gone = {name for name, last in self.last.items() if not last}
-        answers = {}
-        for name, request in requests.items():
-            sent = wire.pack(request)
+    def ask(self, requests: Mapping[str, list[Request]]) -> dict[str, Any]:
+        """Return the answers of nodes that are not lost; see `server.SecureSums`."""
+        answers: dict[str, Any] = {}
+        for name, asked in requests.items():
+            sent = wire.pack(asked)
             self.transcript.append((name, sent))
-            if name in self._gone:
+            last = self.last.get(name)
+            if last == "":
+                self._gone |= {(name, request["round"]) for request in asked}
+            if any((name, request["round"]) in self._gone for request in asked):
                 continue
-            vector = self.vectors[name] if step == "masked" else None
-            state, reply = answer(self.states[name], wire.unpack(sent), vector)
-            self.states[name] = wire.unpack(wire.pack(state))
-            received = wire.pack(reply)
+            received = wire.pack([self._answer(name, each) for each in wire.unpack(sent)])
             self.transcript.append((name, received))
             answers[name] = wire.unpack(received)
-            if self.last.get(name) == step:
-                self._gone.add(name)
+            self._gone |= {(name, each["round"]) for each in asked if each["step"] == last}
         return answers
+
+    def _answer(self, name: str, request: Request) -> Any:
+        states, turn = self.states[name], request["round"] % 2
+        vector = self.vectors[name] if request["step"] == "masked" else None
+        states[turn], reply = answer(states[turn], request, vector)
+        states[turn] = wire.unpack(wire.pack(states[turn]))
+        return reply

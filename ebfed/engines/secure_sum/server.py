@@ -34,10 +34,13 @@ from ebfed.engines.secure_sum.node import (
     shared_mask,
 )
 
-__all__ = ["Ask", "SecureSum", "advance", "begin", "check_answer", "secure_sum"]
+__all__ = ["Ask", "SecureSum", "SecureSums", "advance", "begin", "check_answer", "secure_sum"]
 
 Requests: TypeAlias = dict[str, Request]
-Ask: TypeAlias = Callable[[str, Requests], Mapping[str, Any]]
+Ask: TypeAlias = Callable[[dict[str, list[Request]]], Mapping[str, Any]]
+
+# Steps that need no vectors.
+AHEAD = ("keys", "shares")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +63,62 @@ class SecureSum:
     lost: dict[str, str]
 
 
+class SecureSums:
+    """The rounds of a run, one after the other, in two exchanges each.
+
+    Keys and shares of a round do not depend on vectors. So they are sent together with the masked
+    vectors of the round before, and with what removes its masks: a round takes two exchanges,
+    three with ``verify``, and the first one two more. A node that is lost in a round has shown no
+    keys for the next one, and takes part again in the one after it.
+
+    Parameters
+    ----------
+    agreed : Terms
+    ask : callable
+        Called with a list of requests for each node, by name. Returns, by name, the lists of
+        answers of the nodes that answer in time. Answers may be anything: they are checked.
+    first : int
+        Number of the first round, larger than that of every earlier round of the run.
+
+    Examples
+    --------
+    >>> from ebfed.engines.secure_sum import LocalNodes, terms
+    >>> agreed = terms("trial 7", ["north", "south", "east"], size=2)
+    >>> vectors = {"north": [1, -5], "south": [2, 7], "east": [40, 0]}
+    >>> nodes = LocalNodes(agreed, {name: np.array(x) for name, x in vectors.items()})
+    >>> rounds = SecureSums(agreed, nodes.ask)
+    >>> rounds.next().total
+    array([43,  2])
+    >>> nodes.vectors["north"] += 1000
+    >>> rounds.next().total
+    array([1043, 1002])
+    """
+
+    def __init__(self, agreed: Terms, ask: Ask, first: int = 0):
+        self._agreed, self._ask = agreed, ask
+        self._ahead = _Held(agreed, first)
+
+    def next(self) -> SecureSum:
+        """Hold the next round.
+
+        Raises
+        ------
+        RuntimeError
+            If fewer nodes than the threshold answer a step; the server has then learned nothing.
+        ValueError
+            If shares of the nodes do not fit together.
+        """
+        held = self._ahead
+        while held.step in AHEAD:
+            _exchange(self._ask, held)
+        self._ahead = _Held(self._agreed, held.round + 1)
+        while held.requests:
+            _exchange(self._ask, held, *([self._ahead] if self._ahead.step in AHEAD else []))
+        return held.result
+
+
 def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
-    """Hold a round with nodes, wherever they are.
+    """Hold one round with nodes, wherever they are, in an exchange for each step.
 
     Parameters
     ----------
@@ -69,8 +126,7 @@ def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
     round_ : int
         Number of the round, larger than that of every earlier round of the run.
     ask : callable
-        Called with the name of the step and a request for each node, by name. Returns the answers
-        of the nodes that answer in time, by name. Answers may be anything: they are checked.
+        As in `SecureSums`.
 
     Returns
     -------
@@ -89,39 +145,85 @@ def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
     >>> agreed = terms("trial 7", ["north", "south", "east"], size=2)
     >>> vectors = {"north": [1, -5], "south": [2, 7], "east": [40, 0]}
     >>> nodes = LocalNodes(agreed, {name: np.array(x) for name, x in vectors.items()})
-    >>> secure_sum(agreed, 0, nodes.ask).total
-    array([43,  2])
 
     A node that is lost before it has sent its vector is not counted:
 
     >>> nodes.last["south"] = "shares"
-    >>> found = secure_sum(agreed, 1, nodes.ask)
+    >>> found = secure_sum(agreed, 0, nodes.ask)
     >>> found.total, found.counted, found.lost
     (array([41, -5]), ('east', 'north'), {'south': 'masked: no answer'})
     """
-    state, requests = begin(agreed, round_)
-    lost: dict[str, str] = {}
-    while requests:
-        given, good = ask(state["step"], requests), {}
-        for name in requests:
+    held = _Held(agreed, round_)
+    while held.requests:
+        _exchange(ask, held)
+    return held.result
+
+
+class _Held:
+    """A round that is being held; a failure is raised when the result is asked for."""
+
+    def __init__(self, agreed: Terms, round_: int):
+        self.round, self._lost = round_, dict[str, str]()
+        self._state, self.requests = begin(agreed, round_)
+        self._failure: RuntimeError | None = None
+
+    @property
+    def step(self) -> str:
+        return "done" if self._failure else self._state["step"]
+
+    @property
+    def result(self) -> SecureSum:
+        if self._failure:
+            raise self._failure
+        state = self._state
+        signed = state["total"].view(dtype_of(state["terms"]).str.replace("u", "i"))
+        return SecureSum(signed.astype(np.int64), tuple(state["counted"]), self._lost)
+
+    def take(self, given: Mapping[str, Any]) -> None:
+        """Use the answers that have been given, the good ones among them."""
+        state, good = self._state, {}
+        for name in self.requests:
             if name not in given:
-                lost[name] = f"{state['step']}: no answer"
+                self._lost[name] = f"{state['step']}: no answer"
                 continue
             try:
                 check_answer(state, name, given[name])
             except (ValueError, TypeError, KeyError) as error:
-                lost[name] = f"{state['step']}: {error}"
+                self._lost[name] = f"{state['step']}: {error}"
                 continue
             good[name] = given[name]
-        if len(good) < agreed["threshold"]:
-            why = "; ".join(f"{name}: {reason}" for name, reason in sorted(lost.items()))
-            raise RuntimeError(
-                f"round {round_}, {state['step']}: {len(good)} of {len(agreed['names'])} nodes "
-                f"answered, {agreed['threshold']} are needed ({why})."
-            )
-        state, requests = advance(state, good)
-    signed = state["total"].view(dtype_of(agreed).str.replace("u", "i")).astype(np.int64)
-    return SecureSum(signed, tuple(state["counted"]), lost)
+        needed = state["terms"]["threshold"]
+        if len(good) >= needed:
+            self._state, self.requests = advance(state, good)
+            return
+        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(self._lost.items()))
+        self._failure, self.requests = (
+            RuntimeError(
+                f"round {self.round}, {state['step']}: {len(good)} of "
+                f"{len(state['terms']['names'])} nodes answered, {needed} are needed ({why})."
+            ),
+            {},
+        )
+
+
+def _exchange(ask: Ask, *rounds: _Held) -> None:
+    """Send the requests of one round, or of one and the next, and use the answers."""
+    requests: dict[str, list[Request]] = {}
+    places: list[dict[str, int]] = []
+    for held in rounds:
+        places.append({name: len(requests.get(name, ())) for name in held.requests})
+        for name, request in held.requests.items():
+            requests.setdefault(name, []).append(request)
+    counts = {name: len(asked) for name, asked in requests.items()}
+    answers = ask(requests)
+    for held, place in zip(rounds, places, strict=True):
+        given = {}
+        for name in held.requests:
+            if name in answers:
+                own = answers[name]
+                whole = isinstance(own, list | tuple) and len(own) == counts[name]
+                given[name] = own[place[name]] if whole else None
+        held.take(given)
 
 
 def begin(agreed: Terms, round_: int) -> tuple[ServerState, Requests]:

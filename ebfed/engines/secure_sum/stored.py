@@ -21,8 +21,9 @@ __all__ = ["StoredNode"]
 class StoredNode:
     """A node that may be killed at any moment, and goes on with what it has answered.
 
-    The state is on the disk before an answer is given. The last request, if it is asked again, gets
-    the same answer; no other request is answered twice.
+    The state is on the disk before an answer is given. The last request of a round, if it is asked
+    again, gets the same answer; no other request is answered twice. Of two rounds that are held at
+    the same time, one is even and one is odd: each has a state of its own.
 
     Parameters
     ----------
@@ -54,18 +55,19 @@ class StoredNode:
 
     def __init__(self, path: str | Path, name: str, agreed: Terms, signing: Octets | None = None):
         self._path = Path(path)
-        self._kept: dict[str, Any] = {"state": sign_up(name, agreed, signing)}
+        self._turns: list[dict[str, Any]] = [{"state": sign_up(name, agreed, signing)}] * 2
         if not self._path.exists():
             return
         try:
-            kept = wire.unpack(self._path.read_bytes())
-            same = kept["state"]["name"] == name
-            same = same and context(kept["state"]["terms"], 0) == context(agreed, 0)
+            even, odd = wire.unpack(self._path.read_bytes())
+            states = even["state"], odd["state"]
+            same = all(each["name"] == name for each in states)
+            same = same and {context(each["terms"], 0) for each in states} == {context(agreed, 0)}
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{self._path} is no state of a secure sum: {error}") from None
         if not same:
             raise ValueError(f"{self._path} is the state of another node, or of other terms.")
-        self._kept = kept
+        self._turns = [even, odd]
 
     def answer(
         self, request: Request, vector: Callable[[], NDArray[np.int64]] | None = None
@@ -84,14 +86,17 @@ class StoredNode:
         ValueError
             If the request is refused.
         """
-        asked = np.frombuffer(digest(wire.pack(request)), np.uint8)
-        if np.array_equal(self._kept.get("asked", ()), asked):
-            return self._kept["answer"]
+        round_ = request.get("round") if isinstance(request, dict) else None
+        turn = round_ % 2 if type(round_) is int else 0  # what is no round is refused below
+        kept, asked = self._turns[turn], np.frombuffer(digest(wire.pack(request)), np.uint8)
+        if np.array_equal(kept.get("asked", ()), asked):
+            return kept["answer"]
         wanted = isinstance(request, dict) and request.get("step") == "masked"
         summed = vector() if wanted and vector is not None else None
-        state, reply = answer(self._kept["state"], request, summed)
-        kept = {"state": state, "asked": asked, "answer": reply}
+        state, reply = answer(kept["state"], request, summed)
+        turns = list(self._turns)
+        turns[turn] = {"state": state, "asked": asked, "answer": reply}
         with replaced(self._path, private=True) as new:
-            new.write_bytes(wire.pack(kept))
-        self._kept = kept
+            new.write_bytes(wire.pack(turns))
+        self._turns = turns
         return reply

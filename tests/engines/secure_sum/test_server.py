@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from ebfed import wire
-from ebfed.engines.secure_sum import LocalNodes, answer, keys, messages, secure_sum, server, terms
+from ebfed.engines.secure_sum import (
+    LocalNodes,
+    SecureSums,
+    answer,
+    keys,
+    messages,
+    secure_sum,
+    server,
+    terms,
+)
 from ebfed.engines.secure_sum.messages import dtype_of, largest
 from ebfed.engines.secure_sum.node import own_mask, private_mask_key, shared_mask
 
@@ -115,6 +124,66 @@ def test_a_lost_node_is_asked_again_in_the_next_round():
     assert "b" in secure_sum(agreed, 1, nodes.ask).counted
 
 
+# Rounds one after the other --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_rounds_take_two_exchanges(signed):
+    agreed, nodes = make(signed=signed)
+    steps = []
+
+    def ask(requests):
+        steps.append([each["step"] for each in requests["a"]])
+        return nodes.ask(requests)
+
+    rounds = SecureSums(agreed, ask, first=4)
+    for i in range(5):
+        steps.clear()
+        nodes.vectors = {name: x + i for name, x in nodes.vectors.items()}
+        assert np.array_equal(rounds.next().total, total(nodes, NAMES))
+        first = [["keys"], ["shares"]] * (i == 0)
+        middle = [["agree", "shares"], ["unmask"]] if signed else [["unmask", "shares"]]
+        assert steps == [*first, ["masked", "keys"], *middle]
+
+
+@pytest.mark.parametrize("last", ["", "keys", "shares", "masked", "unmask"])
+def test_a_node_that_was_lost_takes_part_again(last):
+    """A node that is lost in rounds 2 and 3, at most, is in round 5, and each sum is exact."""
+    agreed, nodes = make()
+    rounds = SecureSums(agreed, nodes.ask)
+    there = []
+    for i in range(6):
+        nodes.last = {"b": last} if i == 2 else {}
+        found = rounds.next()
+        assert np.array_equal(found.total, total(nodes, found.counted))
+        assert len(found.counted) >= 4
+        there.append("b" in found.counted)
+    assert all(there[:2])
+    assert there[5]
+    assert all(there) == (last == "unmask")
+
+
+def test_a_round_ends_though_the_next_cannot_begin():
+    agreed, nodes = make()
+    rounds = SecureSums(agreed, nodes.ask)
+    rounds.next()
+    nodes.last = dict.fromkeys("abc", "masked")  # with these three the sum cannot be unmasked
+    with pytest.raises(RuntimeError, match="round 1, unmask: 2 of 5 nodes"):
+        rounds.next()
+    nodes.last = {}
+    with pytest.raises(RuntimeError, match="round 2, shares: 2 of 5 nodes"):
+        rounds.next()
+    assert rounds.next().counted == tuple(NAMES)
+
+
+@pytest.mark.parametrize("wrong", [None, [], [None], {"step": "keys"}, [1, 2, 3], "ab"])
+def test_answers_of_another_form_are_left_out(wrong):
+    agreed, nodes = make()
+    found = secure_sum(agreed, 0, lambda requests: nodes.ask(requests) | {"c": wrong})
+    assert found.lost == {"c": "keys: an answer to something else."}
+    assert np.array_equal(found.total, total(nodes, found.counted))
+
+
 # What the server sees --------------------------------------------------------------------------
 
 
@@ -134,10 +203,14 @@ def shows(transcript, vector):
     return any(code in everything for part in parts for code in encodings(part))
 
 
+def messages_of(nodes):
+    """Return all messages that have passed, with the node's name."""
+    return [(name, x) for name, data in nodes.transcript for x in wire.unpack(data)]
+
+
 def recovered(agreed, nodes, counted, dropped):
     """Return each masked vector less all masks that the server can compute: the others' stay."""
-    answers = [wire.unpack(data) for _, data in nodes.transcript]
-    sent = [(name, x) for (name, _), x in zip(nodes.transcript, answers, strict=True)]
+    sent = messages_of(nodes)
     shown = {name: x["keys"] for name, x in sent if x["step"] == "keys" and "keys" in x}
     masked = {name: x["masked"] for name, x in sent if "masked" in x}
     shares = {name: x for name, x in sent if x["step"] == "unmask" and "seeds" in x}
@@ -190,17 +263,17 @@ def test_a_vector_that_is_late_stays_masked():
     agreed, nodes = make(last={"b": "shares"})
     late = []
 
-    def ask(step, requests):
-        answers = nodes.ask(step, requests)
-        if step == "masked":  # it answers, but nobody waits any more
-            _, reply = answer(nodes.states["b"], requests["b"], nodes.vectors["b"])
+    def ask(requests):
+        answers = nodes.ask(requests)
+        if requests["a"][0]["step"] == "masked":  # it answers, but nobody waits any more
+            _, reply = answer(nodes.states["b"][0], requests["b"][0], nodes.vectors["b"])
             late.append(reply["masked"])
         return answers
 
     counted = ["a", "c", "d", "e"]
     found = secure_sum(agreed, 0, ask)
     assert np.array_equal(found.total, total(nodes, counted))
-    answers = [(name, wire.unpack(data)) for name, data in nodes.transcript]
+    answers = messages_of(nodes)
     shown = {name: x["keys"] for name, x in answers if x["step"] == "keys" and "keys" in x}
     shares = {name: x for name, x in answers if x["step"] == "unmask" and "seeds" in x}
     chosen = sorted(shares)[: agreed["threshold"]]
@@ -233,7 +306,7 @@ def test_masks_are_new_in_each_round():
     for round_ in range(2):
         nodes.transcript.clear()
         secure_sum(agreed, round_, nodes.ask)
-        answers = [(name, wire.unpack(data)) for name, data in nodes.transcript]
+        answers = messages_of(nodes)
         seen.append({name: x["masked"] for name, x in answers if "masked" in x})
     for name in NAMES:  # the same vectors, so a repeated mask would be an equal message
         assert (seen[0][name] == seen[1][name]).mean() < 0.01
@@ -245,10 +318,10 @@ def test_masks_are_new_in_each_round():
 def altered(nodes, name, step, change):
     """Ask nodes, of which one answers something else."""
 
-    def ask(asked, requests):
-        answers = nodes.ask(asked, requests)
-        if asked == step and name in answers:
-            answers[name] = change(answers[name])
+    def ask(requests):
+        answers = nodes.ask(requests)
+        if name in answers and requests[name][0]["step"] == step:
+            answers[name] = [change(answers[name][0])]
         return answers
 
     return ask
@@ -309,7 +382,8 @@ def test_the_state_of_the_server_can_be_packed_between_steps():
     agreed, nodes = make(last={"b": "masked"}, signed=True)
     state, requests = server.begin(agreed, 0)
     while requests:
-        answers = nodes.ask(state["step"], requests)
+        answers = nodes.ask({name: [request] for name, request in requests.items()})
+        answers = {name: each for name, (each,) in answers.items()}
         for name, each in answers.items():
             server.check_answer(state, name, each)
         before = wire.pack(state)

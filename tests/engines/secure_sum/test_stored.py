@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from ebfed import wire
-from ebfed.engines.secure_sum import LocalNodes, StoredNode, keys, secure_sum, stored, terms
+from ebfed.engines.secure_sum import (
+    LocalNodes,
+    SecureSums,
+    StoredNode,
+    keys,
+    secure_sum,
+    stored,
+    terms,
+)
 
 NAMES = ["a", "b", "c"]
 VECTORS = {name: np.array([i + 1, -7, 100 * i]) for i, name in enumerate(NAMES)}
@@ -25,27 +33,31 @@ def test_nodes_that_start_again_before_each_step(tmp_path, signed):
     agreed, signing = make(signed)
     drawn = []
 
-    def ask(step, requests):
+    def ask(requests):
         answers = {}
-        for name, request in requests.items():
+        for name, asked in requests.items():
 
             def vector(name=name):
                 drawn.append(name)
                 return VECTORS[name]
 
             first, again = (
-                StoredNode(tmp_path / name, name, agreed, signing[name]).answer(request, vector)
+                [
+                    StoredNode(tmp_path / name, name, agreed, signing[name]).answer(each, vector)
+                    for each in asked
+                ]
                 for _ in range(2)
             )
             assert wire.pack(first) == wire.pack(again)
             answers[name] = again
         return answers
 
-    for round_ in range(2):
-        found = secure_sum(agreed, round_, ask)
+    rounds = SecureSums(agreed, ask)
+    for _ in range(3):
+        found = rounds.next()
         assert found.total.tolist() == sum(VECTORS.values()).tolist()
         assert found.lost == {}
-    assert drawn == NAMES * 2  # noise is drawn once in a round
+    assert drawn == NAMES * 3  # noise is drawn once in a round
 
 
 def test_another_request_for_the_same_step_is_refused(tmp_path):
@@ -53,13 +65,13 @@ def test_another_request_for_the_same_step_is_refused(tmp_path):
     nodes = LocalNodes(agreed, VECTORS)
     node, refused = StoredNode(tmp_path / "a", "a", agreed), []
 
-    def ask(step, requests):
-        others = nodes.ask(step, {name: x for name, x in requests.items() if name != "a"})
-        answers = {"a": node.answer(requests["a"], lambda: VECTORS["a"]), **others}
-        if step == "unmask":  # who is counted has another order, or a node is left out
+    def ask(requests):
+        (request,) = requests.pop("a")
+        answers = {"a": [node.answer(request, lambda: VECTORS["a"])], **nodes.ask(requests)}
+        if request["step"] == "unmask":  # who is counted has another order, or a node is left out
             for counted in (["c", "b", "a"], ["a", "b"]):
                 with pytest.raises(ValueError, match="does not follow"):
-                    node.answer(requests["a"] | {"counted": counted})
+                    node.answer(request | {"counted": counted})
                 refused.append(counted)
         return answers
 
@@ -97,7 +109,14 @@ def test_states_of_others_are_refused(tmp_path):
     with pytest.raises(ValueError, match="or of other terms"):
         StoredNode(tmp_path / "a", "a", terms("run 2", NAMES, 3))
     whole = (tmp_path / "a").read_bytes()
-    for torn in (b"", whole[:-1], whole + b"x", b"PK", wire.pack(7), wire.pack({"state": {}})):
+    for torn in (
+        b"",
+        whole[:-1],
+        whole + b"x",
+        b"PK",
+        wire.pack(7),
+        wire.pack([{"state": {}}] * 2),
+    ):
         (tmp_path / "a").write_bytes(torn)
         with pytest.raises(ValueError, match="is no state of a secure sum"):
             StoredNode(tmp_path / "a", "a", agreed)

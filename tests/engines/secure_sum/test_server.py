@@ -163,6 +163,38 @@ def test_a_node_that_was_lost_takes_part_again(last):
     assert all(there) == (last == "unmask")
 
 
+@given(
+    n=st.integers(2, 6),
+    signed=st.booleans(),
+    lost=st.lists(
+        st.dictionaries(
+            st.integers(0, 5),
+            st.sampled_from(["", "keys", "shares", "masked", "unmask"]),
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_round_of_many_is_exact_or_refused(n, signed, lost):
+    names = [f"{i}" for i in range(n)]
+    agreed, nodes = make(names, size=5, signed=signed)
+    rounds, exact = SecureSums(agreed, nodes.ask), 0
+    for each in [{}, *lost, {}, {}, {}]:
+        nodes.last = {f"{i}": last for i, last in each.items() if i < n}
+        nodes.vectors = {name: x // 2 + 1 for name, x in nodes.vectors.items()}
+        try:
+            found = rounds.next()
+        except RuntimeError:
+            continue
+        assert len(found.counted) >= agreed["threshold"]
+        assert np.array_equal(found.total, total(nodes, found.counted))
+        exact += 1
+    assert exact >= 2  # the first round, and the last: two rounds after all have answered
+    assert found.counted == tuple(names)
+
+
 def test_a_round_ends_though_the_next_cannot_begin():
     agreed, nodes = make()
     rounds = SecureSums(agreed, nodes.ask)

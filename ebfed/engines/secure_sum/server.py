@@ -49,6 +49,7 @@ class SecureSum:
 
     Attributes
     ----------
+    round : int
     total : int64 ndarray of shape (size,)
         Sum of the vectors of the nodes that are counted.
     counted : tuple of str
@@ -58,6 +59,7 @@ class SecureSum:
         an answer is missing, and why.
     """
 
+    round: int
     total: NDArray[np.int64]
     counted: tuple[str, ...]
     lost: dict[str, str]
@@ -79,6 +81,9 @@ class SecureSums:
         answers of the nodes that answer in time. Answers may be anything: they are checked.
     first : int
         Number of the first round, larger than that of every earlier round of the run.
+    keep : callable, optional
+        Called after each exchange with a dict that `ebfed.wire` can pack: no secret of a node is in
+        it. A server that was killed goes on from the last one by `resumed`.
 
     Examples
     --------
@@ -94,9 +99,34 @@ class SecureSums:
     array([1043, 1002])
     """
 
-    def __init__(self, agreed: Terms, ask: Ask, first: int = 0):
-        self._agreed, self._ask = agreed, ask
-        self._ahead = _Held(agreed, first)
+    def __init__(
+        self,
+        agreed: Terms,
+        ask: Ask,
+        first: int = 0,
+        *,
+        keep: Callable[[dict[str, Any]], None] | None = None,
+    ):
+        self._agreed, self._ask, self._keep = agreed, ask, keep
+        self._held = [_Held.begun(agreed, first)]  # this round, and the next one
+
+    @classmethod
+    def resumed(
+        cls,
+        kept: dict[str, Any],
+        ask: Ask,
+        *,
+        keep: Callable[[dict[str, Any]], None] | None = None,
+    ) -> SecureSums:
+        """Go on after the last exchange that was kept: the next one is held, or held again.
+
+        Nodes that have answered it must give the same answers again, as `StoredNode` does. If the
+        last exchange ended a round, `next` returns the sum of that round, perhaps again.
+        """
+        rounds = [_Held(**each) for each in kept["rounds"]]
+        whole = cls(rounds[0].state["terms"], ask, keep=keep)
+        whole._held = rounds
+        return whole
 
     def next(self) -> SecureSum:
         """Hold the next round.
@@ -104,17 +134,24 @@ class SecureSums:
         Raises
         ------
         RuntimeError
-            If fewer nodes than the threshold answer a step; the server has then learned nothing.
-        ValueError
-            If shares of the nodes do not fit together.
+            If fewer nodes than the threshold answer a step, or shares do not fit together. The
+            server has then learned nothing, and the next round can be held.
         """
-        held = self._ahead
+        held = self._held[0]
         while held.step in AHEAD:
-            _exchange(self._ask, held)
-        self._ahead = _Held(self._agreed, held.round + 1)
+            self._exchange(held)
+        if len(self._held) == 1:
+            self._held.append(_Held.begun(self._agreed, held.state["round"] + 1))
         while held.requests:
-            _exchange(self._ask, held, *([self._ahead] if self._ahead.step in AHEAD else []))
+            ahead = self._held[1]
+            self._exchange(held, *([ahead] if ahead.step in AHEAD else []))
+        self._held.pop(0)
         return held.result
+
+    def _exchange(self, *rounds: _Held) -> None:
+        _exchange(self._ask, *rounds)
+        if self._keep is not None:
+            self._keep({"rounds": [vars(each) for each in self._held]})
 
 
 def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
@@ -135,9 +172,7 @@ def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
     Raises
     ------
     RuntimeError
-        If fewer nodes than the threshold answer a step; the server has then learned nothing.
-    ValueError
-        If shares of the nodes do not fit together.
+        If fewer nodes than the threshold answer a step, or shares do not fit together.
 
     Examples
     --------
@@ -153,57 +188,64 @@ def secure_sum(agreed: Terms, round_: int, ask: Ask) -> SecureSum:
     >>> found.total, found.counted, found.lost
     (array([41, -5]), ('east', 'north'), {'south': 'masked: no answer'})
     """
-    held = _Held(agreed, round_)
+    held = _Held.begun(agreed, round_)
     while held.requests:
         _exchange(ask, held)
     return held.result
 
 
+@dataclass
 class _Held:
     """A round that is being held; a failure is raised when the result is asked for."""
 
-    def __init__(self, agreed: Terms, round_: int):
-        self.round, self._lost = round_, dict[str, str]()
-        self._state, self.requests = begin(agreed, round_)
-        self._failure: RuntimeError | None = None
+    state: ServerState
+    requests: Requests
+    lost: dict[str, str]
+    failure: str = ""
+
+    @classmethod
+    def begun(cls, agreed: Terms, round_: int) -> _Held:
+        return cls(*begin(agreed, round_), {})
 
     @property
     def step(self) -> str:
-        return "done" if self._failure else self._state["step"]
+        return "done" if self.failure else self.state["step"]
 
     @property
     def result(self) -> SecureSum:
-        if self._failure:
-            raise self._failure
-        state = self._state
+        if self.failure:
+            raise RuntimeError(self.failure)
+        state = self.state
         signed = state["total"].view(dtype_of(state["terms"]).str.replace("u", "i"))
-        return SecureSum(signed.astype(np.int64), tuple(state["counted"]), self._lost)
+        counted = tuple(state["counted"])
+        return SecureSum(state["round"], signed.astype(np.int64), counted, self.lost)
 
     def take(self, given: Mapping[str, Any]) -> None:
         """Use the answers that have been given, the good ones among them."""
-        state, good = self._state, {}
+        state, agreed, good = self.state, self.state["terms"], {}
         for name in self.requests:
             if name not in given:
-                self._lost[name] = f"{state['step']}: no answer"
+                self.lost[name] = f"{state['step']}: no answer"
                 continue
             try:
                 check_answer(state, name, given[name])
             except (ValueError, TypeError, KeyError) as error:
-                self._lost[name] = f"{state['step']}: {error}"
+                self.lost[name] = f"{state['step']}: {error}"
                 continue
             good[name] = given[name]
-        needed = state["terms"]["threshold"]
-        if len(good) >= needed:
-            self._state, self.requests = advance(state, good)
-            return
-        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(self._lost.items()))
-        self._failure, self.requests = (
-            RuntimeError(
-                f"round {self.round}, {state['step']}: {len(good)} of "
-                f"{len(state['terms']['names'])} nodes answered, {needed} are needed ({why})."
-            ),
-            {},
-        )
+        if len(good) >= agreed["threshold"]:
+            try:
+                self.state, self.requests = advance(state, good)
+                return
+            except ValueError as error:
+                why = str(error)
+        else:
+            missing = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.lost.items()))
+            why = (
+                f"{len(good)} of {len(agreed['names'])} nodes answered, {agreed['threshold']} are "
+                f"needed ({missing})."
+            )
+        self.requests, self.failure = {}, f"round {state['round']}, {state['step']}: {why}"
 
 
 def _exchange(ask: Ask, *rounds: _Held) -> None:
@@ -333,7 +375,7 @@ def _masks(state: ServerState, answers: Mapping[str, Answer]) -> NDArray:
     for name in counted:
         seed = _recovered(agreed, answers, "seeds", name)
         if not np.array_equal(commitment(seed, agreed, round_), state["commitments"][name]):
-            raise ValueError(f"round {round_}: shares of the seed of {name} do not fit together.")
+            raise ValueError(f"shares of the seed of {name} do not fit together.")
         total += own_mask(seed, agreed, round_)
     for gone in state["commitments"]:
         if gone in counted:
@@ -341,7 +383,7 @@ def _masks(state: ServerState, answers: Mapping[str, Answer]) -> NDArray:
         secret = _recovered(agreed, answers, "secrets", gone)
         private = private_mask_key(secret, agreed, round_)
         if not np.array_equal(keys.public(private), state["keys"][gone]["mask"]):
-            raise ValueError(f"round {round_}: shares of the secret of {gone} do not fit together.")
+            raise ValueError(f"shares of the secret of {gone} do not fit together.")
         for name in counted:  # what the node that is gone would have added, with the other sign
             other = state["keys"][name]["mask"]
             total -= shared_mask(private, other, gone, name, agreed, round_)

@@ -403,10 +403,10 @@ def test_wrong_shares_give_no_wrong_sum():
         return lambda x: x | {part: {name: y ^ 1 for name, y in x[part].items()}}
 
     agreed, nodes = make()
-    with pytest.raises(ValueError, match="shares of the seed of a do not fit together"):
+    with pytest.raises(RuntimeError, match="unmask: shares of the seed of a do not fit together"):
         secure_sum(agreed, 0, altered(nodes, "a", "unmask", wrong("seeds")))
     agreed, nodes = make(last={"b": "shares"})
-    with pytest.raises(ValueError, match="shares of the secret of b do not fit together"):
+    with pytest.raises(RuntimeError, match="shares of the secret of b do not fit together"):
         secure_sum(agreed, 0, altered(nodes, "a", "unmask", wrong("secrets")))
 
 

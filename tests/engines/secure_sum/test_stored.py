@@ -60,6 +60,61 @@ def test_nodes_that_start_again_before_each_step(tmp_path, signed):
     assert drawn == NAMES * 3  # noise is drawn once in a round
 
 
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("lost_answers", [False, True])
+def test_a_server_that_is_killed_in_each_exchange(tmp_path, signed, lost_answers):
+    """Before the answers have arrived, or after; the sums are those of a server that is not."""
+    agreed, signing = make(signed)
+    nodes = {name: StoredNode(tmp_path / name, name, agreed, signing[name]) for name in NAMES}
+    kept, asked, drawn = [], [], []
+
+    def vector(name):
+        drawn.append(name)
+        return VECTORS[name] + len(drawn)  # a second call would give another sum
+
+    def answers_of(requests):
+        return {
+            name: [nodes[name].answer(each, lambda name=name: vector(name)) for each in own]
+            for name, own in requests.items()
+        }
+
+    def ask(requests):
+        asked.append([each["step"] for each in requests["a"]])
+        if len(asked) % 2 and lost_answers:
+            answers_of(requests)
+            raise KeyboardInterrupt
+        return answers_of(requests)
+
+    def keep(state):
+        kept.append(wire.pack(state))
+        if not lost_answers:
+            raise KeyboardInterrupt
+
+    def killed(function):
+        try:
+            return function()
+        except KeyboardInterrupt:
+            return None
+
+    rounds, sums, kills = SecureSums(agreed, ask, keep=keep), [], 0
+    while len(sums) < 3:
+        found = killed(rounds.next)
+        if found is not None:
+            if found.round == len(sums):  # not one that was returned before
+                sums.append(found)
+        else:
+            kills += 1
+            rounds = SecureSums(agreed, ask, keep=keep)
+            if kept:
+                rounds = SecureSums.resumed(wire.unpack(kept[-1]), ask, keep=keep)
+    assert drawn == NAMES * 3
+    for i, found in enumerate(sums):
+        noise = sum(range(3 * i + 1, 3 * i + 4))
+        assert found.total.tolist() == (sum(VECTORS.values()) + noise).tolist()
+        assert found.lost == {}
+    assert kills >= 3 * (3 if signed else 2)
+
+
 def test_another_request_for_the_same_step_is_refused(tmp_path):
     agreed, _ = make()
     nodes = LocalNodes(agreed, VECTORS)

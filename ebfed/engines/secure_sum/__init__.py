@@ -41,6 +41,11 @@ It is not protected: the result. A node can send a wrong vector, and a server ca
 sum. Shares that do not fit are found. A vector is summed once: a node refuses a round that it has
 begun before, because sums of the same vectors over other nodes differ by a node's vector.
 
+**What it costs.** A node sends its vector, of 2, 4 or 8 bytes a number; a kilobyte and some 400
+bytes for each other node come on top. Five nodes with a million numbers of 32 bits take 30 ms each.
+Shamir's shares grow with the square of the number of nodes: of 100 nodes each takes 0.3 s, and the
+server 16 s.
+
 The primitives are those of two libraries. ``cryptography``: X25519 for agreement on keys, HKDF with
 SHA-256 to derive keys, ChaCha20 for masks, ChaCha20-Poly1305 to encrypt, Ed25519 to sign;
 ``pycryptodome``: Shamir's secret sharing. Secrets that are shared have 128 bits. Flower's own

@@ -498,7 +498,7 @@ def sharing(tmp_path):
         for number, (name, key) in enumerate(zip(NAMES, keys, strict=True)):
             own = {"X": X[number == SHARED], "groups": GROUPS[number == SHARED]}
             (tmp_path / name).mkdir()
-            rules = "epsilon = inf\n"
+            rules = "epsilon = inf\nmin_group_size = 1\n"
             if key is not None:
                 (tmp_path / name / "labels.key").write_text(key.hex())
                 rules += 'match_key = "labels.key"\n'

@@ -73,7 +73,9 @@ def write_nodes(folder, rows, names, rules='path = "rows.csv"'):
         nodes[name] = folder / name
         nodes[name].mkdir()
         rows.iloc[part].to_csv(nodes[name] / "rows.csv", index=False)
-        (nodes[name] / "node.toml").write_text(f"epsilon = inf\n[rows]\n{rules}\n")
+        (nodes[name] / "node.toml").write_text(
+            f"epsilon = inf\nmin_group_size = 1\n[rows]\n{rules}\n"
+        )
     return nodes
 
 
@@ -323,7 +325,7 @@ def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):
     for name in NAMES:
         (tmp_path / name / "labels.key").write_text("5a" * 32)
         rules = (tmp_path / name / "node.toml").read_text()
-        more = 'match_key = "labels.key"\nmin_group_size = 1\n'
+        more = 'match_key = "labels.key"\n'
         (tmp_path / name / "node.toml").write_text(more + rules)
     words = {"model": FITS["gaussian"], "rows": ROWS["gaussian"], "nodes": 3}
     app = write_project(tmp_path / "apps", "shared", quorum=3, deadline=60.0, **words)

@@ -152,10 +152,10 @@ class Federation:
         command += ["--root-certificates", str(self.directory / "certificates" / "ca.crt")]
         self._start(name, *command, *([] if seed is None else ["--seed", str(seed)]))
 
-    def restart(self, name: str, directory: str | Path) -> None:
+    def restart(self, name: str, directory: str | Path, *, seed: int | None = None) -> None:
         """End a node, if it runs, and start it again."""
         self._end({name})
-        self.start_node(name, directory)
+        self.start_node(name, directory, seed=seed)
         self._wait(name, self._children[-1], partial(self._has_logged, name, "Connected as node"))
 
     def _register(self, name: str, public: Path) -> None:

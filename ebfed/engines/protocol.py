@@ -251,6 +251,8 @@ class LearningMessage(TypedDict):
     """By which each would move the shared parameters, each of shape (c, size)."""
     bit: NotRequired[NDArray[np.float64]]
     """Whether the change was shorter than the clip: a half, minus a half, or 0; (c, 1)."""
+    nodes: NotRequired[NDArray[np.float64]]
+    """Of a secure sum, noise included: of how many nodes, shape (1, 1)."""
     clients: NotRequired[NDArray[np.float64]]
     """Of sums over the clients of a block: how many they are, shape (1, 1)."""
 

@@ -23,7 +23,7 @@ from ebfed.engines.publishing import (
     shallow_copied,
 )
 from ebfed.engines.rounds import without_messages
-from ebfed.engines.sums import unsummed
+from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.privacy import ledger
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
@@ -98,6 +98,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         """Raise a ValueError if these are not the classes that can be learned."""
 
     add_up = staticmethod(unsummed)
+    secure_sums = staticmethod(no_secure_sums)
 
     # Notes of who held the fit, on nodes and their labels.
     _remarks: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from ebfed.privacy.ledger import LOCAL
 
 __all__ = ["Round", "Trust"]
 
-Trust = Literal["server", "none"]
+Trust = Literal["server", "none", "nobody"]
 Account: TypeAlias = "tuple[accountant.Method, Callable[[float], events.Event]]"
 
 
@@ -32,7 +32,7 @@ class Round:
     clients : int
         How many there are, where samples have a fixed size.
     sampling : {"poisson", "fixed"}
-    trust : {"server", "none"}
+    trust : {"server", "none", "nobody"}
     """
 
     rate: float
@@ -43,7 +43,8 @@ class Round:
     @property
     def relation(self) -> accountant.Relation:
         """Which inputs are neighbours."""
-        exchange = self.trust == "none" or (self.rate < 1 and self.sampling == "fixed")
+        sampled = self.trust == "server" and self.rate < 1 and self.sampling == "fixed"
+        exchange = self.trust == "none" or sampled
         return "replace_one" if exchange else "add_or_remove"
 
     @property
@@ -58,7 +59,7 @@ class Round:
     @property
     def unsampled(self) -> bool:
         """Whether nothing is amplified, so that there is a closed form."""
-        return self.trust == "none" or self.rate == 1
+        return self.trust != "server" or self.rate == 1  # the server knows whom it invites
 
     @property
     def sensitivity(self) -> float:
@@ -78,7 +79,7 @@ class Round:
     def event(self, multiplier: float) -> events.Event:
         """Describe the release."""
         release = events.gaussian(multiplier)
-        if self.trust == "none" or self.rate == 1:
+        if self.unsampled:
             return release
         if self.sampling == "poisson":
             return events.poisson(self.rate, release)

@@ -37,6 +37,7 @@ from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
+from ebfed.learning.node_sums import node_sums
 from ebfed.learning.predictions import expected_of, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.schedule import Sampling, Schedule
@@ -332,6 +333,8 @@ class Learner(SupervisedEstimator):
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block, where the server needs no more than these."""
         return self.exchange(1).add_up(message)
+
+    secure_sums = node_sums
 
     def plan(self, sent: LearningSent, memory: LearningMemory, clients: Clients) -> list[Plan]:
         """State all that a run may take from a block of clients; see `Exchange.plan`."""

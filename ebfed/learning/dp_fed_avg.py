@@ -10,6 +10,7 @@ from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fitting import read_choices
 from ebfed.learning.individual import IndividualExchange
+from ebfed.learning.privacy import PrivateExchange
 from ebfed.tables.clients import Clients
 from ebfed.tables.consent import epsilons_of
 
@@ -97,6 +98,11 @@ class DPFedAvg(FedAvg):
         """Read rows, as in `fit`."""
         if consent is None:
             return super().prepare(X, y, groups=groups)
+        if self.privacy is not None and self.privacy.trust == "nobody":
+            raise ValueError(
+                'consent cannot give budgets with trust="nobody", where the server sees only the '
+                "sum over nodes."
+            )
         clients, labels, consent = read_choices(self, X, y, groups, consent)
         return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
 
@@ -112,7 +118,8 @@ class DPFedAvg(FedAvg):
         if budget.dtype != np.float64 or budget.shape != facts["n"].shape or not (budget > 0).all():
             raise ValueError("budget must be a number above 0 for each client.")
 
-    def exchange(self, n_clients: int) -> IndividualExchange:
+    def exchange(self, n_clients: int) -> PrivateExchange:
         """Protect messages, until the budgets of their clients are spent."""
         assert self.privacy is not None
-        return IndividualExchange(self.schedule, n_clients, self.privacy, self.message_bounds)
+        kind = PrivateExchange if self.privacy.trust == "nobody" else IndividualExchange
+        return kind(self.schedule, n_clients, self.privacy, self.message_bounds)

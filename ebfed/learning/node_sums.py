@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,10 @@ from ebfed.channels.integer_sum import IntegerSum
 from ebfed.engines.protocol import LearningMessage, LearningSent
 from ebfed.learning.privacy import PrivateExchange
 
-__all__ = ["NodeSums"]
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["NodeSums", "node_sums"]
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,21 @@ class NodeSums:
             name: part * scale
             for (name, (_, scale)), part in zip(self._units.items(), parts, strict=True)
         }
-        message: LearningMessage = {"changes": {name: whole[name] for name in self.sent["shared"]}}
+        message: LearningMessage
+        message = {
+            "nodes": np.full((1, 1), float(self.nodes)),
+            "changes": {name: whole[name] for name in self.sent["shared"]},
+        }
         if "bit" in whole:
             message["bit"] = whole["bit"]
         return message
+
+
+def node_sums(
+    learner: Learner, sent: LearningSent, *, nodes: int, rows: int, survivors: int
+) -> NodeSums | None:
+    """Return how a node encodes its message where nobody is trusted; None if somebody is."""
+    if learner.privacy is None or learner.privacy.trust != "nobody":
+        return None
+    exchange: Any = learner.exchange(sent["n_clients"])
+    return NodeSums(exchange, sent, nodes, rows, survivors)

@@ -94,9 +94,10 @@ class ClientPrivacy(BaseEstimator):
         With `clip_quantile`, each client also sends a bit: whether its message is below C. The sum
         of these bits gets noise of this standard deviation. None: a twentieth of the expected
         number of clients, or z if that is larger.
-    trust : {"server", "none"}
+    trust : {"server", "none", "nobody"}
         ``"server"``: the server adds the noise and must be trusted. ``"none"``: each client adds
-        noise, and the server need not be trusted.
+        noise, and the server need not be trusted. ``"nobody"``: over Flower, nodes share the
+        noise, and the server sees only the sum over nodes; see `ebfed.learning.node_sums`.
 
     References
     ----------
@@ -375,6 +376,11 @@ class PrivateExchange(Exchange):
     def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
         """Return the first state; solves for the noise, or says why there is none."""
         self.split()
+        if self.privacy.trust == "nobody" and type(self) is not PrivateExchange:
+            raise ValueError(
+                'trust="nobody" needs noise that is that of one sum over all clients; give '
+                'trust="server" or "none".'
+            )
         return state | {"clip": float(self.privacy.clip), "promise": self._promise()}
 
     def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
@@ -392,6 +398,8 @@ class PrivateExchange(Exchange):
     ) -> tuple[Named, LearningState]:
         """Average with noise; divided by how many clients were expected, which is public."""
         scales, noise = self.server_scales(sent)
+        if "nodes" in message:  # a secure sum has its noise; clients of this process have none
+            scales, noise = dict.fromkeys(scales, 0.0), 0.0
         expected, changes = sent["expected"], message["changes"]
         average = {
             name: noisy_sum(changes[name], scales[name], rng) / expected for name in sent["shared"]
@@ -403,7 +411,7 @@ class PrivateExchange(Exchange):
 
     def server_scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
         """Return the standard deviations of the noise that the server adds."""
-        if self.privacy.trust == "server":
+        if self.privacy.trust != "none":
             return self.scales(sent)
         return dict.fromkeys(sent["shared"], 0.0), 0.0
 
@@ -482,10 +490,16 @@ class PrivateExchange(Exchange):
             epsilon = min(epsilon, privacy.epsilon)
         size = size_of(sent) + (privacy.clip_quantile is not None)
         private = math.isfinite(epsilon)
-        by = "the server" if round_.trust == "server" else "each client"
+        by = {"server": "the server", "nobody": "the nodes together"}.get(
+            round_.trust, "each client"
+        )
         sample = "everyone" if round_.rate == 1 else f"{round_.sampling} samples, q={round_.rate:g}"
         public = "numbers of clients and rows, columns and classes are public"
-        trust = "the server is trusted" if round_.trust == "server" else "nobody need be trusted"
+        trust = {
+            "server": "the server is trusted",
+            "none": "nobody need be trusted",
+            "nobody": "the server follows the protocol of secure sums, and enough nodes are honest",
+        }[round_.trust]
         if round_.trust == "server" and round_.rate < 1:
             trust += ", and who took part is known to it alone"
         return {

@@ -20,7 +20,7 @@ from ebfed.engines.protocol import (
 )
 from ebfed.engines.publishing import deep_copied, pickled, published, shallow_copied
 from ebfed.engines.rounds import converse_here, without_messages
-from ebfed.engines.sums import unsummed
+from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.location import matching
 from ebfed.location.client import Client
 from ebfed.location.files import LocationFile
@@ -85,6 +85,7 @@ class TwoSided(ABC):
         return self.client_side().local(sent, memory, clients, rng)
 
     add_up = staticmethod(unsummed)
+    secure_sums = staticmethod(no_secure_sums)
 
     def open_clients(self, clients: Summary, memory: LocationMemory) -> NDArray[np.bool_]:
         """Return whether each client's channel sends its figures as they are."""

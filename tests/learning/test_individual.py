@@ -126,3 +126,10 @@ def test_nodes_do_as_one_process_does():
 def test_what_is_refused(consent, others, what):
     with pytest.raises(ValueError, match=what):
         learner(**others).fit(X, Y, groups=GROUPS, consent=consent)
+
+
+def test_budgets_need_a_server_that_sees_messages_or_noise_of_each():
+    secure = ClientPrivacy(epsilon=4.0, trust="nobody")
+    assert learner(privacy=secure).fit(X, Y, groups=GROUPS).privacy_["epsilon"].iloc[0] <= 4
+    with pytest.raises(ValueError, match='consent cannot give budgets with trust="nobody"'):
+        learner(privacy=secure).fit(X, Y, groups=GROUPS, consent=BUDGETS)

@@ -476,7 +476,7 @@ def test_own_parameters_and_losses_stay_with_clients():
         *((eb.DPFedAvg, "clip_quantile", x) for x in (0, 1, np.nan)),
         *((eb.DPFedAvg, "clip_step", x) for x in (0, np.nan)),
         *((eb.DPFedAvg, "bit_noise", x) for x in (0, -1)),
-        *((eb.DPFedAvg, "trust", x) for x in ("nobody", None)),
+        *((eb.DPFedAvg, "trust", x) for x in ("anyone", None)),
         *((eb.DPFedAvg, "fine_tune", x) for x in (-1, 1.5, None)),
         *((eb.FeO2, "ratio", x) for x in (-0.1, 1.1, np.nan)),
         *((eb.FeO2, "regularization", x) for x in (-1, np.nan, np.inf)),

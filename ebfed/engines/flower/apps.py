@@ -18,7 +18,7 @@ __all__ = ["load_fit", "serve", "server_app"]
 
 EXCHANGES = ["exchange", "node", "status", "detail"]
 # What an interrupted fit goes on from.
-STATE = "state.ebfed"
+STATE, SUMS = "state.ebfed", "sums.ebfed"
 
 
 def server_app(
@@ -110,7 +110,7 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     from sklearn.base import clone
 
     fitted = clone(estimator)
-    cohort.log = out / "exchanges.jsonl"
+    cohort.log, cohort.sums = out / "exchanges.jsonl", out / SUMS
     kept = wire.unpack((out / STATE).read_bytes()) if (out / STATE).exists() else None
 
     def keep(state: Any, _: Any) -> None:
@@ -131,7 +131,8 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
         cohort.tell(fitted.broadcast(state), matched)
-        (out / STATE).unlink(missing_ok=True)
+        for name in (STATE, SUMS):
+            (out / name).unlink(missing_ok=True)
     finally:
         write(out / "participants.csv", table_of(cohort.records, EXCHANGES))
     print(fitted.summary(), flush=True)

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.base import Cohort
-from ebfed.engines.flower.files import now
+from ebfed.engines.flower.files import now, write
 from ebfed.engines.flower.messages import make_request, read_answer
 from ebfed.engines.matching import Matched, check_digests
+from ebfed.engines.secure_sum import SecureSums, terms
 
 __all__ = ["FlowerCohort", "check_invitation"]
 
@@ -59,6 +61,8 @@ class FlowerCohort(Cohort):
         Name and facts of each node of the fit, in the order of their names.
     log : path or None
         File to which a line of JSON is added after each exchange.
+    sums : path or None
+        File of what secure sums go on from, after an interruption; it has no secret of a node.
     """
 
     def __init__(
@@ -80,9 +84,12 @@ class FlowerCohort(Cohort):
         self._members: list[_Member] = []
         self._lost: set[int] = set()
         self.facts, self.answered = [], []
+        self._sums: SecureSums | None = None
+        self._now: dict[str, Any] = {}
         self.records: list[dict[str, Any]] = []
         self.roll: list[dict[str, Any]] = []
         self.log: Path | None = None
+        self.sums: Path | None = None
 
     def call_roll(self, roll: list[dict[str, Any]] | None = None) -> None:
         """Ask all nodes that connect, until all invited ones have answered or time is up.
@@ -158,6 +165,8 @@ class FlowerCohort(Cohort):
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
+        if self._estimator.secure_sums(sent, nodes=2, rows=1, survivors=1) is not None:
+            return [self._ask_sum(sent, round_, turn)]
         requests: dict[int, dict] = {
             node.id: {
                 "exchange": "round",
@@ -177,6 +186,53 @@ class FlowerCohort(Cohort):
         self._check_quorum(f"round {round_ + 1}", len(good))
         self.answered = [i for i, node in enumerate(self._members) if node.id in good]
         return [good[self._members[i].id]["message"] for i in self.answered]
+
+    def _ask_sum(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> dict:
+        """Ask all nodes for what adds up to their sum, of which each one's part is not seen."""
+        names, n = [node.name for node in self._members], len(self._members)
+        rows = max(len(node.facts["n"]) for node in self._members)
+        least = max(min(self._needed, n), n // 2 + 1, 2)
+        sums = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least)
+        if self._sums is None:
+            self._sums = self._begun(terms(f"{self._terms['fit']}", names, sums.grid.size,
+                                           threshold=least), round_)  # fmt: skip
+        self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": self._sums.agreed}
+        self._turn = turn
+        while (found := self._sums.next()).round < round_:
+            pass  # of a fit that goes on: the sum that its state has already
+        return sums.decode(found.total)
+
+    def _begun(self, agreed: Any, round_: int) -> SecureSums:
+        """Begin the sums of a fit, or go on with those of an interrupted one."""
+        path = self.sums
+        if path is None:
+            return SecureSums(agreed, self._relay, first=round_)
+
+        def keep(kept: dict) -> None:
+            write(path, wire.pack(kept))
+
+        if path.exists():
+            return SecureSums.resumed(wire.unpack(path.read_bytes()), self._relay, keep=keep)
+        return SecureSums(agreed, self._relay, first=round_, keep=keep)
+
+    def _relay(self, asked: dict[str, list]) -> dict:
+        members = {node.name: node for node in self._members}
+        requests = {}
+        for name, each in asked.items():
+            member = members[name]
+            if member.id is None:
+                continue
+            more = {"requests": each, "turn": self._turn[member.place], "first": member.place.start}
+            requests[member.id] = self._now | more
+        steps = " and ".join(each["step"] for each in max(asked.values(), key=len))
+        title = f"round {self._now['sent']['round'] + 1}, {steps}"
+        _, answers = self._exchange(
+            title, lambda: requests, lambda _, got: requests.keys() <= got.keys(), lambda *_: None
+        )
+        ids = {node.id: node.name for node in self._members if node.id is not None}
+        silent = [ids[node] for node in requests if node not in answers]
+        good = self._sort_out(title, ids, answers, silent)
+        return {ids[node]: answer["answers"] for node, answer in good.items()}
 
     def tell(self, sent: dict, matched: Matched | None = None) -> None:
         """Send the result to all, and wait for the nodes that were asked to the end.

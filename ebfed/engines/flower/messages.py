@@ -15,6 +15,7 @@ ACTION = "ebfed"
 ANSWERS: dict[str, dict[str, type]] = {
     "roll call": {"facts": dict},
     "round": {"message": dict},
+    "sum": {"answers": list},
     "result": {},
     "failure": {"failure": str},
 }

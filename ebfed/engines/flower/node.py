@@ -22,6 +22,7 @@ from ebfed.engines.flower.files import now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
+from ebfed.engines.secure_sum import StoredNode
 from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
@@ -102,6 +103,15 @@ class Node:
             if request["exchange"] == "round":
                 message = self._report(run, request, rules, estimator, clients, memory, folder)
                 return {"message": message}
+            if request["exchange"] == "sum":
+                rules.check_sums(self._name, request["terms"])
+                node = StoredNode(folder / "sums.ebfed", self._name, request["terms"])
+
+                def vector() -> NDArray[np.int64]:
+                    own = self._report(run, request, rules, estimator, clients, memory, folder)
+                    return own["vector"]
+
+                return {"answers": [node.answer(each, vector) for each in request["requests"]]}
             if not request["used"]:  # the message was too late for the result
                 memory = memory | {"turn": nobody}
             if own is not None and "merged" in request:
@@ -196,7 +206,7 @@ class Node:
             if self._seed is not None:
                 rng = Stream(make_key(self._seed), round_, request["first"])
             message, memory = estimator.local(sent, memory | {"turn": turn}, clients, rng)
-            message = estimator.add_up(message)
+            message = self._shared(request, estimator, message)
             rows = estimator.releases(sent, memory, clients)
             rows = [_plain(row) for row in (rows if self._seed is None else simulated(rows))]
             write(kept, wire.pack({"message": message, "memory": memory, "rows": rows}))
@@ -206,6 +216,25 @@ class Node:
         for number in sorted(listed | {round_})[:-KEPT]:  # a server asks for the last one again
             _kept(folder, number).unlink(missing_ok=True)
         return stored["message"]
+
+    def _shared(self, request: dict, estimator: Any, message: Any) -> Any:
+        """Add up what clients send; where nobody is trusted, with noise, as integers to mask."""
+        whole: dict[str, Any] = {"names": [], "threshold": 1}
+        agreed = request["terms"] if request["exchange"] == "sum" else whole
+        sums = estimator.secure_sums(
+            request["sent"],
+            nodes=len(agreed["names"]),
+            rows=request.get("rows", 1),
+            survivors=agreed["threshold"],
+        )
+        if sums is None:
+            return estimator.add_up(message)
+        if request["exchange"] != "sum":
+            raise ValueError("this method is for secure sums only; nothing else is sent.")
+        rng: Any = "secure"
+        if self._seed is not None:
+            rng = np.random.default_rng([self._seed, request["sent"]["round"], request["first"]])
+        return {"vector": sums.encode(message, rng)}
 
     def _finish(
         self,

@@ -7,12 +7,13 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.flower.rows import OwnRows
+from ebfed.engines.secure_sum.messages import check_terms
 from ebfed.privacy.calibration import check_delta
 from ebfed.privacy.odometer import Plan
 
@@ -33,6 +34,7 @@ class Rules:
         least_noise = 0.1        # of each message, where the server says how much is needed
         min_group_size = 5       # rows
         methods = ["GaussianEB", "DPFedAvg"]
+        partners = ["north", "east", "west"]  # of secure sums
         match_key = "labels.key"  # a file of this directory
 
         [rows]                   # see OwnRows
@@ -57,6 +59,11 @@ class Rules:
         its own rows and the population.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
+    partners : sequence of str, optional
+        Names of all nodes whose sum the server may see where it is not trusted
+        (``trust="nobody"``), this one among them. A sum of half of them or fewer, or with another
+        node, which a server may have invented, is refused. None: the node takes part in no such
+        sum.
     match_key : str, optional
         File with the key that the owners of nodes share, to match labels of groups; see
         `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
@@ -76,6 +83,7 @@ class Rules:
     least_noise: float | None = None
     min_group_size: int = 5
     methods: Sequence[str] | None = None
+    partners: Sequence[str] | None = None
     match_key: str | None = None
     rows: OwnRows | None = None
 
@@ -94,6 +102,10 @@ class Rules:
             if isinstance(self.methods, str) or not all(isinstance(x, str) for x in self.methods):
                 raise ValueError(f"methods must be a list of names; got {self.methods!r}.")
             object.__setattr__(self, "methods", tuple(self.methods))
+        if self.partners is not None:
+            if isinstance(self.partners, str) or not all(isinstance(x, str) for x in self.partners):
+                raise ValueError(f"partners must be a list of names; got {self.partners!r}.")
+            object.__setattr__(self, "partners", tuple(self.partners))
         if self.match_key is not None and not (isinstance(self.match_key, str) and self.match_key):
             raise ValueError(f"match_key must be the name of a file; got {self.match_key!r}.")
         if not isinstance(self.rows, OwnRows | None):
@@ -151,6 +163,21 @@ class Rules:
                 "their figures as they are."
             )
         return may
+
+    def check_sums(self, name: str, agreed: Any) -> None:
+        """Refuse a secure sum with nodes that the owner does not know, or with too few."""
+        check_terms(agreed)
+        if self.partners is None:
+            raise ValueError("partners of node.toml must name the nodes of secure sums.")
+        if name not in agreed["names"]:
+            raise ValueError(f"the sum is one without this node, {name!r}.")
+        if others := sorted(set(agreed["names"]) - set(self.partners)):
+            raise ValueError(f"{others[0]!r} is not among the partners of node.toml.")
+        if agreed["threshold"] <= len(self.partners) // 2:
+            raise ValueError(
+                f"sums of {agreed['threshold']} nodes are of half of the {len(self.partners)} "
+                "partners, or fewer."
+            )
 
     def check_plans(self, method: str, plans: Sequence[Plan]) -> None:
         """Refuse a run whose plans are against the rules, whatever was spent before."""

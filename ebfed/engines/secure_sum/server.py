@@ -107,7 +107,7 @@ class SecureSums:
         *,
         keep: Callable[[dict[str, Any]], None] | None = None,
     ):
-        self._agreed, self._ask, self._keep = agreed, ask, keep
+        self.agreed, self._ask, self._keep = agreed, ask, keep
         self._held = [_Held.begun(agreed, first)]  # this round, and the next one
 
     @classmethod
@@ -141,7 +141,7 @@ class SecureSums:
         while held.step in AHEAD:
             self._exchange(held)
         if len(self._held) == 1:
-            self._held.append(_Held.begun(self._agreed, held.state["round"] + 1))
+            self._held.append(_Held.begun(self.agreed, held.state["round"] + 1))
         while held.requests:
             ahead = self._held[1]
             self._exchange(held, *([ahead] if ahead.step in AHEAD else []))

@@ -1,0 +1,141 @@
+"""Learners whose server is not trusted, over a grid that is not there."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.supercore.task_identity import TaskIdentity
+from sklearn.base import clone
+
+import ebfed as eb
+from ebfed.engines.flower import FlowerCohort, Node, Rules, cohort, messages, serve
+from ebfed.streams import make_key
+
+RNG = np.random.default_rng(5)
+GROUPS = np.repeat(np.arange(200), 8)
+X = RNG.normal(size=(len(GROUPS), 4))
+Y = X @ [1.5, -1.0, 0.5, 0.0] + 0.5 * RNG.normal(size=len(GROUPS)) > 0
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_run(monkeypatch):
+    monkeypatch.setattr(cohort, "POLL", 0.001)
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Grid:
+    def __init__(self, nodes, silent=()):
+        self.nodes, self.waiting, self.numbers, self.silent = nodes, [], itertools.count(), silent
+        self.seen = []
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, sent):
+        for message in sent:
+            message.metadata.__dict__["_message_id"] = name = f"m{next(self.numbers)}"
+            node, content = message.metadata.dst_node_id, messages.unpack(message)
+            if (node, message.metadata.group_id) not in self.silent:
+                answer = self.nodes[node].answer(1, content)
+                self.seen.append(answer)
+                self.waiting.append(messages.make_reply(message, answer))
+            yield name
+
+    def pull_messages(self, names):
+        arrived, self.waiting = self.waiting, []
+        return arrived
+
+
+LEARNER = eb.FedAvg(
+    n_rounds=12,
+    local_steps=3,
+    learning_rate=0.5,
+    random_state=0,
+    privacy=eb.ClientPrivacy(epsilon=8, trust="nobody"),
+    sampling="poisson",
+)
+NAMES = [f"node {i}" for i in range(5)]
+
+
+def make_nodes(folder, partners=NAMES):
+    nodes = {}
+    for i, name in enumerate(NAMES):
+        own = np.isin(GROUPS % 5, i)
+        rows = {"X": X[own], "y": Y[own], "groups": GROUPS[own]}
+        rules = Rules(min_group_size=1, partners=partners)
+        nodes[i] = Node(name, LEARNER, lambda rows=rows: rows, folder / name, seed=0, budget=rules)
+    return nodes
+
+
+def fit(grid, out, **terms):
+    terms = {"plan": {}, "fit": 1, "quorum": 4, "deadline": 1.0} | terms
+    return serve(LEARNER, FlowerCohort(grid, LEARNER, 5, **terms), out)
+
+
+@pytest.mark.parametrize(
+    "silent", [(), {(3, "round 4, masked and keys"), (2, "round 6, unmask and shares")}]
+)
+def test_a_learner_that_trusts_nobody(tmp_path, silent):
+    grid = Grid(make_nodes(tmp_path), silent)
+    fitted = fit(grid, tmp_path / "out")
+    here = clone(LEARNER).fit(X, Y, groups=GROUPS)
+    central = here.score(X, Y, groups=GROUPS)
+    w = fitted.shared_["w"]
+    got = np.mean(here.model_.bind(4, 2).predict(w[None], X[None])[0].argmax(axis=1) == Y)
+    assert got == pytest.approx(central, abs=0.03)
+    assert not any("message" in each for each in grid.seen)
+    assert "the nodes together" in str(fitted.privacy_["what"].iloc[0])
+
+
+@pytest.mark.parametrize("last", ["round 1, masked and keys", "round 5, unmask and shares"])
+def test_a_server_that_was_killed_goes_on(tmp_path, last):
+    """With the same draws at the nodes, the result is the same to the last bit."""
+    (tmp_path / "others").mkdir()
+    expected = fit(Grid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed").shared_["w"]
+    grid = Grid(make_nodes(tmp_path))
+    push, killed = grid.push_messages, []
+
+    def push_and_die(sent):
+        for message in sent:
+            if message.metadata.group_id == last and not killed:
+                killed.append(message)
+                raise KeyboardInterrupt
+        yield from push(sent)
+
+    grid.push_messages = push_and_die
+    with pytest.raises(KeyboardInterrupt):
+        fit(grid, tmp_path / "out")
+    assert (tmp_path / "out" / "sums.ebfed").exists()
+    found = fit(grid, tmp_path / "out").shared_["w"]
+    np.testing.assert_array_equal(found, expected)
+    assert not (tmp_path / "out" / "sums.ebfed").exists()
+
+
+@pytest.mark.parametrize(
+    ("partners", "what"),
+    [
+        (None, "partners of node.toml must name"),
+        (["node 0", "node 1"], "'node 2' is not among the partners"),
+        ([*NAMES, *"abcdefg"], "sums of 4 nodes are of half of the 12 partners"),
+    ],
+)
+def test_sums_that_an_owner_refuses(tmp_path, partners, what):
+    with pytest.raises(RuntimeError, match=r"fewer|needed"):
+        fit(Grid(make_nodes(tmp_path, partners)), tmp_path / "out", deadline=0.3)
+    assert what in (tmp_path / "node 0" / "errors.log").read_text()
+
+
+def test_a_node_sends_its_part_in_no_other_way(tmp_path):
+    """A server that asks for the message itself gets nothing."""
+    node = make_nodes(tmp_path)[0]
+    facts = node.answer(1, {"exchange": "roll call"})["facts"]
+    server = clone(LEARNER)
+    state = server.start(facts, make_key(0))
+    request = {"exchange": "round", "sent": server.broadcast(state), "first": 0}
+    answer = node.answer(1, request | {"turn": np.zeros(len(facts["n"]), np.int8)})
+    assert answer["failure"].startswith("ValueError")
+    assert "for secure sums only" in (tmp_path / "node 0" / "errors.log").read_text()

@@ -41,6 +41,7 @@ app.command(
     epilog=node.SUPERLINK_EXAMPLES,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(node.superlink)
+app.command()(node.login)
 app.add_typer(federate.app, name="federate")
 app.add_typer(budget.app, name="budget")
 

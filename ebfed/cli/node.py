@@ -10,7 +10,7 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 
-__all__ = ["node", "superlink"]
+__all__ = ["login", "node", "superlink"]
 
 EXAMPLES = """\b
 Examples:
@@ -105,3 +105,23 @@ def superlink(
     with errors_of_the_user(RuntimeError):
         make_token(token_file)
         run_superlink(token_file, context.args)
+
+
+def login(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the server.")],
+    token_file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File of the token of its owner.")
+    ],
+) -> None:
+    """Let the command flwr send a token to a server, to start runs there.
+
+    The token is kept in the folder of Flower's settings, $FLWR_HOME or ~/.flwr.
+    """
+    import os
+
+    from ebfed.engines.flower.superlink import read_token, remember_token
+
+    with errors_of_the_user(RuntimeError):
+        home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+        remember_token(home, address, read_token(token_file))
+        typer.echo(f"flwr sends the token to {address}.")

@@ -19,17 +19,26 @@ from typing import Any
 from ebfed.engines.flower.files import write
 from ebfed.engines.flower.messages import need_flower
 
-__all__ = ["make_token", "remember_token", "run_superlink"]
+__all__ = ["make_token", "read_token", "remember_token", "run_superlink"]
 
 
 def make_token(path: Path) -> str:
     """Return the token in a file, which is made if there is none, and only its owner may read."""
     if not path.exists():
         write(path, secrets.token_urlsafe(32).encode())
-    return _token(path)
+    return read_token(path)
 
 
-def _token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    ValueError
+        If the token is too short to be a secret.
+    """
     token = path.read_text(encoding="ascii").strip()
     if len(token) < 32:
         raise ValueError(f"the token in {path} must have 32 characters or more; got {len(token)}.")
@@ -81,7 +90,7 @@ def run_superlink(token_file: Path, arguments: Sequence[str]) -> None:
     need_flower()
     # the package has a function of the same name
     program = importlib.import_module("flwr.superlink.cli.flower_superlink")
-    plugin = _plugin(_token(token_file))
+    plugin = _plugin(read_token(token_file))
     if "--insecure" in arguments:
         raise ValueError("a token that is not encrypted can be read; leave --insecure out.")
     sys.argv = ["flower-superlink", *arguments]

@@ -104,9 +104,10 @@ The same `app/` runs unchanged.
 
 1. Server: a certificate for its name, signed by an authority that the nodes know, and from the
    folder where `result/` is to be written
-   `ebfed superlink token --ssl-ca-certfile ca.crt --ssl-certfile server.pem --ssl-keyfile server.key
-   --host 0.0.0.0 --port 8000 --enable-supernode-auth --disable-runtime-dependency-installation
-   --isolation process --superexec-auth-secret-file secret`, and beside it
+   `ebfed superlink token --ssl-ca-certfile ca.crt --ssl-certfile server.pem
+   --ssl-keyfile server.key --host 0.0.0.0 --port 8000 --enable-supernode-auth
+   --disable-runtime-dependency-installation --isolation process
+   --superexec-auth-secret-file secret`, and beside it
    `flower-superexec --runtime-api-address SERVER:8000 --root-certificates ca.crt
    --superexec-auth-secret-file secret`. `token` and `secret` are files of the server's owner.
    Who starts runs needs the token: `ebfed login SERVER:8000 token`, and then `flwr run`.

@@ -251,7 +251,7 @@ REFUSED = {
         lambda: Torch(layers(D, 1), classifies=False),
         r"shape \(3, 3\), the number that is predicted; .* \(3, 1\)",
     ),
-    "features": (lambda: Torch(layers(D + 1, K)), r"does not take rows laid out as \(4,\)"),
+    "features": (lambda: Torch(layers(D + 1, K)), r"module must accept rows of shape \(4,\)"),
     "layout": (lambda: Torch(layers(D, K), (1, 2, 3)), "holds 6 numbers, but rows have 4 features"),
     "no layout": (lambda: Torch(layers(D, K), D), "input_shape must be a tuple, such as"),
     "half a layout": (lambda: Torch(layers(D, K), (-2, -2)), "input_shape must be a whole number"),

@@ -216,8 +216,8 @@ class Federation:
             while (left := self.status().keys() & names) and time.monotonic() < end:
                 self._reap()
                 time.sleep(0.1)
-            self._reap()
             if not left:
+                self._reap(1.0)  # one that is about to end may not be collected at once
                 return
         raise RuntimeError(f"processes do not end: {', '.join(sorted(left))}")
 
@@ -274,9 +274,12 @@ class Federation:
         others = {group for pid, _, group, *_ in rows if pid in own} - groups
         self._note({f"helper-{group}": group for group in others})
 
-    def _reap(self) -> None:
+    def _reap(self, patience: float = 0.0) -> None:
+        living = set(self.status().values()) if patience else set()
         for child in self._children:
-            child.poll()
+            if child.poll() is None and patience and child.pid not in living:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(patience)
 
 
 def _processes() -> list[tuple[int, int, int, str, str]]:

@@ -52,7 +52,12 @@ def node(
     that is received is executed. The owner of the server registers the public part of the key.
     """
     from ebfed.engines.flower import PlannedNode, Rules
-    from ebfed.engines.flower.connection import answer_requests, load_key, make_key_pair
+    from ebfed.engines.flower.connection import (
+        Link,
+        answer_requests,
+        load_key,
+        make_key_pair,
+    )
     from ebfed.loading import METHODS
 
     with errors_of_the_user(RuntimeError):
@@ -70,14 +75,9 @@ def node(
         one = PlannedNode(name or directory.resolve().name, directory, METHODS, seed=seed)
         # as ctrl-C, so that the server knows that the node has gone
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        answer_requests(
-            superlink,
-            one.answer,
-            root_certificates=None if root_certificates is None else str(root_certificates),
-            key=keys,
-            noted=directory / "node-number",
-            say=typer.echo,
-        )
+        root = None if root_certificates is None else str(root_certificates)
+        link = Link(superlink, root, keys)
+        answer_requests(link, one.answer, directory / "node-number", typer.echo)
 
 
 SUPERLINK_EXAMPLES = """\b

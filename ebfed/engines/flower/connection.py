@@ -10,12 +10,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ebfed.engines.flower.files import write
 from ebfed.engines.flower.messages import ACTION, make_reply, need_flower, unpack
 
-__all__ = ["answer_requests", "load_key", "make_key_pair"]
+__all__ = ["Link", "answer_requests", "load_key", "make_key_pair"]
 
 # Seconds between two looks for requests: in a run, and after so many seconds without one.
 SHORT, LONG, CALM = 0.05, 1.0, 120.0
@@ -67,28 +67,40 @@ def load_key(path: Path) -> tuple[Any, Any]:
     return key, key.public_key()
 
 
-def answer_requests(
-    address: str,
-    answer: Callable[[int, dict], dict],
-    *,
-    root_certificates: str | None,
-    key: tuple[Any, Any] | None,
-    noted: Path,
-    say: Callable[[str], Any],
-) -> None:
-    """Answer the requests of a SuperLink until the process is ended; connect again where needed.
+class Link(NamedTuple):
+    """A SuperLink, and how a node connects to it.
 
-    Parameters
+    Attributes
     ----------
     address : str
-        Host and port of the SuperLink.
-    answer : callable
-        Returns the answer to a request of a run, as `Node.answer`.
+        Host and port.
     root_certificates : str or None
         File of the authorities that may have signed the server's certificate; None: no TLS.
     key : pair of keys or None
         The node's own, which the owner of the server has registered. None: the server accepts any
         node.
+    """
+
+    address: str
+    root_certificates: str | None
+    key: tuple[Any, Any] | None
+
+    @property
+    def insecure(self) -> bool:
+        """Whether nothing is encrypted."""
+        return self.root_certificates is None
+
+
+def answer_requests(
+    link: Link, answer: Callable[[int, dict], dict], noted: Path, say: Callable[[str], Any]
+) -> None:
+    """Answer the requests of a SuperLink until the process is ended; connect again where needed.
+
+    Parameters
+    ----------
+    link : Link
+    answer : callable
+        Returns the answer to a request of a run, as `Node.answer`.
     noted : path
         File for the number that the SuperLink gives to the node.
     say : callable
@@ -97,8 +109,8 @@ def answer_requests(
     need_flower()
     while True:
         try:
-            _sign_off(address, root_certificates, key, noted)
-            _stay_connected(address, answer, root_certificates, key, noted, say)
+            _sign_off(link, noted)
+            _stay_connected(link, answer, noted, say)
         except KeyboardInterrupt:
             return
         # Flower ends the process where it cannot connect
@@ -109,39 +121,32 @@ def answer_requests(
         time.sleep(AGAIN)
 
 
-def _sign_off(
-    address: str, root_certificates: str | None, key: tuple[Any, Any] | None, noted: Path
-) -> None:
+def _sign_off(link: Link, noted: Path) -> None:
     """End the connection of a process that was killed, which the SuperLink believes to be there."""
-    if key is None or not noted.exists():
+    if link.key is None or not noted.exists():
         return
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
     number = int(noted.read_text())
-    interceptors = [NodeAuthHttpInterceptor(*key)]
+    interceptors = [NodeAuthHttpInterceptor(*link.key)]
     with (
         contextlib.suppress(Exception),  # it has forgotten the node, or does not answer yet
         FleetHttpClient.from_server_address(
-            address, root_certificates is None, root_certificates, interceptors=interceptors
+            link.address, link.insecure, link.root_certificates, interceptors=interceptors
         ) as client,
     ):
         client.DeactivateNode(DeactivateNodeRequest(node_id=number))
 
 
 def _stay_connected(
-    address: str,
-    answer: Callable[[int, dict], dict],
-    root_certificates: str | None,
-    key: tuple[Any, Any] | None,
-    noted: Path,
-    say: Callable[[str], Any],
+    link: Link, answer: Callable[[int, dict], dict], noted: Path, say: Callable[[str], Any]
 ) -> None:
     from flwr.supernode.fleet_http_connection import http_request_response
 
-    insecure = root_certificates is None
-    with http_request_response(address, insecure, root_certificates, key) as connection:
+    arguments = link.address, link.insecure, link.root_certificates, link.key
+    with http_request_response(*arguments) as connection:
         number, receive, send, _, _, pull, push, confirm = connection
         write(noted, str(number).encode())
         say(f"Connected as node {number}.")

@@ -100,7 +100,7 @@ def test_rows_are_read_once_in_a_fit(make, monkeypatch):
     [
         ({"object": "os.system"}, "class 'os.system' is not one that a fit is made of"),
         ({"object": "priors.Normal", "arguments": {}}, "the method is no estimator"),
-        ({"arguments": {"checkpoint": "/tmp/x"}}, "no argument 'checkpoint'"),
+        ({"arguments": {"checkpoint": "folder"}}, "no argument 'checkpoint'"),
         ({"arguments": {"random_state": 1}}, "no argument 'random_state'"),
         ({"arguments": {"_state": {}}}, "no argument '_state'"),
         ({"arguments": {"nonsense": 1}}, "nonsense"),

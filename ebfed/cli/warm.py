@@ -42,7 +42,7 @@ def _fit_every_kind() -> None:
     import numpy as np
 
     from ebfed.engines.sums import fixed_point, total
-    from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, posterior_from
+    from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, VarianceEB, posterior_from
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
@@ -67,6 +67,7 @@ def _fit_every_kind() -> None:
         BernoulliEB().fit(X, groups=near).predict()
         BernoulliEB().fit(X, groups=near, covariates=[0.0, 1.0, 3.0, 4.0])
         PoissonEB().fit(X, groups=near)
+        VarianceEB().fit(np.arange(12) ** 2, groups=near).posterior().interval()
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)

@@ -7,5 +7,6 @@ from ebfed.families.base import Family, Link
 from ebfed.families.binomial import Binomial
 from ebfed.families.gaussian import Gaussian
 from ebfed.families.poisson import Poisson
+from ebfed.families.variance import Variance
 
-__all__ = ["Binomial", "Family", "Gaussian", "Link", "Poisson"]
+__all__ = ["Binomial", "Family", "Gaussian", "Link", "Poisson", "Variance"]

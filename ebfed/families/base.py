@@ -94,6 +94,8 @@ class Family(ABC):
     """Whether rows have a density, rather than probabilities."""
     conjugate: ClassVar[str]
     """Name of the conjugate population in `ebfed.priors`."""
+    is_transformed: ClassVar[bool] = False
+    """Whether estimates are shown on another scale than that of theta: see `shown`."""
     takes_exposure: ClassVar[bool] = False
     """Whether a row may count for more than one: `exposure=`."""
 
@@ -122,6 +124,21 @@ class Family(ABC):
     ) -> Summary:
         """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
         return Summary.each_row(values) if labels is None else Summary.from_rows(values, labels)
+
+    def converted(self, summary: Summary) -> Summary:
+        """Return a summary of rows as the family has it.
+
+        Raises
+        ------
+        ValueError
+            If it is no summary of rows of this family.
+        """
+        self.check_summary(summary)
+        return summary
+
+    def merge(self, one: Summary, other: Summary) -> Summary:
+        """Summarise the union of the rows behind two summaries."""
+        return one.merge(other)
 
     # Laws -------------------------------------------------------------------------------------
 

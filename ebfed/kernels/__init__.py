@@ -28,6 +28,7 @@ from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
 from ebfed.kernels.sums import column_sums, shorten_digits
 from ebfed.kernels.tallies import count_members, gaussian_tally
+from ebfed.kernels.trigamma import inverse_trigamma
 
 __all__ = [
     "add_normals",
@@ -43,6 +44,7 @@ __all__ = [
     "gaussian_tally",
     "gibbs_logistic",
     "importance",
+    "inverse_trigamma",
     "laplace",
     "laplace_slab",
     "laplace_softmax",

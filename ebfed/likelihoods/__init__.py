@@ -4,6 +4,7 @@ from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.binomial import Binomial, ReportedCounts
 from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.likelihoods.joined import Joined, join
+from ebfed.likelihoods.log_variance import LogVariance, ReportedLogVariances
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
 
@@ -12,10 +13,12 @@ __all__ = [
     "Gaussian",
     "Joined",
     "Likelihood",
+    "LogVariance",
     "Poisson",
     "Reported",
     "ReportedCounts",
     "ReportedEvents",
+    "ReportedLogVariances",
     "ReportedMeans",
     "join",
 ]

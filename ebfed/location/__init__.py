@@ -3,8 +3,20 @@
 from ebfed.location.bernoulli import BernoulliEB
 from ebfed.location.gaussian import GaussianEB
 from ebfed.location.mixture import MixtureEB
+from ebfed.location.moderated import ModeratedT, moderated_t
 from ebfed.location.opt_out import OptOutMean
 from ebfed.location.poisson import PoissonEB
 from ebfed.location.shrinkage import posterior_from
+from ebfed.location.variance import VarianceEB
 
-__all__ = ["BernoulliEB", "GaussianEB", "MixtureEB", "OptOutMean", "PoissonEB", "posterior_from"]
+__all__ = [
+    "BernoulliEB",
+    "GaussianEB",
+    "MixtureEB",
+    "ModeratedT",
+    "OptOutMean",
+    "PoissonEB",
+    "VarianceEB",
+    "moderated_t",
+    "posterior_from",
+]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -24,12 +25,11 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
 from ebfed.engines.publishing import name_columns
 from ebfed.families import Family
-from ebfed.families.base import IDENTITY
 from ebfed.location.client import Client, named_channels
 from ebfed.location.learned import Learned
-from ebfed.location.refit import Refit
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
+from ebfed.location.viewing import view_of_fit
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
@@ -323,7 +323,7 @@ class LocationEstimator(
             if self.groups_.dtype.kind != "i":
                 raise ValueError("groups must label the rows, as they did before.")
             summary = summary.renamed(summary.ids + self.groups_[-1] + 1)
-        merged = self.summaries_.merge(summary)
+        merged = self.family().merge(self.summaries_, summary)
         given_covariates = self._learned.covariates_of(summary.ids, rows.covariates)
         memory = Client.blank(merged)
         if given_covariates.shape[1]:
@@ -452,6 +452,19 @@ class LocationEstimator(
             One entry per distinct group, in the order of the sorted labels.
         """
         check_is_fitted(self, "prior_")
+        found = self._theta(X, groups, covariates, exposure, integrate)
+        return self._learned.shown(found)
+
+    def _theta(
+        self,
+        X: Any = None,
+        groups: Any = None,
+        covariates: Any = None,
+        exposure: Any = None,
+        integrate: bool = True,
+    ) -> Posterior:
+        """Posterior on the scale of the family's parameter; see `posterior`."""
+        check_is_fitted(self, "prior_")
         learned = self._learned
         if X is None:
             if learned.is_server:
@@ -529,7 +542,7 @@ class LocationEstimator(
         if rows.labels is None:
             return float(learned.log_evidence(summary, given).sum() / summary.n.sum())
         seen = learned.known(summary.ids)
-        gain = learned.log_evidence(seen.merge(summary), given)
+        gain = learned.log_evidence(learned.family.merge(seen, summary), given)
         gain -= learned.log_evidence(seen, given)
         return float(gain.sum() / summary.n.sum())
 
@@ -570,45 +583,7 @@ class LocationEstimator(
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
-        d, learned, client = self.n_features_in_, self._learned, self.client_side()
-        covariates, refit = learned.memory["covariates"], Refit(self, learned)
-        has_rows = learned.all_exact and not learned.is_server
-        return LocationView(
-            title=type(self).__name__,
-            style=_output(self, self._intake.style),
-            is_server=learned.is_server,
-            sizes=learned.summaries.n,
-            totals=self._totals,
-            columns=list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])),
-            ledger=learned.ledger,
-            notes=[*self.notes_, *self._remarks],
-            terms=learned.terms,
-            varies=np.ones(d, bool),
-            method=learned.method,
-            n_parameters=self.n_parameters_,
-            posterior=self.posterior,
-            posterior_given_population=learned.posterior_given_population,
-            expected=lambda: learned.expected(covariates, len(learned.summaries)),
-            log_likelihood=learned.log_likelihood,
-            likelihood_kind=learned.likelihood_kind,
-            maximum=refit.maximum if has_rows and learned.likelihood_kind == "REML" else None,
-            design_products=learned.design_products if has_rows else None,
-            population=type(learned.prior).__name__,
-            has_density=learned.family.has_density,
-            family=learned.family,
-            link=IDENTITY if learned.covariate_names else learned.family.link,
-            prior=learned.prior,
-            summary=learned.summaries,
-            covariates=covariates,
-            covariate_names=learned.covariate_names,
-            noise_variance=learned.noise_variance,
-            guess=self.guess,
-            reports=learned.memory["turn"] >= 0,
-            all_exact=learned.all_exact,
-            channels=lambda: client.shown_channels(learned.settings, d),
-            weight=lambda: learned.posterior_of_all().weight,
-            refit=refit.means,
-        )
+        return view_of_fit(self, self._learned, _output(self, self._intake.style))
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -642,8 +617,7 @@ class LocationEstimator(
             given.pop("exposure", None)
             check = partial(validate_data, self, skip_check_array=True, reset=learn)
             rows = self._intake.read_lazily(X, check, groups=groups, learn=learn, **given)
-        family.check_summary(rows.summary)
-        return rows
+        return replace(rows, summary=family.converted(rows.summary))
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
         """Check values as scikit-learn and the family do; returns them as floats, (n_rows, d)."""

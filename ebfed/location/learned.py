@@ -15,6 +15,7 @@ from ebfed.likelihoods import Likelihood
 from ebfed.location.client import settled
 from ebfed.priors import Posterior, Prior
 from ebfed.priors.base import OwnReports
+from ebfed.priors.variances import VariancePosterior
 from ebfed.tables.clients import Summary
 from ebfed.tables.intake import GroupRows
 from ebfed.tables.unseen import warn_of_unseen
@@ -126,14 +127,23 @@ class Learned:
         prior = prior if integrate else prior.without_doubt()
         return self.shrink(summary, self.likelihood(summary), prior)
 
+    def shown(self, posterior: Posterior) -> Posterior:
+        """Return a posterior on the scale on which users read it."""
+        return VariancePosterior(posterior) if self.family.is_transformed else posterior
+
     def estimates_of(self, rows: GroupRows) -> NDArray:
         """Estimate of the group of each row, shape (n_rows, d)."""
         given = self.covariates_of(rows.clients.ids, rows.covariates)
-        return rows.spread(self.posterior(rows.clients, given).mean)
+        return rows.spread(self.shown(self.posterior(rows.clients, given)).mean)
 
     def expected_of(self, rows: GroupRows) -> NDArray:
         """Estimate for each row if nothing were known of its group, shape (n_rows, d)."""
         given = self.covariates_of(rows.clients.ids, rows.covariates)
+        if self.family.is_transformed:
+            empty = self.family.blank(
+                np.zeros(len(rows.summary), np.int64), rows.summary.n_features
+            )
+            return rows.spread(self.shown(self.posterior(empty, given)).mean)
         if not given.shape[1] and rows.values is not None:
             return np.full(rows.values.shape, self.expected(given, 1))
         return rows.spread(self.expected(given, len(rows.summary)))

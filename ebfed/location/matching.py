@@ -25,9 +25,11 @@ def summary_of(figures: Mapping[str, NDArray], ids: NDArray) -> Summary:
     return Summary(ids, *plain, weight=figures.get("weight"), sums=sums)
 
 
-def merged(messages: Sequence[Message], codes: Sequence[NDArray[np.int64]]) -> Message:
+def merged(
+    messages: Sequence[Message], codes: Sequence[NDArray[np.int64]], family: Family
+) -> Message:
     """Merge the exact messages of nodes, whose groups have these numbers."""
-    figures = Family.figures(reduce(Summary.merge, map(summary_of, messages, codes)))
+    figures = family.figures(reduce(family.merge, map(summary_of, messages, codes)))
     if "covariates" in messages[0]:
         _, first = np.unique(np.concatenate(codes), return_index=True)
         stated = np.concatenate([message["covariates"] for message in messages])

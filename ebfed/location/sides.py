@@ -142,7 +142,8 @@ class TwoSided(ABC):
     ) -> dict[str, Message]:
         """Merge exact messages about groups with these numbers."""
         (name,) = messages[0]
-        return {name: matching.merged([message[name] for message in messages], codes)}
+        family = self.server_side().family
+        return {name: matching.merged([message[name] for message in messages], codes, family)}
 
     def with_merged(
         self, message: dict[str, Message], clients: Summary, memory: LocationMemory

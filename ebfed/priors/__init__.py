@@ -5,6 +5,7 @@ from ebfed.priors.beta import Beta
 from ebfed.priors.discrete import Discrete
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.gaussian_mixture import GaussianMixture
+from ebfed.priors.inverse_gamma import InverseGamma
 from ebfed.priors.laplace import Laplace
 from ebfed.priors.log_spline import LogSpline
 from ebfed.priors.normal import Normal
@@ -19,6 +20,7 @@ __all__ = [
     "Gamma",
     "GaussianMixture",
     "IdentificationWarning",
+    "InverseGamma",
     "Laplace",
     "LogSpline",
     "Normal",

@@ -215,7 +215,7 @@ class IntegratedPosterior(Posterior):
         averages: bool = False,
         towards: tuple[NDArray, NDArray] | None = None,
     ):
-        self._fitted, self._make = fitted, parts
+        self._fitted, self._make, self._averages = fitted, parts, averages
         self._has_points = fitted._has_points
         self.likelihood = getattr(fitted, "likelihood", None)
         self.mean = self.expectation if averages else fitted.mean
@@ -237,6 +237,10 @@ class IntegratedPosterior(Posterior):
         for part, weight in zip(*self._mixture, strict=True):
             total += weight * figures(part)
         return total
+
+    def of_estimates(self, figures: Callable[[Posterior], NDArray]) -> NDArray:
+        """Figures of the fitted population, or averages over all of them, as estimates are."""
+        return self._average(figures) if self._averages else figures(self._fitted)
 
     @cached_property
     def expectation(self) -> NDArray:

@@ -13,7 +13,7 @@ from ebfed.likelihoods import Poisson
 from ebfed.priors.beta_binomial import tally
 from ebfed.priors.search import minimise
 
-__all__ = ["maximise"]
+__all__ = ["averages", "maximise"]
 
 # With more different exposures, a scan first uses averages of similar ones.
 MOST, CELLS = 2000, 500
@@ -55,7 +55,7 @@ def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
 
     rough = None
     if len(exposure) > MOST:
-        similar = _averages(exposure, groups, events)
+        similar = averages(exposure, groups, events)
 
         @np.vectorize(otypes=[float, float])
         def rough(dispersion: float) -> tuple[float, float]:
@@ -69,12 +69,13 @@ def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
     return float(np.exp(start)), dispersion
 
 
-def _averages(
+def averages(
     exposure: NDArray, groups: NDArray, events: NDArray
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Average similar exposures, and add up their groups and events."""
     logs = np.log(exposure)
-    cell = ((logs - logs[0]) / (logs[-1] - logs[0]) * CELLS).astype(np.int64)
+    low, high = logs.min(), logs.max()
+    cell = ((logs - low) / (high - low) * CELLS).astype(np.int64)
     many, total = np.bincount(cell, groups), np.bincount(cell, events)
     some = many > 0
     return (np.bincount(cell, groups * exposure)[some] / many[some], many[some], total[some])

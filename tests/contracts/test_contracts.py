@@ -1,6 +1,7 @@
 """Every registered class keeps its contract (`ebfed.testing`)."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,11 +46,15 @@ LIKELIHOODS = {
     "Poisson": likelihoods.Poisson(
         np.random.default_rng(8).poisson(SIZES * RATES)[:, None], SIZES + 0.5
     ),
+    "LogVariance": likelihoods.LogVariance(
+        (np.exp(THETA) * np.random.default_rng(9).chisquare(SIZES))[:, None], SIZES
+    ),
 }
 
 
 # rows of variance 2 around the parameters
 GAUSSIAN, BINOMIAL, POISSON = families.Gaussian(2.0), families.Binomial(), families.Poisson()
+VARIANCE = families.Variance()
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -100,6 +105,10 @@ def reported(channel, family, n_features=1, size=100):
     if family is POISSON:
         rng = np.random.default_rng(4)
         x = rng.poisson(n[:, None] * rng.gamma(3, 0.15, (size, n_features))) / n[:, None]
+    elif family is VARIANCE:
+        rng = np.random.default_rng(6)
+        theta = rng.normal(0.5, 0.4, (size, n_features))
+        x = family.simulate(theta, n[:, None], rng)
     elif family is BINOMIAL:
         x = RNG.binomial(n[:, None], RNG.beta(3, 4, (size, n_features))) / n[:, None]
     else:
@@ -131,7 +140,14 @@ EVENTS = [
     for d in ((1,) if is_strict(channel) else (1, 2))
     if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
 ]
+VARIANCES = [
+    reported(channel, VARIANCE, d)
+    for channel in EVERY_CHANNEL
+    for d in ((1,) if is_strict(channel) else (1, 2))
+    if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
+]
 LIKELIHOODS_OF_REPORTS = {
+    "ReportedLogVariances": VARIANCES,
     "ReportedEvents": EVENTS,
     "ReportedMeans": [x for x in REPORTED if isinstance(x, likelihoods.ReportedMeans)],
     "ReportedCounts": [x for x in REPORTED if isinstance(x, likelihoods.ReportedCounts)],
@@ -153,6 +169,11 @@ PLANES = {
     "Poisson": likelihoods.Poisson(
         np.random.default_rng(9).negative_binomial(3, 0.5, (40, 3)), np.full(40, 2.5)
     ),
+    "LogVariance": likelihoods.LogVariance(
+        np.exp(np.random.default_rng(10).normal(0, 0.8, (40, 3)))
+        * np.random.default_rng(11).chisquare(4, (40, 3)),
+        np.full(40, 4),
+    ),
 }
 UNIT = likelihoods.Gaussian(RNG.normal(RATES, 0.1)[:, None], np.full((200, 1), 0.01))
 
@@ -171,6 +192,11 @@ PRIORS = {
         priors.Beta(alpha=2.0, beta=3.0),
     ],
     "Gamma": [priors.Gamma(), priors.Gamma(mean=0.5, shape=3.0)],
+    "InverseGamma": [
+        priors.InverseGamma(),
+        priors.InverseGamma(method="moments"),
+        priors.InverseGamma(df=6.0, variance=2.0),
+    ],
     "Discrete": [
         priors.Discrete(),
         priors.Discrete(2, random_state=0),
@@ -279,6 +305,7 @@ def test_every_registered_class_is_tried():
         "MixtureEB",
         "OptOutMean",
         "PoissonEB",
+        "VarianceEB",
     }
     assert {cls.__name__ for cls in registered(regression, RegressionEstimator)} == {
         "AdaMix",
@@ -341,6 +368,7 @@ def test_prior(prior, name):
         (priors.GaussianMixture(2, "diag", random_state=0), "Gaussian"),
         (priors.Beta(), "Binomial"),
         (priors.Gamma(), "Poisson"),
+        (priors.InverseGamma(), "LogVariance"),
         (priors.Discrete(2, random_state=0), "Binomial"),
     ],
     ids=repr,
@@ -361,6 +389,13 @@ def test_reported_counts(likelihood):
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedEvents"], ids=lambda x: None)
 def test_reported_events(likelihood):
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize(
+    "likelihood", LIKELIHOODS_OF_REPORTS["ReportedLogVariances"], ids=lambda x: None
+)
+def test_reported_log_variances(likelihood):
     check_likelihood(likelihood)
 
 
@@ -406,6 +441,16 @@ def test_beta_prior_on_reports(prior, channel):
 )
 def test_gamma_prior_on_reports(prior, channel):
     check_prior(prior, reported(channel, POISSON))
+
+
+@pytest.mark.parametrize(
+    "prior", [priors.InverseGamma(), priors.InverseGamma(df=6.0, variance=2.0)], ids=repr
+)
+@pytest.mark.parametrize(
+    "channel", [channels.Laplace(12.0, (-1, 2)), channels.Quantizer(4, (-1, 2))], ids=repr
+)
+def test_inverse_gamma_prior_on_reports(prior, channel):
+    check_prior(prior, reported(channel, VARIANCE))
 
 
 @pytest.mark.parametrize("prior", [priors.Discrete(), priors.Discrete([0.1, 0.4, 0.8])], ids=repr)
@@ -469,6 +514,18 @@ def test_channel_of_events(channel):
     if counts_are_levels(channel):
         channel = clone(channel).set_params(levels=6)
     check_channel(channel, COUNTS, POISSON, secure=0)
+
+
+@pytest.mark.parametrize(
+    "channel", [c for c in COUNTING if not isinstance(c, channels.Clip)], ids=repr
+)
+def test_channel_of_variances(channel):
+    if counts_are_levels(channel):
+        channel = clone(channel).set_params(levels=6)
+    n = np.array([4, 2, 9, 3, 0])
+    summary = VARIANCE.blank(n, 1)
+    logs = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
+    check_channel(channel, replace(summary, mean=logs), VARIANCE, secure=0)
 
 
 def test_channel_of_norms():
@@ -535,6 +592,21 @@ def test_gaussian_estimator_of_vectors():
 )
 def test_bernoulli_estimator(estimator):
     check_estimator_contract(estimator, BITS, np.arange(600) % 200, tolerance(estimator))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.VarianceEB(),
+        eb.VarianceEB(prior="npmle"),
+        eb.VarianceEB(prior=priors.InverseGamma(method="moments")),
+    ],
+    ids=repr,
+)
+def test_variance_estimator(estimator):
+    loose = isinstance(estimator.population(), priors.Discrete)
+    groups = np.arange(600) % 200
+    check_estimator_contract(estimator, NOISY, groups, 1e-3 if loose else 1e-6)
 
 
 SLOPES = RNG.normal([1.0, 2.0, -1.0], 0.5, (60, 3))

@@ -1,0 +1,107 @@
+"""Rows whose variance within the group is of interest, whatever their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.families.base import IDENTITY, Family, Figures, Link
+from ebfed.likelihoods import LogVariance
+from ebfed.likelihoods.log_variance import inverse_trigamma
+from ebfed.tables.clients import Summary
+
+__all__ = ["Variance"]
+
+# Logarithm of a sample variance of zero: a channel clips it to the end of its range.
+LOG_ZERO = -690.0
+
+
+@dataclass(frozen=True)
+class Variance(Family):
+    """Rows ``x_ij ~ N(mu_i, exp(theta_i))``, theta the logarithm of the variance.
+
+    The own estimate of a group is ``log s_i**2``, with s_i**2 the sample variance on ``n_i - 1``
+    degrees of freedom. Groups of one row say nothing. The means of groups are kept to merge
+    summaries.
+
+    Examples
+    --------
+    >>> rows = Summary.from_rows([1.0, 3.0, 8.0], groups=["a", "a", "b"])
+    >>> summary = Variance().converted(rows)
+    >>> np.exp(summary.mean).ravel(), Variance().likelihood(Variance.figures(summary)).degrees
+    (array([2., 1.]), array([1, 0]))
+    """
+
+    name: ClassVar[str] = "variance"
+    parameter: ClassVar[str] = "log variance"
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    link: ClassVar[Link] = IDENTITY
+    has_density: ClassVar[bool] = True
+    conjugate: ClassVar[str] = "InverseGamma"
+    is_transformed: ClassVar[bool] = True
+
+    def summarise(
+        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+    ) -> Summary:
+        """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
+        return self.converted(super().summarise(values, labels, exposure))
+
+    def converted(self, summary: Summary) -> Summary:
+        """Put the log sample variances in place of the means, which are kept as ``centre``."""
+        if "centre" in summary.sums:
+            return summary
+        degrees = np.maximum(summary.n - 1, 1)[:, None]
+        with np.errstate(divide="ignore"):
+            own = np.log(summary.scatter / degrees)
+        own = np.where(summary.n[:, None] > 1, np.maximum(own, LOG_ZERO), 0.0)
+        return replace(summary, mean=own, sums={"centre": summary.mean})
+
+    def merge(self, one: Summary, other: Summary) -> Summary:
+        """Summarise the union of the rows behind two summaries."""
+        means = (replace(each, mean=each.sums["centre"], sums={}) for each in (one, other))
+        first, second = means
+        return self.converted(first.merge(second))
+
+    def likelihood(self, figures: Figures) -> LogVariance:
+        """``scatter_i ~ exp(theta_i) chi2(n_i - 1)``."""
+        return LogVariance(figures["scatter"], np.maximum(figures["n"] - 1, 0))
+
+    def log_base_measure(self, summary: Summary) -> NDArray:
+        """Log-density of rows given their scatter, where group means are flat a priori."""
+        from scipy.special import gammaln
+
+        n = np.maximum(summary.n, 1)[:, None]
+        half = (n - 1) / 2
+        scatter = np.where(summary.scatter > 0, summary.scatter, 2.0)
+        base = gammaln(np.maximum(half, 0.5)) - half * np.log(np.pi) - 0.5 * np.log(n)
+        return np.where(half > 0, base - half * np.log(scatter), 0.0).sum(axis=1)
+
+    def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
+        """``trigamma((n - 1) / 2)``, whatever theta is."""
+        from scipy.special import polygamma
+
+        return polygamma(1, np.maximum(np.asarray(size, float) - 1, 1e-3) / 2) + 0 * theta
+
+    def simulate(
+        self, theta: NDArray, size: NDArray, rng: np.random.Generator, column: int = 0
+    ) -> NDArray:
+        """Draw logarithms of sample variances."""
+        degrees = np.maximum(size - 1, 1)
+        return theta + np.log(rng.chisquare(degrees, np.shape(theta)) / degrees)
+
+    def draw_population(
+        self, mean: float, variance: float, size: int, rng: np.random.Generator
+    ) -> NDArray:
+        """Draw logarithms of inverse gamma variances."""
+        from scipy.special import psi
+
+        shape = float(inverse_trigamma(np.array([variance]))[0])
+        return mean + psi(shape) - np.log(rng.gamma(shape, 1.0, size))
+
+    def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
+        """Return a summary of groups with so many rows whose figures are all 0."""
+        summary = super().blank(n, n_features, weight)
+        return replace(summary, sums={"centre": np.zeros((len(n), n_features))})

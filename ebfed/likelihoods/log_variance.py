@@ -1,0 +1,334 @@
+"""Messages on variances: sums of squares with degrees of freedom, exact or through a channel.
+
+The parameter is the logarithm of a variance. On that scale a sample variance has errors of one law
+for all groups with the same degrees of freedom, and populations may lie anywhere on the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods.reported import Reported, ReportLaw
+
+__all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
+
+# A variance of zero is drawn as this share of the median one; no estimate depends on it.
+FLOOR = 1e-5
+# Cells of the range over which the law of a report is averaged.
+CELLS = 400
+
+
+@dataclass(frozen=True)
+class LogVariance(Likelihood):
+    """Client i's message is ``squares[i, j] ~ exp(theta_i[j]) chi2(degrees[i])`` for each j.
+
+    The density is that of the logarithm of the sum of squares. Where the sum is 0, it is known up
+    to a factor without theta, which is left out.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (n, d)
+        Sums of squared deviations.
+    degrees : ndarray of shape (n,)
+        Degrees of freedom. At 0 the message says nothing.
+    floor : ndarray of shape (d,), optional
+        Variance at which a sample variance of zero is drawn; a small share of the median if None.
+
+    Examples
+    --------
+    >>> messages = LogVariance(np.array([[6.0], [0.0]]), np.array([3.0, 0.0]))
+    >>> messages.local.ravel(), messages.logpdf(np.array([[0.0]])).ravel().round(4)
+    (array([0.6931,    nan]), array([-1.2314,  0.    ]))
+    """
+
+    squares: NDArray
+    degrees: NDArray
+    floor: NDArray | None = None
+
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+
+    def __post_init__(self) -> None:
+        """Settle the floor, which parts of a batch share."""
+        if self.floor is not None:
+            return
+        floor = np.ones(self.n_features)
+        for j, squares in enumerate(self.squares.T):
+            some = squares > 0
+            if some.any():
+                floor[j] = FLOOR * float(np.median(squares[some] / self.degrees[some]))
+        object.__setattr__(self, "floor", floor)
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.squares.shape[1]
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.degrees)
+
+    @property
+    def _half(self) -> NDArray:
+        """Half of the degrees of freedom, shape (n, 1)."""
+        return np.asarray(self.degrees, float)[:, None] / 2
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density of the logarithms of the sums of squares."""
+        total = self._log_base()[:, None] - self._half * theta.sum(axis=1)
+        for squares, at in zip(self.squares.T, theta.T, strict=True):
+            total -= 0.5 * squares[:, None] * np.exp(np.minimum(-at, 700.0))
+        return total
+
+    def _log_base(self) -> NDArray:
+        """Part of the log-density without theta, shape (n,)."""
+        from scipy.special import gammaln, xlogy
+
+        half = self._half
+        squares = np.where(self.squares > 0, self.squares, 2.0)
+        base = xlogy(half, squares / 2) - np.where(half > 0, gammaln(np.maximum(half, 0.5)), 0.0)
+        return base.sum(axis=1)
+
+    @property
+    def local(self) -> NDArray:
+        """Logarithms of the sample variances; NaN without degrees of freedom."""
+        assert self.floor is not None
+        degrees = np.where(self.degrees > 0, self.degrees, np.nan)[:, None]
+        return np.log(np.maximum(self.squares / degrees, self.floor))
+
+    def log_peak(self) -> NDArray:
+        """Log-density at the client's own estimate."""
+        theta = np.nan_to_num(self.local)
+        exponent = self._half * theta + 0.5 * self.squares * np.exp(-theta)
+        return self._log_base() - exponent.sum(axis=1)
+
+    def nodes(self, k: int) -> NDArray:
+        """Cover the estimates and some errors beyond, with four nodes to a small error."""
+        has_data = self.degrees > 0
+        if not has_data.any():
+            return np.linspace(-1.0, 1.0, k)
+        local, error = self.local[has_data, 0], self._errors()[has_data]
+        low, high = (local - 2 * error).min(), (local + 4 * error).max()
+        k = int(max(k, min(4 * (high - low) / np.quantile(error, 0.05), 2000)))
+        return np.linspace(low, high, k)
+
+    def _errors(self) -> NDArray:
+        """Standard deviation of a log sample variance, shape (n,)."""
+        from scipy.special import polygamma
+
+        has_data = self.degrees > 0
+        degrees, place = np.unique(np.where(has_data, self.degrees, 1.0), return_inverse=True)
+        return np.where(has_data, np.sqrt(polygamma(1, degrees / 2))[place], np.inf)
+
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> LogVariance:
+        """Draw sums of squares on the same degrees of freedom."""
+        has_data = self.degrees > 0
+        draws = rng.chisquare(np.where(has_data, self.degrees, 1.0)[:, None], theta.shape)
+        return LogVariance(np.exp(theta) * np.where(has_data[:, None], draws, 0.0), self.degrees)
+
+    def combine(self, weights: NDArray) -> NDArray:
+        """Logarithm of the weighted squares over weighted degrees of freedom."""
+        assert self.floor is not None
+        total = weights.T @ np.asarray(self.degrees, float)
+        pooled = weights.T @ self.squares / np.where(total > 0, total, 1)[:, None]
+        return np.log(np.maximum(pooled, self.floor))
+
+    def compress(self) -> tuple[LogVariance, NDArray]:
+        """Table of the distinct (squares, degrees)."""
+        rows = self if np.all(self.degrees > 0) else self.take(self.degrees > 0)
+        _, first, times = number_rows([rows.degrees, *rows.squares.T])
+        order = np.lexsort((*rows.squares[first].T, rows.degrees[first]))
+        return rows.take(first[order]), times[order].astype(float)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density where theta is normal with these moments, shape (n,), by quadrature."""
+        total = np.zeros(len(self))
+        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
+            total += self.column(j)._normal_marginal(float(centre), float(spread))
+        return total
+
+    def _normal_marginal(self, mean: float, variance: float) -> NDArray:
+        """Adaptive Gauss-Hermite quadrature around the mode of each client."""
+        from scipy.special import logsumexp
+
+        if not variance > 0:
+            return self.logpdf(np.array([[mean]]))[:, 0]
+        half, squares = self._half[:, 0], self.squares[:, 0]
+        mode = np.full(len(self), mean)
+        for _ in range(60):
+            pull = 0.5 * squares * np.exp(-mode)
+            step = (pull - half - (mode - mean) / variance) / (pull + 1 / variance)
+            mode = mode + np.clip(step, -2.0, 2.0)
+            if np.abs(step).max(initial=0.0) < 1e-10:
+                break
+        width = 1 / np.sqrt(0.5 * squares * np.exp(-mode) + 1 / variance)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+        at = mode[:, None] + width[:, None] * nodes
+        density = -half[:, None] * at - 0.5 * squares[:, None] * np.exp(-at)
+        density -= 0.5 * (at - mean) ** 2 / variance - 0.5 * nodes**2
+        found = logsumexp(density, b=weights, axis=1) + np.log(width)
+        return self._log_base() + found - 0.5 * np.log(2 * np.pi * variance)
+
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """``trigamma(degrees / 2)``, whatever the population."""
+        return self._errors() ** 2
+
+    def through(
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+    ) -> ReportedLogVariances:
+        """Likelihood of reports about these clients' log sample variances; see `Reported`."""
+        has_data = has_data & (self.degrees > 0)[:, None]
+        sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
+        return ReportedLogVariances(law, reports, has_data, sizes, centre, half, self.degrees)
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        assert self.floor is not None
+        return type(self)(self.squares[:, [j]], self.degrees, self.floor[[j]])
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.squares[index], self.degrees[index], self.floor)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Put messages one after another."""
+        return cls(
+            np.concatenate([part.squares for part in parts]),
+            np.concatenate([part.degrees for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class ReportedLogVariances(Reported):
+    """Reports about log sample variances ``x_i``, on degrees of freedom that are public.
+
+    Parameters
+    ----------
+    law, reports, has_data, sizes, centre, half :
+        See `Reported`.
+    degrees : ndarray of shape (n,)
+    """
+
+    degrees: NDArray
+
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+
+    def _density(self, theta: NDArray, j: int) -> NDArray:
+        from scipy.special import gammainc
+
+        def below(edges: NDArray, degrees: float) -> NDArray:
+            ratio = np.exp(np.clip(edges[:, None] - theta, -700, 700))
+            return gammainc(degrees / 2, degrees / 2 * ratio)
+
+        return self._mixed(below, len(theta), j)
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is normal, shape (n,), by quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+        total = np.zeros(len(self))
+        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
+            if not spread > 0:
+                nodes, weights = np.zeros(1), np.ones(1)
+            density = self._density(centre + np.sqrt(max(spread, 0.0)) * nodes, j)
+            with np.errstate(divide="ignore"):
+                logs = np.log(density @ weights / weights.sum())
+            total += np.where(self.has_data[:, j], logs, 0.0)
+        return total
+
+    def inverse_gamma_marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where the variance is inverse gamma, shape (n,).
+
+        Parameters
+        ----------
+        mean, variance : ndarray of shape (d,)
+            Moments of theta, the logarithm of the variance.
+        """
+        from scipy.special import betainc, psi
+
+        total = np.zeros(len(self))
+        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
+            if not spread > 0:
+                total += self.column(j).logpdf(np.array([[centre]]))[:, 0]
+                continue
+            shape = float(inverse_trigamma(np.array([spread]))[0])
+            scale = centre - np.log(shape) + psi(shape)  # log of 1 / E(1 / variance)
+
+            def below(
+                edges: NDArray, degrees: float, a: float = shape, s: float = scale
+            ) -> NDArray:
+                ratio = degrees / (2 * a) * np.exp(np.clip(edges - s, -700, 700))
+                return betainc(degrees / 2, a, ratio / (1 + ratio))[:, None]
+
+            density = self._mixed(below, 1, j)
+            with np.errstate(divide="ignore"):
+                total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
+        return total
+
+    def _mixed(self, below: Callable[[NDArray, float], NDArray], k: int, j: int) -> NDArray:
+        """Density of the reports where log sample variances have k laws, shape (n, k).
+
+        `below` is the distribution function of a log sample variance on so many degrees of freedom.
+        """
+        density = np.ones((len(self), k))
+        edges = self.centre[j] + self.half[j] * np.linspace(-1, 1, CELLS + 1)[1:-1]
+        for degrees, clients, table in self._tables[j]:
+            inside = below(edges, degrees)
+            ends = np.zeros((1, inside.shape[1])), np.ones((1, inside.shape[1]))
+            masses = np.diff(np.concatenate([ends[0], inside, ends[1]]), axis=0)
+            density[clients] = table @ masses
+        return density
+
+    @cached_property
+    def _tables(self) -> list[list[tuple[float, NDArray, NDArray]]]:
+        """For each coordinate: degrees, clients with them, and their reports' density by cell."""
+        u = np.linspace(-1, 1, 2 * CELLS + 1)[1::2]
+        tables = []
+        for j in range(self.n_features):
+            parts = []
+            for degrees in np.unique(self.degrees[self.has_data[:, j]]):
+                clients = np.flatnonzero(self.has_data[:, j] & (self.degrees == degrees))
+                table = self.law.density(self.reports[clients, j], u, self.sizes[clients])
+                parts.append((float(degrees), clients, table))
+            tables.append(parts)
+        return tables
+
+    def _background(self) -> NDArray:
+        return np.asarray(self.degrees, float)[:, None]
+
+    def nodes(self, k: int) -> NDArray:
+        """Cover the range, and some errors beyond: past that all is clipped."""
+        from scipy.special import polygamma
+
+        degrees = self.degrees[self.has_data[:, 0]]
+        errors = np.sqrt(polygamma(1, degrees / 2)) if len(degrees) else np.zeros(1)
+        reach = float(np.median(errors))
+        low = self.centre[0] - self.half[0] - 2 * reach
+        high = self.centre[0] + self.half[0] + 4 * reach
+        fine = max(float(np.quantile(errors, 0.05)), (high - low) / 500)
+        return np.linspace(low, high, int(max(k, min(4 * (high - low) / fine, 2000))))
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return replace(super().take(index), degrees=self.degrees[index])
+
+
+def inverse_trigamma(y: NDArray) -> NDArray:
+    """Solve ``trigamma(x) = y`` for positive numbers of any shape.
+
+    Examples
+    --------
+    >>> inverse_trigamma(np.array([1.6449340668, 1e-8])).round(3)
+    array([1.e+00, 1.e+08])
+    """
+    from ebfed.kernels import inverse_trigamma
+
+    y = np.asarray(y, float)
+    return inverse_trigamma(np.ascontiguousarray(y.ravel())).reshape(y.shape)

@@ -1,0 +1,133 @@
+"""Variances: one for every group, shrunk as in limma."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ebfed.channels import Channel, Guess
+from ebfed.engines import Engine
+from ebfed.families import Variance
+from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.priors import Discrete, InverseGamma, LogSpline, Prior
+
+__all__ = ["VarianceEB"]
+
+
+class VarianceEB(LocationEstimator):
+    r"""Empirical Bayes variances of many groups.
+
+    Rows of group i are ``x_ij ~ N(mu_i, sigma_i**2)``, with a mean of its own that is of no
+    interest, and ``sigma_i**2`` is drawn from a distribution, the population. The sample variance
+    ``s_i**2`` has ``d_i = n_i - 1`` degrees of freedom. With an inverse gamma population of prior
+    variance ``s0**2`` on ``d0`` degrees of freedom, the estimate is
+
+    .. math:: \tilde s_i^2 = \frac{d_0 s_0^2 + d_i s_i^2}{d_0 + d_i},
+
+    with d0 and s0**2 by maximum likelihood, or by moments as in the R package limma:
+    ``prior=priors.InverseGamma(method="moments")``. For other populations the estimate is ``1 /
+    E(1 / sigma_i**2)``, which that is for an inverse gamma. Columns of `X` are treated one by one.
+
+    With covariates w_i of the groups the mean of ``log sigma_i**2`` is ``w_i' c``, and d0 is the
+    same in all groups. Covariates are public, and the channel must be `channels.Exact`.
+
+    Any channel can send ``log s_i**2``: its range, and a `guess`, are those of a logarithm. A
+    channel protects the values; numbers of rows are public.
+
+    The fitted population `prior_`, `tidy`, `summary` and plots are on the scale of ``log
+    sigma**2``; `predict`, `posterior`, `estimates` and `augment` give variances.
+
+    Parameters
+    ----------
+    prior : "inverse_gamma", "log_spline", "npmle" or Prior
+        The population of the logarithms of variances. A `Prior` is copied.
+    channel : Channel or dict of Channel, optional
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None. A dict
+        has a channel for each class of `consent`.
+    guess : channels.Guess, optional
+        Public guess of mean and spread of the logarithms. A channel that has no range computes its
+        range from the guess.
+    participation : int or bool array-like of shape (n_groups,), optional
+        Clients that report; all if None; see `PoissonEB`.
+    engine : Engine, optional
+        Engine on which clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Seed of the channel's noise.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The fitted population. An inverse gamma has `df_` and `scale_`, which are d0 and s0**2.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in
+    microarray experiments; Lu and Stephens (2016), Variance adaptive shrinkage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(500), 4)
+    >>> sd = np.sqrt(6 / rng.chisquare(6, 500))
+    >>> est = eb.VarianceEB().fit(rng.normal(0, sd[groups]), groups=groups)
+    >>> est.prior_.df_.round(1), est.prior_.scale_.round(2)
+    (array([6.5]), array([1.02]))
+    >>> est.predict(groups=[0, 999]).round(2)  # 999: no row of it was seen
+    array([0.93, 1.02])
+    """
+
+    def __init__(
+        self,
+        *,
+        prior: str | Prior = "inverse_gamma",
+        channel: Channel | Mapping[Any, Channel] | None = None,
+        guess: Guess | None = None,
+        participation: int | ArrayLike | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.prior = prior
+        self.channel = channel
+        self.guess = guess
+        self.participation = participation
+        self.engine = engine
+        self.random_state = random_state
+
+    def family(self) -> Variance:
+        """Rows around a mean of no interest."""
+        return Variance()
+
+    def population(self) -> Prior:
+        """Return an unfitted prior, as `prior` says."""
+        return chosen_prior(
+            self.prior,
+            {
+                "inverse_gamma": InverseGamma(),
+                "log_spline": LogSpline(),
+                "npmle": Discrete("npmle"),
+            },
+        )
+
+    def augment(
+        self, X: Any, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+    ) -> Any:
+        """Return the rows with the variance of their group.
+
+        Parameters
+        ----------
+        X, groups, covariates, exposure : as in `predict`
+
+        Returns
+        -------
+        DataFrame
+            As of `LocationEstimator.augment`, without residuals: rows are not around a variance.
+        """
+        found = super().augment(X, groups=groups, covariates=covariates, exposure=exposure)
+        residuals = [name for name in found.columns if str(name).startswith(".resid")]
+        return found.drop(columns=residuals) if hasattr(found, "loc") else found.drop(residuals)

@@ -1,0 +1,165 @@
+"""Scale and dispersion of sums of squares whose variances are inverse gamma.
+
+With precisions ``1 / sigma_i**2`` that are gamma of shape 1 / phi and mean ``exp(eta)``, a sum of
+squares on d degrees of freedom has the likelihood of a negative binomial count of d / 2 events at
+an exposure of half the sum. Counts here are halves of whole numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import negative_binomial_profile
+from ebfed.likelihoods import LogVariance
+from ebfed.likelihoods.log_variance import FLOOR, inverse_trigamma
+from ebfed.priors.count_regression import Counts
+from ebfed.priors.negative_binomial import MOST, averages
+from ebfed.priors.plausible_regression import GammaRegression
+from ebfed.priors.search import minimise
+
+__all__ = ["Squares", "SquaresRegression", "halves", "log_rising", "maximise", "moments"]
+
+# A sum of squares of zero, as a share of the average one: it adds a constant.
+NONE = 1e-13
+# Dispersions at which the likelihood is scanned.
+GRID = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
+NOTHING = np.empty(0), np.empty(0, np.int64), np.empty(0)
+
+
+def halves(rows: LogVariance) -> NDArray:
+    """Halves of the sums of squares of one coordinate, positive, shape (n,).
+
+    Examples
+    --------
+    >>> halves(LogVariance(np.array([[4.0], [2.0]]), np.array([3.0, 3.0])))
+    array([2., 1.])
+    """
+    half = rows.squares[:, 0] / 2
+    return np.maximum(half, NONE * half.mean())
+
+
+def log_rising(y: NDArray, dispersion: float) -> tuple[NDArray, NDArray]:
+    """``log(Gamma(y + 1/phi) phi**y / Gamma(1/phi))`` and its slope in phi, shape (n,) each.
+
+    Examples
+    --------
+    >>> log_rising(np.array([0.0, 1.0, 2.0]), 1.0)[0].round(4)
+    array([0.    , 0.    , 0.6931])
+    """
+    from scipy.special import gammaln, psi
+
+    y = np.asarray(y, float)
+    small = y * dispersion < 1e-3
+    a = 1 / max(dispersion, 1e-12)  # where it is less, the series is exact
+    value = gammaln(a + y) - gammaln(a) - y * np.log(a)
+    slope = y * a - a**2 * (psi(a + y) - psi(a))
+    # these cancel where y is small beside a: the first terms of their series
+    pairs = y * (y - 1)
+    first, second, third = pairs / 2, pairs * (2 * y - 1) / 12, pairs**2 / 12
+    series = dispersion * (first - dispersion * (second - dispersion * third))
+    steep = first - dispersion * (2 * second - 3 * dispersion * third)
+    return np.where(small, series, value), np.where(small, steep, slope)
+
+
+def maximise(rows: LogVariance, times: NDArray) -> tuple[float, float]:
+    """Logarithm of the mean precision and dispersion of greatest likelihood.
+
+    Parameters
+    ----------
+    rows : LogVariance of n different messages on one coordinate, not all of them zero
+    times : ndarray of shape (n,)
+        How many clients have each.
+
+    Examples
+    --------
+    >>> rows = LogVariance(np.array([[1.0], [9.0], [30.0]]), np.array([3.0, 3.0, 3.0]))
+    >>> eta, dispersion = maximise(rows, np.ones(3))
+    >>> round(eta, 3), round(dispersion, 3)
+    (-0.925, 0.558)
+    """
+    half, events = halves(rows), times * rows.degrees / 2
+    counts, codes = np.unique(rows.degrees / 2, return_inverse=True)
+    of_each = np.bincount(codes, times)
+    pooled = start = float(np.log(events.sum()) - np.log(times @ half))
+
+    def with_rising(dispersion: float, found: tuple) -> tuple[float, float]:
+        rising, steep = log_rising(counts, dispersion)
+        return -found[1] - float(of_each @ rising), -found[2] - float(of_each @ steep)
+
+    def criterion(dispersion: float) -> tuple[float, float]:
+        nonlocal start  # each step begins where the one before ended
+        found = negative_binomial_profile(dispersion, start, NOTHING, half, times, events)
+        start = found[0]
+        return with_rising(dispersion, found)
+
+    rough = None
+    if len(half) > MOST:
+        similar = averages(half, times, events)
+
+        @np.vectorize(otypes=[float, float])
+        def rough(dispersion: float) -> tuple[float, float]:
+            found = negative_binomial_profile(dispersion, pooled, NOTHING, *similar)
+            return with_rising(dispersion, found)
+
+    dispersion = minimise(criterion, GRID, rough) if times.sum() > 1 else 0.0
+    criterion(dispersion)
+    return float(start), dispersion
+
+
+def moments(rows: LogVariance, times: NDArray) -> tuple[float, float]:
+    """Logarithm of the mean precision and dispersion, by moments of log variances (Smyth 2004).
+
+    Sample variances below a hundred thousandth of the median one are raised to it.
+
+    Examples
+    --------
+    >>> rows = LogVariance(np.array([[1.0], [9.0], [90.0]]), np.array([3.0, 3.0, 3.0]))
+    >>> eta, dispersion = moments(rows, np.ones(3))
+    >>> round(eta, 3), round(dispersion, 3)
+    (-0.378, 1.799)
+    """
+    from scipy.special import polygamma, psi
+
+    half, n = rows.degrees / 2, times.sum()
+    variances = rows.squares[:, 0] / rows.degrees
+    order = np.argsort(variances)
+    below = np.cumsum(times[order])
+    middle = [variances[order][np.searchsorted(below, at)] for at in ((n + 1) // 2, n // 2 + 1)]
+    logs = np.log(np.maximum(variances, FLOOR * np.mean(middle))) - psi(half) + np.log(half)
+    centre = float(times @ logs / n)
+    excess = times @ (logs - centre) ** 2 / max(n - 1, 1) - times @ polygamma(1, half) / n
+    if not excess > 0:
+        return -centre, 0.0
+    shape = float(inverse_trigamma(np.array([excess]))[0])
+    return float(-centre - psi(shape) + np.log(shape)), 1 / shape
+
+
+@dataclass(frozen=True)
+class Squares(Counts):
+    """Sums of squares, rows of a design, and how many groups have each; see `Counts`."""
+
+    def rising(self, dispersion: float) -> tuple[NDArray, NDArray]:
+        """``log(Gamma(y + 1/phi) phi**y / Gamma(1/phi))`` and its slope in phi, shape (n,) each."""
+        return log_rising(self.counts, dispersion)
+
+
+class SquaresRegression(GammaRegression):
+    """Sums of squares whose precisions are gammas of mean ``exp(W beta)``; see `CountRegression`.
+
+    `events` are halves of degrees of freedom, and `size` are halves of the sums.
+    """
+
+    def log_likelihood(self, predictor: NDArray, dispersion: NDArray) -> NDArray:
+        """Log-likelihood of sums of squares."""
+        from scipy.special import gammaln
+
+        counts, codes = np.unique(self.events, return_inverse=True)
+        of_each = np.bincount(codes)
+        shape, scale = 1 / dispersion, dispersion[:, None] * np.exp(predictor)
+        rising = gammaln(counts + shape[:, None]) - gammaln(shape)[:, None]
+        terms = self.events * np.log(scale)
+        terms -= (self.events + shape[:, None]) * np.log1p(scale * self.size)
+        return rising @ of_each + terms.sum(axis=1)

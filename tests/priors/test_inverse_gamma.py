@@ -1,0 +1,83 @@
+"""Inverse gamma population of variances."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ebfed.likelihoods import LogVariance
+from ebfed.priors import InverseGamma
+
+
+def messages(n, df, seed=0, degrees=5):
+    rng = np.random.default_rng(seed)
+    variances = 2.0 * df / rng.chisquare(df, n)
+    return LogVariance((variances * rng.chisquare(degrees, n))[:, None], np.full(n, degrees))
+
+
+def test_log_marginal_is_that_of_f():
+    some = messages(20, 6.0)
+    prior = InverseGamma(df=6.0, variance=2.0).fit(some)
+    ratio = some.squares[:, 0] / 5 / 2.0
+    expected = stats.f(5, 6).logpdf(ratio) + np.log(ratio)
+    np.testing.assert_allclose(prior.log_marginal(some), expected, rtol=1e-10)
+
+
+def test_posterior_is_conjugate():
+    some = messages(4, 6.0)
+    posterior = InverseGamma(df=6.0, variance=2.0).fit(some).posterior(some)
+    exact = stats.invgamma(5.5, scale=(12.0 + some.squares[:, 0]) / 2)
+    for q in (0.01, 0.5, 0.99):
+        np.testing.assert_allclose(np.exp(posterior.quantile(q))[:, 0], exact.ppf(q), rtol=1e-8)
+    np.testing.assert_allclose(posterior.prob_above(1.0)[:, 0], exact.sf(np.e), rtol=1e-8)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e20])
+def test_units_do_not_matter(unit):
+    some = messages(12, 4.0)
+    other = LogVariance(some.squares * unit, some.degrees)
+    one, two = InverseGamma().fit(some), InverseGamma().fit(other)
+    np.testing.assert_allclose(two.df_, one.df_, rtol=1e-6)
+    np.testing.assert_allclose(two.scale_, one.scale_ * unit, rtol=1e-6)
+    narrow, wide = (p.posterior(x).interval() for p, x in ((one, some), (two, other)))
+    np.testing.assert_allclose(np.array(wide) - np.log(unit), narrow, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["ml", "moments"])
+def test_estimates_of_the_population(method):
+    """Within five standard errors of the truth; that of df is some 4 % at 10,000 groups."""
+    prior = InverseGamma(method=method).fit(messages(10_000, 6.0))
+    assert abs(np.log(prior.df_[0] / 6.0)) < 5 * 0.05
+    assert abs(np.log(prior.scale_[0] / 2.0)) < 5 * 0.015
+
+
+def test_precision_of_moments():
+    """Sampling variances of mean and variance, beside those of 200 fits (within a quarter)."""
+    fits = [InverseGamma().fit(messages(400, 5.0, seed)) for seed in range(200)]
+    for name in ("mean_", "variance_"):
+        spread = np.var([getattr(one, name)[0] for one in fits])
+        stated = np.mean([getattr(one, name[:-1] + "_variance_")[0] for one in fits])
+        # a variance of 200 has a standard error of a tenth: 2.5 of them
+        assert 0.75 < stated / spread < 1.33, name
+
+
+def test_bad_arguments():
+    some = messages(5, 4.0)
+    with pytest.raises(ValueError, match="both df and variance"):
+        InverseGamma(df=3.0).fit(some)
+    with pytest.raises(ValueError, match="must be positive"):
+        InverseGamma(df=-1.0, variance=1.0).fit(some)
+    with pytest.raises(ValueError, match="'ml' or 'moments'"):
+        InverseGamma(method="reml").fit(some)
+
+
+def test_slopes():
+    """Coefficient of a covariate of log variances, within five of its standard errors."""
+    rng = np.random.default_rng(3)
+    w = rng.normal(size=500)
+    some = messages(500, 8.0, 4)
+    moved = LogVariance(some.squares * np.exp(0.8 * w)[:, None], some.degrees)
+    prior = InverseGamma().fit(moved, w[:, None])
+    error = prior.coefficient_errors_[1, 0]
+    assert 0.01 < error < 0.1
+    assert abs(prior.slopes_[0, 0] - 0.8) < 5 * error
+    assert abs(np.log(prior.df_[0] / 8.0)) < 1.0

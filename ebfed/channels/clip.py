@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,6 +93,8 @@ class Clip(Report):
 @dataclass(frozen=True)
 class Censoring(Law):
     """``y = clip(u)``."""
+
+    hides: ClassVar[bool] = False
 
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:
         """Send the value."""

@@ -22,6 +22,8 @@ class Law(ABC):
 
     adds_noise: ClassVar[bool] = False
     """Whether a report is the clipped local value plus noise, and so has no bounds."""
+    hides: ClassVar[bool] = True
+    """Whether several local values inside the range can have one report."""
 
     @abstractmethod
     def draw(self, u: NDArray, sizes: NDArray, stream: Stream) -> NDArray:

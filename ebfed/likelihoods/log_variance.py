@@ -183,7 +183,15 @@ class LogVariance(Likelihood):
     def through(
         self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedLogVariances:
-        """Likelihood of reports about these clients' log sample variances; see `Reported`."""
+        """Likelihood of reports about these clients' log sample variances; see `Reported`.
+
+        Raises
+        ------
+        TypeError
+            If reports are the values themselves.
+        """
+        if not law.hides:
+            raise TypeError("Clip sends log variances as they are: use channels.Exact.")
         has_data = has_data & (self.degrees > 0)[:, None]
         sizes = np.zeros(len(self), np.int64)  # no report is a count of rows
         return ReportedLogVariances(law, reports, has_data, sizes, centre, half, self.degrees)

@@ -37,6 +37,7 @@ class ReportLaw(Protocol):
     """
 
     adds_noise: ClassVar[bool]
+    hides: ClassVar[bool]
 
     def rounded(self, reports: NDArray) -> NDArray:
         """Reports without the digits that make no difference."""

@@ -144,7 +144,9 @@ VARIANCES = [
     reported(channel, VARIANCE, d)
     for channel in EVERY_CHANNEL
     for d in ((1,) if is_strict(channel) else (1, 2))
-    if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
+    if isinstance(channel, channels.report.Report)
+    and not isinstance(channel, channels.Clip)
+    and not counts_are_levels(channel)
 ]
 LIKELIHOODS_OF_REPORTS = {
     "ReportedLogVariances": VARIANCES,

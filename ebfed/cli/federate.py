@@ -134,9 +134,10 @@ def up(
 
 @app.command()
 def run(directory: Directory) -> None:
-    """Run a fit, and show its progress.
+    """Run a fit, and show its progress; ctrl-C stops it.
 
-    The exit code is 1 if nothing was fitted.
+    A fit that was stopped goes on after its last round, if the model is the same. The exit code is
+    1 if nothing was fitted, and 130 after ctrl-C.
     """
     from ebfed.engines.loopback import Federation
 
@@ -148,13 +149,13 @@ def run(directory: Directory) -> None:
         absent = [name for name in known if name not in federation.status()]
         if absent:
             typer.echo(f"Not running: {', '.join(absent)}.", err=True)
-        before, began = set(directory.glob("result/run-*")), time.time()
+        began = time.time()
         try:
             federation.run(directory / "app")
         except KeyboardInterrupt:
-            typer.echo(f"The run continues; ebfed federate down {directory} ends it.")
+            typer.echo(f"The run was stopped; ebfed federate run {directory} goes on with it.")
             raise typer.Exit(130) from None
-        new = sorted(set(directory.glob("result/run-*")) - before)
+        new = [path for path in directory.glob("result/run-*") if path.stat().st_mtime >= began]
         for path in new:
             typer.echo(f"Wrote {path}")
         for log in sorted(directory.glob("nodes/*/errors.log")):

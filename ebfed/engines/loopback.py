@@ -22,6 +22,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,8 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
+# Codes of terminals, which Flower's logs have in spite of NO_COLOR.
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Federation:
@@ -134,7 +137,8 @@ class Federation:
                 *["--superexec-auth-secret-file", str(flower / "secret")],
             )
             for name, directory in nodes.items():
-                self._register(name, make_key_pair(Path(directory) / "node-key"))
+                public = make_key_pair(Path(directory) / "node-key")
+                self._flwr("supernode", "register", str(public), "loopback", "--name", name)
                 self.start_node(name, directory, seed=seed)
             for name, child in zip(nodes, self._children[2:], strict=True):
                 self._wait(name, child, partial(self._has_logged, name, "Connected as node"))
@@ -158,19 +162,8 @@ class Federation:
         self.start_node(name, directory, seed=seed)
         self._wait(name, self._children[-1], partial(self._has_logged, name, "Connected as node"))
 
-    def _register(self, name: str, public: Path) -> None:
-        done = subprocess.run(
-            [_program("flwr"), "supernode", "register", str(public), "loopback", "--name", name],
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{name} was not registered: {(done.stderr or done.stdout).strip()}")
-
-    def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> int:
-        """Run an app and print its output, until it ends.
+    def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        """Run an app and print its output, until it ends; ctrl-C stops the run, and nothing else.
 
         Parameters
         ----------
@@ -179,15 +172,65 @@ class Federation:
         config : dict, optional
             Numbers and strings that replace those of its run-config.
 
-        Returns
-        -------
-        int
-            0 if the app was started; the files of the server say whether there is a fit.
+        Raises
+        ------
+        RuntimeError
+            If the app was not started. The files of the server say whether there is a fit.
+        KeyboardInterrupt
+            When the run was stopped, and the server's program has ended.
         """
-        command = [_program("flwr"), "run", str(app), "loopback", "--stream"]
-        if config:
-            command += ["--run-config", _words(config)]
-        return subprocess.run(command, env=self._environment(), check=False).returncode
+        words = ["run", str(app), "loopback", *(["--run-config", _words(config)] if config else [])]
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(self._flwr, *words)  # ctrl-C does not interrupt a thread
+            try:
+                self._print_output(begun.result()["run-id"])
+            except KeyboardInterrupt:
+                self._flwr("stop", begun.result()["run-id"], "loopback")
+                self._wait_for_program()
+                raise
+
+    def _flwr(self, *words: str) -> dict[str, Any]:
+        """Run a command of Flower; returns what it says."""
+        done = subprocess.run(
+            [_program("flwr"), *words, "--format", "json"],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+        said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        if not said.get("success"):
+            reason = said.get("error-message") or done.stderr or done.stdout
+            raise RuntimeError(f"flwr {words[0]}: {COLOURS.sub('', reason).strip()}")
+        return said
+
+    def _print_output(self, run: str) -> None:
+        """Print what the server's program prints, without colours."""
+        with subprocess.Popen(
+            [_program("flwr"), "log", run, "loopback", "--stream"],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        ) as child:
+            assert child.stdout is not None
+            try:
+                for line in child.stdout:
+                    print(COLOURS.sub("", line), end="", flush=True)
+            finally:
+                child.kill()
+
+    def _wait_for_program(self) -> None:
+        """Wait until the server's program has ended: another run may go on with its files."""
+        group = self.status().get("superexec")
+        end = time.monotonic() + PATIENCE
+        while any(row[2] == group != row[0] and not row[3].startswith("Z") for row in _processes()):
+            if time.monotonic() > end:
+                raise RuntimeError("the run was stopped, but the server's program does not end.")
+            time.sleep(0.1)
 
     def status(self) -> dict[str, int]:
         """Return the names of the running processes, with the process group of each."""

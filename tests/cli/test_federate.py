@@ -1,8 +1,13 @@
 """The commands of a federation, as far as nothing is started."""
 
 import json
+import os
 import runpy
+import signal
+import sys
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -179,13 +184,69 @@ def test_settings_are_written_as_flower_reads_them():
 
 def test_a_number_given_to_another_process_is_not_ours(tmp_path):
     """The process of that number began at another time: it keeps running."""
-    import os
-
     group = os.getpgid(0)
     (tmp_path / "processes.json").write_text(json.dumps({"superlink": [os.getpid(), "never"]}))
     assert Federation(tmp_path).status() == {}
     Federation(tmp_path).down(0.1)
     assert os.getpgid(0) == group
+
+
+FLWR = """\
+#!{python}
+import sys, time
+word = sys.argv[1]
+with open({log!r}, "a") as file:
+    print(*sys.argv[1:], file=file)
+if word == "log":
+    print("\\x1b[92mINFO \\x1b[0m: round 1", flush=True)
+    time.sleep({seconds})
+elif word == "run" and {refuses}:
+    print('{{"success": false, "error-message": "\\\\u001b[31mno app"}}')
+else:
+    time.sleep(0.3)
+    print('{{"success": true, "run-id": "7"}}')
+"""
+
+
+def fake_flower(place, monkeypatch, seconds=0, refuses=False):
+    program, log = place / "flwr", place / "words"
+    text = FLWR.format(python=sys.executable, log=str(log), seconds=seconds, refuses=refuses)
+    program.write_text(text)
+    program.chmod(0o700)
+    monkeypatch.setattr(loopback, "_program", lambda name: str(program))
+    return log
+
+
+def test_output_of_flower_has_no_colours(tmp_path, monkeypatch, capfd):
+    log = fake_flower(tmp_path, monkeypatch)
+    Federation(tmp_path).run("app", {"a": 1})
+    assert capfd.readouterr() == ("INFO : round 1\n", "")
+    started, followed = log.read_text().splitlines()
+    assert started == "run app loopback --run-config a=1 --format json"
+    assert followed == "log 7 loopback --stream"
+
+
+def test_a_run_that_flower_refuses(tmp_path, monkeypatch):
+    fake_flower(tmp_path, monkeypatch, refuses=True)
+    with pytest.raises(RuntimeError, match="flwr run: no app"):
+        Federation(tmp_path).run("app")
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_ctrl_c_stops_the_run(tmp_path, monkeypatch, early):
+    """Also if it is pressed before the number of the run is known."""
+    log = fake_flower(tmp_path, monkeypatch, seconds=60)
+
+    def press():
+        while not log.exists() or ("log" not in log.read_text() and not early):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(press)
+        with pytest.raises(KeyboardInterrupt):
+            Federation(tmp_path).run("app")
+    assert log.read_text().splitlines()[-1] == "stop 7 loopback --format json"
 
 
 def test_templates_hold_no_other_names():

@@ -143,6 +143,53 @@ def test_what_the_commands_start(tmp_path, rows):
     assert_allclose(load_fit(eb.BernoulliEB(), wrote).prior_.mean_, here.prior_.mean_, rtol=1e-12)
 
 
+MODEL = """\
+from ebfed.learning import FedAvg
+from ebfed.models import Linear
+
+estimator = FedAvg(Linear(), n_rounds=8, random_state=3)
+rows = {"X": ["won"], "y": "score", "groups": "group"}
+"""
+
+
+def test_a_run_that_is_interrupted(tmp_path, rows):
+    """Ctrl-C stops the run, and no process but the server's program; the next run goes on."""
+    for name, part in zip(NAMES, np.array_split(np.arange(225), 3), strict=True):
+        rows.iloc[part].to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "model.py").write_text(MODEL)
+    place = tmp_path / "trial"
+    words = ["--data", tmp_path / "*.csv", "--model", tmp_path / "model.py"]
+    try:
+        assert ebfed("up", place, *words).returncode == 0
+        before = Federation(place).status()
+        command = [sys.executable, "-m", "ebfed", "federate", "run", str(place)]
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, **pipe) as run:
+            seen = ""
+            while "round 2:" not in seen:
+                seen += (line := run.stdout.readline())
+                assert line, seen
+            run.send_signal(signal.SIGINT)
+            seen += run.stdout.read()
+        assert run.returncode == 130, seen
+        assert seen.endswith(f"The run was stopped; ebfed federate run {place} goes on with it.\n")
+        assert "\x1b" not in seen
+        assert Federation(place).status() == before
+        assert {row[0] for row in running(set(before.values()))} == set(before.values())
+        (out,) = place.glob("result/run-*")
+        assert not (out / "fit.ebfed").exists()
+        done = ebfed("run", place)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"Wrote {out}" in done.stdout
+        assert "round 1:" not in done.stdout
+        assert "\x1b" not in done.stdout + done.stderr
+    finally:
+        ebfed("down", place)
+    here = learning.FedAvg(Linear(), n_rounds=8, random_state=3)
+    here.fit(rows[["won"]], rows["score"], groups=rows["group"])
+    assert_array_equal(load_fit(here, out).shared_["w"], here.shared_["w"])
+
+
 def check_numbers(place, rows, name, model, engines):
     (out,) = (place / name).glob("run-*")
     there = load_fit(eval(model, {"eb": eb, "channels": channels}), out)
@@ -325,7 +372,7 @@ def test_a_stranger(tmp_path, rows):
         for path in (tmp_path / "flower" / "token", nodes[NAMES[0]] / "node-key"):
             assert path.stat().st_mode & 0o077 == 0
         assert (tmp_path / "flower").stat().st_mode & 0o077 == 0
-        assert federation.run(project) == 0
+        federation.run(project)
     (out,) = tmp_path.glob("x/run-*")
     said = pd.read_csv(out / "participants.csv")
     assert said["node"].unique().tolist() == [NAMES[0]]
@@ -343,7 +390,7 @@ def test_the_same_group_at_three_nodes_is_one(tmp_path, rows):
     words = {"model": FITS["gaussian"], "rows": ROWS["gaussian"], "nodes": 3}
     app = write_project(tmp_path / "apps", "shared", quorum=3, deadline=60.0, **words)
     with Federation(tmp_path).up(nodes) as federation:
-        assert federation.run(app) == 0
+        federation.run(app)
     (out,) = (tmp_path / "shared").glob("run-*")
     here = eb.GaussianEB().fit(rows["score"], groups=rows["group"])
     assert_allclose(load_fit(eb.GaussianEB(), out).prior_.mean_, here.prior_.mean_, rtol=1e-12)

@@ -143,6 +143,7 @@ def _sign_off(link: Link, noted: Path) -> None:
 def _stay_connected(
     link: Link, answer: Callable[[int, dict], dict], noted: Path, say: Callable[[str], Any]
 ) -> None:
+    from flwr.supercore.run import RunNotRunningException
     from flwr.supernode.fleet_http_connection import http_request_response
 
     arguments = link.address, link.insecure, link.root_certificates, link.key
@@ -155,7 +156,8 @@ def _stay_connected(
             if (received := receive()) is None:
                 time.sleep(SHORT if time.monotonic() - last < CALM else LONG)
                 continue
-            _send(_reply(received, answer, pull, confirm), send, push)
+            with contextlib.suppress(RunNotRunningException):  # the run was stopped meanwhile
+                _send(_reply(received, answer, pull, confirm), send, push)
             last = time.monotonic()
 
 

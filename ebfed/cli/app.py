@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+import typer.core
 
 import ebfed
 from ebfed.cli import audit, budget, federate, fit, node, predict, study, warm
 
 __all__ = ["app"]
+
+# else Typer 0.20, which Flower needs, puts backslashes before brackets in plain help
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     add_completion=False,

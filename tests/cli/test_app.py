@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import ebfed as eb
@@ -30,8 +31,17 @@ def test_version():
     assert invoke("--version").stdout == f"ebfed {eb.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["county", "fit", "warm"])
-def test_help_of_commands(command):
-    result = invoke(command, "--help")
+def commands(command, *names):
+    yield names
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, *names, name)
+
+
+@pytest.mark.parametrize("names", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_of_commands(names):
+    """It is plain text: neither markup nor codes of a terminal."""
+    result = invoke(*names, "--help")
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "\x1b" not in result.output
+    assert "\\" not in result.output

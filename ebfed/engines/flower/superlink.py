@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import importlib
+import os
 import secrets
 import sys
 from collections.abc import Sequence
@@ -88,11 +89,14 @@ def run_superlink(token_file: Path, arguments: Sequence[str]) -> None:
         If there is no such token, or connections are not to be encrypted.
     """
     need_flower()
+    from flwr.supercore.logger import update_console_handler
+
     # the package has a function of the same name
     program = importlib.import_module("flwr.superlink.cli.flower_superlink")
     plugin = _plugin(read_token(token_file))
     if "--insecure" in arguments:
         raise ValueError("a token that is not encrypted can be read; leave --insecure out.")
+    update_console_handler(colored=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
     sys.argv = ["flower-superlink", *arguments]
     config = program._parse_superlink_lifespan_config()
     program._run_superlink_http_api(dataclasses.replace(config, authn_plugin=plugin))

@@ -15,13 +15,7 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
-from ebfed.cli.project import (
-    check_table,
-    find_files,
-    make_up_data,
-    read_model,
-    write_project,
-)
+from ebfed.cli.project import Model, check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
 
@@ -38,6 +32,7 @@ Examples:
   ebfed federate run trial                run a fit; edit trial/app and run it again
   ebfed federate down trial
   ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score
+  ebfed federate up clinics --data 'clinics/*.csv' --model 'score ~ age + (1 | ward)'
   ebfed federate up clinics --data 'clinics/*.parquet' --model model.py
   ebfed federate restart clinics north    start a node again
 """,
@@ -63,11 +58,11 @@ def up(
         str | None, typer.Option(metavar="NAME", help="Table of .duckdb files.")
     ] = None,
     model: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="FILE",
-            help="Python file that defines estimator and rows, in place of --group, --value, "
-            "--family and --consent.",
+            metavar="MODEL",
+            help="A formula of columns, such as 'score ~ age + (1 | ward)', or a Python file that "
+            "defines estimator and rows; in place of --group, --value and --consent.",
         ),
     ] = None,
     group: Annotated[str, typer.Option(metavar="COLUMN", help="Column of group labels.")] = "group",
@@ -118,11 +113,17 @@ def up(
                 name: OwnRows(str(file.resolve()), table, **dialect._asdict())
                 for name, file in files.items()
             }
-            text = None if model is None else read_model(model)
-            if data is not None and model is None:
-                for name, file in files.items():
-                    check_table(file, own[name], group, value, family, consent, dialect)
-            write_project(directory, own, group, value, family, consent, text)
+            if model is None:
+                chosen = Model.of_options(group, value, family, consent)
+            elif consent is not None:
+                raise ValueError("a model names the column of consent itself; leave --consent out")
+            elif model.endswith(".py"):
+                chosen = Model.of_file(Path(model))
+            else:
+                chosen = Model.of_formula(model, family)
+            for name, file in files.items():
+                check_table(file, own[name], chosen, dialect)
+            write_project(directory, own, chosen)
             names = list(files)
             with replaced(noted) as new:
                 new.write_text(json.dumps(names, indent=1))

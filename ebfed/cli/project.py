@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebfed.cli.options import FamilyName
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ebfed.engines.flower.rows import OwnRows
     from ebfed.tables.dialect import Dialect
 
-__all__ = ["check_table", "find_files", "make_up_data", "write_project"]
+__all__ = ["Model", "check_table", "find_files", "make_up_data", "write_project"]
 
 PROJECT = """\
 [project]
@@ -62,6 +63,16 @@ estimator = {estimator}(
         "open": Exact(),
     }}{more},
 )
+rows = {rows}
+'''
+
+FORMULA = '''\
+"""What is estimated, from which columns of the nodes' tables."""
+
+from ebfed import {estimator}
+
+# {formula}
+estimator = {made}
 rows = {rows}
 '''
 
@@ -154,44 +165,87 @@ def find_files(pattern: str) -> dict[str, Path]:
     return named
 
 
-def read_model(file: Path) -> str:
-    """Return the text of a model; refuse one that does not define what a server needs."""
-    import runpy
+class Model(NamedTuple):
+    """What is estimated: the text of model.py, and the columns that it names.
 
-    from ebfed.engines.flower import plan_of_run
+    Attributes
+    ----------
+    text : str
+    rows : dict
+        Column of each argument of `fit`.
+    options : dict
+        Option that named the column of an argument; ``--model`` of those that are not there.
+    family : FamilyName, optional
+        Family of the response; None where only the user knows it.
+    """
 
-    found = runpy.run_path(str(file))
-    if absent := [name for name in ("estimator", "rows") if name not in found]:
-        raise ValueError(f"{file} defines no {absent[0]}")
-    plan_of_run(found["estimator"], found["rows"])
-    return file.read_text(encoding="utf-8")
+    text: str
+    rows: dict[str, Any]
+    options: Mapping[str, str] = MappingProxyType({})
+    family: FamilyName | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns."""
+        return [
+            x for each in self.rows.values() for x in ([each] if isinstance(each, str) else each)
+        ]
+
+    @classmethod
+    def of_options(cls, group: str, value: str, family: FamilyName, consent: str | None) -> Model:
+        """Make one of the estimator of a family."""
+        rows = {"groups": group, "X": [value]} | ({"consent": consent} if consent else {})
+        text = (MODEL_OF_CONSENT if consent else MODEL).format(**WORDS[family], rows=rows)
+        options = {"groups": "--group", "X": "--value", "consent": "--consent"}
+        return cls(text, rows, options, family)
+
+    @classmethod
+    def of_formula(cls, formula: str, family: FamilyName) -> Model:
+        """Make one of a formula; refuse terms that are no columns."""
+        from ebfed.formula.columns import model_of_columns
+
+        estimator, rows = model_of_columns(formula, family.value)
+        words = {"estimator": type(estimator).__name__, "made": estimator, "rows": rows}
+        text = FORMULA.format(formula=" ".join(formula.split()), **words)
+        return cls(text, rows, family=family)
+
+    @classmethod
+    def of_file(cls, file: Path) -> Model:
+        """Read one of the user; refuse one that does not define what a server needs."""
+        import runpy
+
+        from ebfed.engines.flower import plan_of_run
+
+        found = runpy.run_path(str(file))
+        if absent := [name for name in ("estimator", "rows") if name not in found]:
+            raise ValueError(f"{file} defines no {absent[0]}")
+        return cls(
+            file.read_text(encoding="utf-8"), plan_of_run(found["estimator"], found["rows"])["rows"]
+        )
 
 
-def check_table(
-    file: Path,
-    rows: OwnRows,
-    group: str,
-    value: str,
-    family: FamilyName,
-    consent: str | None,
-    dialect: Dialect,
-) -> None:
+def check_table(file: Path, own: OwnRows, model: Model, dialect: Dialect) -> None:
     """Refuse a table that the nodes could not read."""
-    table = rows.frame(Path())
-    options = {"--group": group, "--value": value} | ({"--consent": consent} if consent else {})
-    for option, column in options.items():
-        if column not in table:
-            there = ", ".join(map(repr, table.columns))
-            advice = dialect.other_separator(table.columns.tolist())
-            raise ValueError(f"{file}: no column {column!r} ({option}) among {there}{advice}")
-    if table[value].dtype.kind not in "biuf":
-        first = str(table[value].dropna().iloc[0])
-        raise ValueError(f"{file}: column {value!r} is not numeric{dialect.other_decimal(first)}")
+    table, rows, family = own.frame(Path()), model.rows, model.family
+    for argument, columns in rows.items():
+        option = model.options.get(argument, "--model")
+        for column in [columns] if isinstance(columns, str) else columns:
+            if column not in table:
+                there = ", ".join(map(repr, table.columns))
+                advice = dialect.other_separator(table.columns.tolist())
+                raise ValueError(f"{file}: no column {column!r} ({option}) among {there}{advice}")
+            numeric = family is not None and argument in ("X", "y", "exposure")
+            if numeric and table[column].dtype.kind not in "biuf":
+                first = str(table[column].dropna().iloc[0])
+                advice = dialect.other_decimal(first)
+                raise ValueError(f"{file}: column {column!r} is not numeric{advice}")
+    value = rows["y"] if "y" in rows else rows["X"][0]
     if family is FamilyName.binomial and not table[value].isin([0, 1]).all():
         raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --family binomial")
     if family is FamilyName.poisson and not (table[value].mod(1).eq(0) & table[value].ge(0)).all():
         raise ValueError(f"{file}: column {value!r} must hold only counts for --family poisson")
-    if consent and not table[consent].isin(["private", "open"]).all():
+    consent = rows.get("consent")
+    if family is not None and consent and not table[consent].isin(["private", "open"]).all():
         raise ValueError(f"{file}: column {consent!r} must hold only 'private' and 'open'")
 
 
@@ -247,27 +301,17 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
     return files
 
 
-def write_project(
-    directory: Path,
-    nodes: Mapping[str, OwnRows],
-    group: str,
-    value: str,
-    family: FamilyName,
-    consent: str | None,
-    model: str | None,
-) -> None:
+def write_project(directory: Path, nodes: Mapping[str, OwnRows], model: Model) -> None:
     """Write the project of a server, the rules of its nodes, and a README about it."""
     from ebfed.tables.replacing import replaced
 
-    rows = {"X": [value], "groups": group} | ({"consent": consent} if consent else {})
-    template = MODEL_OF_CONSENT if consent else MODEL
     files = {
         "app/pyproject.toml": PROJECT.format(name="federated-fit"),
-        "app/model.py": model or template.format(**WORDS[family], rows=rows),
+        "app/model.py": model.text,
         "app/server_app.py": SERVER.format(nodes=json.dumps(list(nodes))),
         "README.md": README,
     }
-    columns = None if model else [group, value, *([consent] if consent else [])]
+    columns = None if model.family is None else model.columns
     files |= {f"nodes/{name}/node.toml": _rules(own, columns) for name, own in nodes.items()}
     for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from ebfed.formula.expressions import check_names, names_of
 from ebfed.tables.columns import levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
-__all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of"]
+__all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of", "terms_of"]
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
@@ -171,26 +171,44 @@ class Design:
         if some.constant and not self.constant:
             missing.insert(0, "1")
         if missing:
-            raise ValueError(
-                f"term {missing[0]!r} differs between groups in {whole!r}, and so must be among "
-                "the terms of all groups too: its mean is estimated from them."
-            )
+            raise self.lacking(missing[0], whole)
         return [CONSTANT] * some.constant + some.names
+
+    @staticmethod
+    def lacking(name: str, whole: str) -> ValueError:
+        """Return the error of a term that differs between groups, and is not one of all groups."""
+        return ValueError(
+            f"term {name!r} differs between groups in {whole!r}, and so must be among the terms of "
+            "all groups too: its mean is estimated from them."
+        )
+
+
+def terms_of(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return each term, and of its factors the kind, such as "lookup" for a column, and the text.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read.
+    """
+    from formulaic import Formula
+
+    with _syntax(text):
+        return [
+            (str(term), [(factor.eval_method.value, str(factor.expr)) for factor in term.factors])
+            for term in Formula(text)
+        ]
 
 
 def _names(text: str) -> set[str]:
     """Names in the expressions of terms, those of functions included."""
-    from formulaic import Formula
-
     found: set[str] = set()
-    with _syntax(text):
-        factors = [factor for term in Formula(text) for factor in term.factors]
-    for factor in factors:
-        method, expression = factor.eval_method.value, str(factor.expr)
-        if method == "lookup":
-            found.add(expression)
-        elif method == "python":
-            found |= {expression, *names_of(expression)}
+    for _, factors in terms_of(text):
+        for method, expression in factors:
+            if method == "lookup":
+                found.add(expression)
+            elif method == "python":
+                found |= {expression, *names_of(expression)}
     return found
 
 

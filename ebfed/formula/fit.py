@@ -32,7 +32,7 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
-__all__ = ["FormulaFit", "from_formula"]
+__all__ = ["FormulaFit", "check_location", "choose", "following", "from_formula"]
 
 
 def from_formula(
@@ -127,7 +127,7 @@ def from_formula(
     if family is not None and family not in LOCATION:
         raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
     if estimator is None:
-        estimator = _choose(model, design, family, prior)
+        estimator = choose(model, design, family, prior)
         if isinstance(estimator, LogisticEB):
             prior = None
     elif family is not None:
@@ -144,9 +144,9 @@ def from_formula(
         design, columns = design.of_constant(), np.ones((len(columns), 1))
     fit = FormulaFit(model, design, kept, rows)
     if isinstance(estimator, LocationEstimator):
-        _check_location(estimator, model, design, varying)
+        check_location(estimator, model, design, varying)
     else:
-        estimator = _following(estimator, model, design, varying)
+        estimator = following(estimator, model, design, varying)
     return fit._fit(estimator, columns)
 
 
@@ -234,7 +234,7 @@ class CompleteRows:
         return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
-def _choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
+def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
     """Choose an estimator for a formula."""
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
@@ -248,7 +248,7 @@ def _choose(model: FormulaTerms, design: Design, family: str | None, prior: Any)
     return (LOCATION if location else REGRESSION)[kind]()
 
 
-def _following(
+def following(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
@@ -290,7 +290,7 @@ def _following(
     return estimator.set_params(**settings)
 
 
-def _check_location(
+def check_location(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""

@@ -9,11 +9,13 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
-from ebfed import GaussianEB
+from ebfed import GaussianEB, from_formula
 from ebfed.cli import project
 from ebfed.cli.app import app
 from ebfed.engines import loopback
@@ -141,10 +143,79 @@ def test_models_that_are_refused(started, tmp_path):
     assert "defines no rows" in refusal(*words)
     model.write_text(MODEL.replace('"groups": "ward"', '"z": "ward"'))
     assert "rows must name columns for 'groups'" in refusal(*words)
+    model.write_text(MODEL)
+    assert "north.csv: no column 'age' (--model) among 'a'" in refusal(*words)
+    assert "leave --consent out" in refusal(*words, "--consent", "a")
     assert "give --data FILES with --model" in refusal(
         "up", tmp_path / "t", "--nodes", 2, *words[4:]
     )
     assert not (tmp_path / "t").exists()
+
+
+FORMULAS = {
+    "score ~ age + (1 | ward)": ("gaussian", "LinearEB(varying=['intercept'])"),
+    "score ~ `body mass` + age + (1 + age | ward)": (
+        "gaussian",
+        "LinearEB(covariance='full', varying=['intercept', 'age'])",
+    ),
+    "score ~ age | ward": ("gaussian", "LinearEB()"),
+    "score ~ 0 + age + (0 + age | ward)": ("gaussian", "LinearEB(fit_intercept=False)"),
+    "died ~ age + (1 | ward)": ("binomial", "LogisticEB(varying=['intercept'])"),
+    "score | ward": ("gaussian", "GaussianEB()"),
+    "died ~ 1 + (1 | ward)": ("binomial", "BernoulliEB()"),
+    "falls ~ 1 + offset(log(days)) + (1 | ward)": ("poisson", "PoissonEB()"),
+}
+
+
+@pytest.fixture
+def visits(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"ward": np.repeat([f"w{i:02d}" for i in range(12)], 8)})
+    for name in ("age", "body mass", "score"):
+        table[name] = rng.normal(table.index // 8, 1.0).round(3)
+    table["died"], table["falls"] = rng.integers(0, 2, 96), rng.poisson(2.0, 96)
+    table["days"], table["kind"] = rng.integers(1, 9, 96), "new"
+    table.to_csv(tmp_path / "north.csv", index=False)
+    return table
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_model_as_a_formula(started, tmp_path, visits, formula):
+    """The fit is that of the formula, to a table of the columns."""
+    family, made = FORMULAS[formula]
+    words = ("--data", tmp_path / "north.csv", "--model", formula, "--family", family)
+    assert ebfed("up", tmp_path / "trial", *words).exit_code == 0
+    estimator, rows = project_of(tmp_path / "trial", "north")
+    assert " ".join(repr(estimator).split()) == made
+    here = from_formula(formula, visits, family=family, context={"log": np.log})
+    assert_allclose(estimator.fit(**rows).posterior().mean, here.posterior().mean, rtol=1e-12)
+    allowed = Rules.read(tmp_path / "trial" / "nodes" / "north" / "node.toml").rows.columns
+    assert all(name in formula for name in allowed)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "wrong"),
+    [
+        ("score ~ log(age) + (1 | ward)", "gaussian", "term 'log(age)' is no column: nodes read"),
+        ("score ~ age + age:died + (1 | ward)", "gaussian", "term 'age:died' is no column"),
+        ("score ~ C(kind) + (1 | ward)", "gaussian", "term 'C(kind)' is no column"),
+        ("log(score) ~ age + (1 | ward)", "gaussian", "'log(score)' is no column"),
+        ("score ~ age + (1 + days | ward)", "gaussian", "term 'days' differs between groups in"),
+        ("cbind(died, falls) | ward", "binomial", "each row has an outcome of its own"),
+        ("falls ~ age + (1 | ward)", "poisson", "term 'age': nodes take no covariates of groups"),
+        ("score ~ 1 + offset(days) + (1 | ward)", "gaussian", "GaussianEB has no offset"),
+        ("score ~ age", "gaussian", "no part that says who the groups are"),
+        ("score ~ sex + (1 | ward)", "gaussian", "north.csv: no column 'sex' (--model) among"),
+        ("score ~ age + (1 | clinic)", "gaussian", "north.csv: no column 'clinic' (--model) among"),
+        ("score ~ kind + (1 | ward)", "gaussian", "north.csv: column 'kind' is not numeric"),
+        ("falls ~ age + (1 | ward)", "binomial", "column 'falls' must hold only 0 and 1"),
+    ],
+)
+def test_formulas_that_are_refused(started, tmp_path, visits, formula, family, wrong):
+    words = ("--data", tmp_path / "north.csv", "--model", formula, "--family", family)
+    assert wrong in refusal("up", tmp_path / "t", *words)
+    assert not (tmp_path / "t").exists()
+    assert not started
 
 
 def test_up_refuses(started, tmp_path):

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Separator
+from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Json, Separator
 from ebfed.cli.project import Model, check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
@@ -189,13 +189,16 @@ def restart(
 
 
 @app.command()
-def status(directory: Directory) -> None:
-    """List the running processes: name and process group."""
-    from ebfed.engines.loopback import Federation
+def status(directory: Directory, as_json: Json = False) -> None:
+    """Show each node: whether it runs, what it last answered, and the privacy that was spent.
+
+    The epsilon is that of the group that has spent most, all runs together.
+    """
+    from ebfed.cli.status import lines_of, states_of
 
     with errors_of_the_user(RuntimeError):
-        for name, number in Federation(directory).status().items():
-            typer.echo(f"{name}\t{number}")
+        states = states_of(directory)
+        typer.echo(json.dumps(states, indent=1) if as_json else "\n".join(lines_of(states)))
 
 
 @app.command()

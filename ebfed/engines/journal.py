@@ -48,8 +48,15 @@ def append(path: Path, entries: list[dict[str, Any]]) -> None:
             raise
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the entries; none if there is no file. Remove a torn last line.
+def read(path: Path, *, repair: bool = True) -> list[dict[str, Any]]:
+    """Return the entries; none if there is no file.
+
+    Parameters
+    ----------
+    path : path
+    repair : bool
+        Whether to remove a torn last line; only for the process that adds lines. To another, a line
+        that is being written looks torn.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
+    if repair and len(whole) < len(content):
         os.truncate(path, len(whole))
     return [_entry(path, i, line) for i, line in enumerate(whole.splitlines(), 1)]
 

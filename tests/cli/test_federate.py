@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import signal
 import sys
@@ -18,9 +19,11 @@ from typer.testing import CliRunner
 from ebfed import GaussianEB, from_formula
 from ebfed.cli import project
 from ebfed.cli.app import app
-from ebfed.engines import loopback
+from ebfed.engines import journal, loopback
 from ebfed.engines.flower import Rules, server_app
 from ebfed.engines.loopback import Federation
+from ebfed.privacy import events, gaussian_sigma
+from ebfed.privacy.odometer import Charge
 
 
 @pytest.fixture
@@ -236,8 +239,46 @@ def test_nothing_runs(tmp_path):
     (tmp_path / "federation.json").write_text('["north"]')
     assert "nodes are north; not 'south'" in refusal("restart", tmp_path, "south")
     assert "nothing runs" in refusal("run", tmp_path)
-    assert ebfed("status", tmp_path).stdout == ""
     assert ebfed("down", tmp_path).stdout == "Ended 0 process groups.\n"
+
+
+def test_status(started, tmp_path, monkeypatch):
+    place = tmp_path / "trial"
+    assert "no federation was started in" in refusal("status", place)
+    assert ebfed("up", place, "--nodes", 3).exit_code == 0
+    rules = place / "nodes" / "node-1" / "node.toml"
+    rules.write_text(rules.read_text().replace("epsilon = inf", "epsilon = 3.0"))
+    private = Charge(events.gaussian(gaussian_sigma(1.5, 1e-5, 2.0)), "replace_one", 1.5, 1e-5)
+    exact = {"event": {"kind": "NonPrivateDpEvent"}, "relation": "replace_one", "epsilon": None}
+    for name, charge in (("node-1", private.to_dict()), ("node-2", exact | {"delta": 0.0})):
+        plan = {"time": "t", "run": "1", "kind": "plan", "method": "GaussianEB", "groups": ["a"]}
+        plan |= {"who": "all clients", "rounds": 1} | charge
+        journal.append(place / "nodes" / name / "ledger.jsonl", [plan])
+    for run, hour, names in ((1, 10, ["node-1", "node-2"]), (2, 11, ["node-1"])):
+        (place / "result" / f"run-{run}").mkdir(parents=True)
+        line = {"time": f"2026-01-01T{hour}:00:00+00:00", "exchange": "round 1", "seconds": 0.1}
+        line |= {"answered": names, "bytes": {"node-3": 9}}
+        journal.append(place / "result" / f"run-{run}" / "exchanges.jsonl", [line])
+    monkeypatch.setattr(Federation, "status", lambda self: {"superlink": 5, "node-1": 7})
+    assert [re.split("  +", line) for line in ebfed("status", place).stdout.splitlines()] == [
+        ["node", "running", "last answer", "epsilon spent"],
+        ["node-1", "yes", "round 1 of run-2, 2026-01-01T11:00:00+00:00", "1.5 of 3"],
+        ["node-2", "no", "round 1 of run-1, 2026-01-01T10:00:00+00:00", "0, and exact figures"],
+        ["node-3", "no", "none", "0"],
+    ]
+    one, two, three = json.loads(ebfed("status", place, "--json").stdout)
+    assert one == {
+        "node": "node-1",
+        "running": True,
+        "process": 7,
+        "answered": {"exchange": "round 1", "run": "run-2", "time": "2026-01-01T11:00:00+00:00"},
+        "spent": pytest.approx(1.5, rel=1e-3),  # composed again, on a grid
+        "budget": 3.0,
+        "exact": False,
+    }
+    assert (two["spent"], two["budget"], two["exact"]) == (0.0, None, True)
+    assert two["answered"]["run"] == "run-1"
+    assert (three["running"], three["answered"], three["spent"]) == (False, None, 0.0)
 
 
 @pytest.mark.parametrize("name", ["superlink", "superexec", "a b", "../a", ""])

@@ -34,6 +34,13 @@ def test_a_line_torn_at_any_place_is_removed(path):
         assert journal.read(path) == ENTRIES
 
 
+def test_a_line_that_is_being_written_is_left_to_its_writer(path):
+    content = path.read_bytes()[:-5]
+    path.write_bytes(content)
+    assert journal.read(path, repair=False) == ENTRIES[:-1]
+    assert path.read_bytes() == content
+
+
 def test_other_damage_is_refused_with_the_line(path):
     lines = path.read_bytes().splitlines(keepends=True)
     for damaged in (

@@ -3,6 +3,7 @@
 Slow: each exchange starts a process on every node.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -121,7 +122,7 @@ def test_what_the_commands_start(tmp_path, rows):
     try:
         started = ebfed("up", place, "--data", tmp_path / "*.csv", *columns)
         assert started.returncode == 0, started.stderr
-        groups = {int(line.split()[1]) for line in ebfed("status", place).stdout.splitlines()}
+        groups = set(Federation(place).status().values())
         assert {row[2] for row in running(groups)} == groups
         again = ebfed("up", place)
         assert again.returncode == 2
@@ -132,10 +133,17 @@ def test_what_the_commands_start(tmp_path, rows):
         assert done.returncode == 0, done.stdout + done.stderr
         (wrote,) = (place / "result").glob("run-*")
         assert f"Wrote {wrote}" in done.stdout
+        states = json.loads(ebfed("status", place, "--json").stdout)
+        assert [state["node"] for state in states] == NAMES
+        assert {state["process"] for state in states} < groups | {
+            Federation(place).status()["north"]
+        }
+        for state in states:
+            assert state["answered"].items() >= {"exchange": "result", "run": wrote.name}.items()
     finally:
         assert ebfed("down", place).returncode == 0
     assert not running(groups)
-    assert ebfed("status", place).stdout == ""
+    assert all(line.split()[1] == "no" for line in ebfed("status", place).stdout.splitlines()[1:])
     nothing = ebfed("run", place)
     assert nothing.returncode == 2
     assert "nothing runs" in nothing.stderr

@@ -40,7 +40,7 @@ class Account:
 
     def __init__(self, directory: Path):
         self.rules = Rules.read(directory / FILE)
-        self.entries = journal.read(directory / LEDGER)
+        self.entries = journal.read(directory / LEDGER, repair=False)
         self._odometer = odometer_of(self.entries)
         self.spent = self._odometer.spent(self.rules.delta)
 

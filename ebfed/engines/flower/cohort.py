@@ -317,12 +317,13 @@ class FlowerCohort(Cohort):
             time.sleep(POLL)
 
     def _note(self, title: str, began: float, answers: dict[int, dict]) -> None:
-        """Add a line to the log: seconds, and the bytes of each node's answer."""
+        """Add a line to the log: seconds, who answered, and the bytes of each node's answer."""
         if self.log is not None:
             size = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
             line = {"time": now(), "exchange": title, "seconds": time.monotonic() - began}
+            good = sorted(str(x["name"]) for x in answers.values() if "failure" not in x)
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            journal.append(self.log, [line | {"bytes": size}])
+            journal.append(self.log, [line | {"answered": good, "bytes": size}])
 
     def _sort_out(
         self, title: str, names: Mapping[int, str], answers: dict[int, dict], silent: Iterable[str]

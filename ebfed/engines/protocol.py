@@ -249,6 +249,8 @@ class LearningMessage(TypedDict):
 
     changes: Named
     """By which each would move the shared parameters, each of shape (c, size)."""
+    losses: NotRequired[Named]
+    """Loss and score of each before the round, and whether it had rows, each of shape (c, 1)."""
     bit: NotRequired[NDArray[np.float64]]
     """Whether the change was shorter than the clip: a half, minus a half, or 0; (c, 1)."""
     nodes: NotRequired[NDArray[np.float64]]

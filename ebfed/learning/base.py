@@ -120,8 +120,8 @@ class Learner(SupervisedEstimator):
         Labels, sorted.
     history_ : DataFrame
         A row for each round. ``loss`` and ``accuracy`` are means over the clients that took part,
-        of their first batch of the round, before they train on it. They are NaN on a server, which
-        has no rows.
+        of their first batch of the round, before they train on it. Without `privacy` they are sums
+        that clients send. With it they are not sent, and NaN on a server, which has no rows.
     privacy_ : DataFrame
         Ledger of what clients sent.
     n_features_in_ : int

@@ -28,6 +28,9 @@ from ebfed.privacy.odometer import Plan
 
 __all__ = ["Exchange", "Silence", "size_of"]
 
+# How names of losses begin among the parts of a message.
+LOSSES = "losses of "
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -41,6 +44,8 @@ class Exchange:
 
     # Whether `average` needs only sums over clients, so that a block may send its own.
     needs_sums: ClassVar[bool] = True
+    # Whether clients send their losses too, for the history: where nothing is private.
+    sends_losses: ClassVar[bool] = True
 
     schedule: Schedule
     n_clients: int
@@ -79,7 +84,32 @@ class Exchange:
             As in `Learner.local`.
         members : ndarray of positions in the block
         """
-        return {"changes": changes}
+        message: LearningMessage = {"changes": changes}
+        if names := self._recorded(sent):
+            noted: Any = {name: dict(memory)[name] for name in names}
+            noted = {name: np.float64(x[members, sent["record"]]) for name, x in noted.items()}
+            known = ~np.isnan(noted["loss"])
+            noted = {name: np.where(known, x, 0.0) for name, x in noted.items()}
+            noted["clients"] = known.astype(np.float64)
+            message["losses"] = {name: x[:, None] for name, x in noted.items()}
+        return message
+
+    def _recorded(self, sent: LearningSent) -> list[str]:
+        """Return what clients send of how well they predicted in this round."""
+        if not self.sends_losses or sent["record"] < 0:
+            return []
+        return ["loss", "score"] if len(sent["classes"]) else ["loss"]
+
+    def losses(self, message: LearningMessage, sent: LearningSent) -> dict[str, float]:
+        """Return mean losses over the clients of a round, as columns of the history."""
+        if not self.sends_losses:
+            return {}
+        columns = {"loss": "loss"} | ({"accuracy": "score"} if len(sent["classes"]) else {})
+        if "losses" not in message:
+            return dict.fromkeys(columns, np.nan)
+        sums = {name: total(values)[0] for name, values in message["losses"].items()}
+        with np.errstate(invalid="ignore"):  # none took part
+            return {column: float(sums[name] / sums["clients"]) for column, name in columns.items()}
 
     def rounded(self, message: LearningMessage, sent: LearningSent) -> LearningMessage:
         """Cut off digits, so that sums over clients are exact; see `ebfed.engines.sums`."""
@@ -88,7 +118,12 @@ class Exchange:
             for name, value in sent["shared"].items()
         }
         return _mapped(
-            message, lambda name, x: fixed_point(x, self.n_clients, sizes.get(name, 0.0))
+            message,
+            lambda name, x: (
+                x
+                if name.startswith(LOSSES)
+                else fixed_point(x, self.n_clients, sizes.get(name, 0.0))
+            ),
         )
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
@@ -117,8 +152,9 @@ class Exchange:
         memory : dict, optional
             What the clients keep; a server has None.
         """
-        bits = 64.0 * size_of(sent) * self.schedule.sample_rate * m * rounds
-        what = "changes of the shared parameters, as they are"
+        losses = (2 + bool(len(sent["classes"]))) / sent["every"]
+        bits = 64.0 * (size_of(sent) + losses) * self.schedule.sample_rate * m * rounds
+        what = "changes of the shared parameters and losses, as they are"
         return [ledger.disclosure(what, m, bits) | {"times": rounds}]
 
     # Server -----------------------------------------------------------------------------------
@@ -153,14 +189,18 @@ class Exchange:
                     raise ValueError(f"{name} must be a sum of at most {MOST_ROWS} rows.")
             if not (isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shape):
                 raise ValueError(f"{name} must be float64 numbers of shape {shape}.")
-            if not np.isfinite(x).all():
+            if not np.isfinite(x).all() and not name.startswith(LOSSES):
                 raise ValueError(f"{name} must be finite.")
         if sums and got["clients"][0, 0] != c:
             raise ValueError(f"clients must be the {c} that were invited.")
 
     def shapes(self, sent: LearningSent, c: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each part of the message of c clients."""
-        return {f"changes of {name}": (c, len(value)) for name, value in sent["shared"].items()}
+        shapes: dict[str, tuple[int, ...]]
+        shapes = {f"changes of {name}": (c, len(value)) for name, value in sent["shared"].items()}
+        if recorded := self._recorded(sent):
+            shapes |= {LOSSES + name: (c, 1) for name in (*recorded, "clients")}
+        return shapes
 
     def average(
         self,
@@ -227,6 +267,7 @@ class Silence(Exchange):
     """Nothing is sent."""
 
     needs_sums: ClassVar[bool] = False
+    sends_losses: ClassVar[bool] = False
 
     def send(
         self,

@@ -175,11 +175,12 @@ def settle(
 
 
 def history_rows(learner: Learner) -> list[dict]:
-    """Rows of the history, with what clients noted where their rows are, and epsilon."""
-    n = len(learner._history)
-    noted = {"loss": losses(learner._memory, "loss", n, learner._every)}
-    if not learner._numeric:
-        noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
+    """Rows of the history, with what clients noted and did not send, and epsilon."""
+    n, noted = len(learner._history), {}
+    if not all("loss" in row for row in learner._history):
+        noted["loss"] = losses(learner._memory, "loss", n, learner._every)
+        if not learner._numeric:
+            noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
     spent = learner.exchange(learner._n_clients).spent(n, learner._ledger)
     if spent is not None:
         noted["epsilon"] = spent

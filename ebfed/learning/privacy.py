@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +180,8 @@ class PrivateExchange(Exchange):
     bounds : callable
         `Learner.message_bounds`.
     """
+
+    sends_losses: ClassVar[bool] = False
 
     privacy: ClientPrivacy
     bounds: Bounds

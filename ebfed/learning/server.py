@@ -107,10 +107,11 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
             f"shared parameters are no longer finite in round {round_ + 1}: choose a "
             f"smaller learning_rate than {learner.learning_rate:g}, or rescale the features."
         )
+    row = exchange.note(state, learner.note(shared))
     state = state | {
         "round": round_ + 1,
         "done": round_ + 1 >= learner.n_rounds,
         "shared": shared,
-        "history": [*state["history"], exchange.note(state, learner.note(shared))],
+        "history": [*state["history"], row | exchange.losses(message, sent)],
     }
     return state | {"turn": exchange.invite(state, draw(key, INVITE, round_ + 1))}

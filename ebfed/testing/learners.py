@@ -169,6 +169,13 @@ def _check_nodes(
             "a server must predict with them",
         )
     assert len(server.history_) == fitted.n_iter_, "a server has the history"
+    sent_too = fitted.exchange(len(fitted.groups_)).sends_losses
+    for name in {"loss", "accuracy"} & set(fitted.history_):
+        np.testing.assert_array_equal(
+            server.history_[name],
+            fitted.history_[name] if sent_too else np.full(fitted.n_iter_, np.nan),
+            "a server has the losses that are sent, and no others",
+        )
     assert len(server.privacy_) == len(fitted.privacy_), "a server must have the ledger"
 
 

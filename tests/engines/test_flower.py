@@ -1,6 +1,7 @@
 """A cohort behind a grid that is not there: order, silence, duplicates, refusals."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import ebfed as eb
 from ebfed.channels import Gaussian
 from ebfed.engines import flower, journal
 from ebfed.engines.flower import FlowerCohort, Node, apps, cohort, load_fit, messages, serve
-from ebfed.learning import ClientPrivacy, DPFedAvg
+from ebfed.learning import ClientPrivacy, DPFedAvg, FedAvg
 from ebfed.models import Linear
 from ebfed.wire import pack, unpack
 
@@ -373,11 +374,11 @@ LEARNER = DPFedAvg(
 Y = X + rng.normal(size=160)
 
 
-def make_learners(folder):
+def make_learners(folder, learner=LEARNER):
     blocks = np.array_split(np.arange(160), 4)
     rows = [{"X": X[block][:, None], "y": Y[block], "groups": GROUPS[block]} for block in blocks]
     return [
-        Node(name, LEARNER, lambda own=own: own, folder / name, seed=0, budget=np.inf)
+        Node(name, learner, lambda own=own: own, folder / name, seed=0, budget=np.inf)
         for name, own in zip(NAMES, rows, strict=True)
     ]
 
@@ -418,6 +419,22 @@ def test_a_request_that_was_lost_is_sent_again(learners, tmp_path, monkeypatch, 
     assert len(lost) == 8
     np.testing.assert_array_equal(shared(found), undisturbed)
     assert {status for status, _ in participants(tmp_path / "out").values()} == {"answered"}
+
+
+def test_what_is_shown_of_each_round(tmp_path, capsys):
+    """Seconds, bytes and the loss, which is that of one process; what is private is not sent."""
+    learner = FedAvg(Linear(), n_rounds=3, sample_rate=0.5, random_state=0)
+    grid = Grid(dict(enumerate(map(good, make_learners(tmp_path, learner)))))
+    history = fit(learner, grid, tmp_path / "out").history_
+    here = clone(learner).fit(X[:, None], Y, groups=GROUPS).history_
+    pd.testing.assert_frame_equal(history, here, check_exact=True)
+    shown = capsys.readouterr().out
+    for row in here.itertuples():
+        line = rf"round {row.round}: 4 of 4 nodes answered \(\d+\.\d s, \d\.\d kB\)\n"
+        assert re.search(line + f"round {row.round}: loss {row.loss:.6g}\n", shown)
+    grid = Grid(dict(enumerate(map(good, make_learners(tmp_path / "private")))))
+    assert np.isnan(fit(LEARNER, grid, tmp_path / "other").history_["loss"]).all()
+    assert "loss" not in capsys.readouterr().out
 
 
 def test_a_node_that_missed_a_round_comes_back(learners, tmp_path):

@@ -195,7 +195,10 @@ def test_a_run_that_is_interrupted(tmp_path, rows):
         ebfed("down", place)
     here = learning.FedAvg(Linear(), n_rounds=8, random_state=3)
     here.fit(rows[["won"]], rows["score"], groups=rows["group"])
-    assert_array_equal(load_fit(here, out).shared_["w"], here.shared_["w"])
+    there = load_fit(here, out)
+    assert_array_equal(there.shared_["w"], here.shared_["w"])
+    pd.testing.assert_frame_equal(there.history_, here.history_, check_exact=True)
+    assert f"round 8: loss {here.history_['loss'].iloc[-1]:.6g}\n" in done.stdout
 
 
 def check_numbers(place, rows, name, model, engines):

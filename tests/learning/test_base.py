@@ -554,7 +554,7 @@ def test_the_ledger_of_what_is_not_protected():
     est = fit(eb.FedAvg, Logits)
     assert est.privacy_["epsilon"].tolist() == [np.inf]
     assert est.privacy_["times"].tolist() == [ROUNDS]
-    assert est.privacy_["bits"].tolist() == [64.0 * 9 * 4 * ROUNDS]
+    assert est.privacy_["bits"].tolist() == [64.0 * (9 + 3) * 4 * ROUNDS]
     assert fit(eb.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]
 
 

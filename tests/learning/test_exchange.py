@@ -90,7 +90,7 @@ def test_changes_that_differ_a_lot_are_added_up_exactly():
     est = clone(LEARNERS["FedAvg"])
     state, sent, facts, message = begin(est)
     scale = 10.0 ** np.arange(len(message["changes"]["w"]))[:, None]
-    message = {"changes": {"w": message["changes"]["w"] / 3 * scale}}
+    message = message | {"changes": {"w": message["changes"]["w"] / 3 * scale}}
     sums = est.add_up(message)
     assert 1 < len(sums["changes"]["w"]) < 4
     est.check_message(sums, facts, sent, state["turn"])

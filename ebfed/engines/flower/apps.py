@@ -115,6 +115,8 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
 
     def keep(state: Any, _: Any) -> None:
         write(out / STATE, wire.pack({"plan": cohort.plan, "state": state, "roll": cohort.roll}))
+        if "loss" in (row := (state.get("history") or [{}])[-1]):
+            print(f"round {state['round']}: loss {row['loss']:.6g}", flush=True)
 
     try:
         cohort.call_roll(None if kept is None else kept["roll"])

@@ -86,6 +86,7 @@ class FlowerCohort(Cohort):
         self.facts, self.answered = [], []
         self._sums: SecureSums | None = None
         self._now: dict[str, Any] = {}
+        self._cost = ""
         self.records: list[dict[str, Any]] = []
         self.roll: list[dict[str, Any]] = []
         self.log: Path | None = None
@@ -318,9 +319,10 @@ class FlowerCohort(Cohort):
 
     def _note(self, title: str, began: float, answers: dict[int, dict]) -> None:
         """Add a line to the log: seconds, who answered, and the bytes of each node's answer."""
+        size = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
+        line = {"time": now(), "exchange": title, "seconds": time.monotonic() - began}
+        self._cost = f"{line['seconds']:.1f} s, {sum(size.values()) / 1000:.1f} kB"
         if self.log is not None:
-            size = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
-            line = {"time": now(), "exchange": title, "seconds": time.monotonic() - began}
             good = sorted(str(x["name"]) for x in answers.values() if "failure" not in x)
             self.log.parent.mkdir(parents=True, exist_ok=True)
             journal.append(self.log, [line | {"answered": good, "bytes": size}])
@@ -338,7 +340,9 @@ class FlowerCohort(Cohort):
         others = [row for row in self.records if row["exchange"] == title]
         others = [row for row in others if row["status"] != "answered"]
         print(
-            f"{title}: {len(good)} of {self._invited} nodes answered", *map(_line, others), sep="; "
+            f"{title}: {len(good)} of {self._invited} nodes answered ({self._cost})",
+            *map(_line, others),
+            sep="; ",
         )
         return good
 

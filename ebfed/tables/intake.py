@@ -229,11 +229,11 @@ class Intake:
                 "of X are not in memory; leave its columns out of X."
             )
         check(pd.DataFrame(columns=list(X.columns)))
-        summary, labels, codes = self._sorted(X.summary, None, False)
+        summary, codes = X.summary, np.arange(len(X.summary))
         chosen = consent if X.consent is None else X.consent
         style = self._remember(X.style, learn)
         given = self._read_covariates(covariates, None, None, summary.ids, style, learn)
-        return GroupRows(summary, labels, codes, style, chosen, given)
+        return GroupRows(summary, summary.ids, codes, style, chosen, given)
 
     @staticmethod
     def is_lazy(X: Any) -> bool:

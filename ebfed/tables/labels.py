@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +13,8 @@ __all__ = ["check_labels", "label_range", "number_integers", "number_labels", "r
 
 # Up to so many keys are sorted, which needs no compiled code.
 SHORT = 4096
+# Longer texts are compared as objects: padded to the longest, they would take much memory.
+LONGEST = 64
 
 
 def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDArray[np.int64]]:
@@ -56,12 +60,12 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
             return (ids + offset).astype(labels.dtype), rank[labels - offset]
         codes, first = number_integers(np.ascontiguousarray(labels).view(np.int64))
         return _sorted(labels[first], codes)
-    if labels.dtype.kind == "O":
+    if labels.dtype.kind in "OU":
         import pandas as pd
 
-        codes, ids = pd.factorize(labels)
+        codes, ids = pd.factorize(labels.astype(object, copy=False))
         try:
-            return _sorted(np.asarray(ids, dtype=object), codes)
+            return _sorted(np.asarray(ids, dtype=labels.dtype), codes)
         except TypeError:
             kinds = sorted({type(label).__name__ for label in ids})
             raise TypeError(
@@ -144,8 +148,9 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         objects = np.array(given, dtype=object)
         if labels.dtype.kind == "U" or not any(isinstance(label, float) for label in given):
             labels = objects
+    text = False
     if labels.dtype.kind == "O":
-        labels = _plain(labels)
+        labels, text = _plain(labels)
     if labels.dtype.kind in "iu":
         whole = labels.dtype != np.uint64 or labels.max(initial=0) <= np.iinfo(np.int64).max
         return labels.astype(np.int64, copy=False) if whole else labels
@@ -155,7 +160,7 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
         missing = ~np.isfinite(labels)
     elif labels.dtype.kind in "Mm":
         missing = np.isnat(labels)
-    elif labels.dtype.kind == "O":
+    elif labels.dtype.kind == "O" and not text:
         import pandas as pd
 
         missing = pd.isna(labels)
@@ -177,21 +182,20 @@ def check_labels(labels: ArrayLike, name: str = "groups") -> NDArray:
     return labels
 
 
-def _plain(labels: NDArray) -> NDArray:
-    """Return objects as numbers or dates, if all of them are."""
+def _plain(labels: NDArray) -> tuple[NDArray, bool]:
+    """Return objects as numbers or dates, if all of them are; and whether all are strings."""
     import pandas as pd
 
     kind = pd.api.types.infer_dtype(labels, skipna=False)
     if kind == "date":
-        return labels.astype("M8[D]")
-    if kind in ("datetime", "datetime64"):
-        return pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
-    if kind in ("integer", "boolean", "floating"):
-        try:
-            return labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
-        except OverflowError:
-            return labels
-    return labels
+        labels = labels.astype("M8[D]")
+    elif kind in ("datetime", "datetime64"):
+        labels = pd.to_datetime(labels, utc=True).tz_localize(None).to_numpy()
+    elif kind in ("integer", "boolean", "floating"):
+        # integers beyond 64 bits stay objects
+        with suppress(OverflowError):
+            labels = labels.astype({"integer": np.int64, "boolean": bool, "floating": float}[kind])
+    return labels, kind == "string"
 
 
 def label_range(labels: NDArray) -> tuple[int, int]:
@@ -206,7 +210,26 @@ def label_range(labels: NDArray) -> tuple[int, int]:
 
 
 def _sorted(ids: NDArray, codes: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
-    order = np.argsort(ids, kind="stable")
+    order = _order(ids)
     rank = np.empty(len(ids), np.int64)
     rank[order] = np.arange(len(ids))
     return ids[order], rank[codes]
+
+
+def _order(ids: NDArray) -> NDArray[np.int64]:
+    """Return the order of labels that are all different.
+
+    Text is sorted by integers of eight bytes of its UTF-8, whose order is that of code points and
+    so that of Python: ten times as fast as a comparison of objects. Lengths tell the zeros at the
+    end of a text from those that fill it up.
+    """
+    import pandas as pd
+
+    if ids.dtype.kind == "U" or pd.api.types.infer_dtype(ids, skipna=False) == "string":
+        texts = [label.encode("utf-8", "surrogatepass") for label in ids.tolist()]
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        width = -(-int(lengths.max()) // 8) or 1
+        if 8 * width <= LONGEST:
+            words = np.array(texts, f"S{8 * width}").view(">u8").reshape(len(ids), width)
+            return np.lexsort((lengths, *words.T[::-1].astype(np.uint64)))
+    return np.argsort(ids, kind="stable")

@@ -36,7 +36,7 @@ class Statistics(NamedTuple):
     Attributes
     ----------
     keys : data frame
-        Sorted groups, in pandas or polars like the table, else in pyarrow.
+        Groups in any order, in pandas or polars like the table, else in pyarrow.
     n : int64 ndarray of shape (n_groups,)
     mean : ndarray of shape (n_groups, d)
     scatter : ndarray of shape (n_groups, d) or (n_groups, d, d)
@@ -245,7 +245,7 @@ def _add_up(
         if around:
             sums += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
             sums += [nw.col(f"{name}_centre").min()]
-    return _collect(table.with_columns(*products).group_by(*keys).agg(*sums)).sort(*keys)
+    return _collect(table.with_columns(*products).group_by(*keys).agg(*sums))
 
 
 def _around_means(table: Any, keys: Sequence[str], names: list[str]) -> Any:

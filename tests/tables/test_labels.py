@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ebfed.kernels import number_more
-from ebfed.tables.labels import SHORT, number_integers, row_numbers
+from ebfed.tables.labels import LONGEST, SHORT, number_integers, number_labels, row_numbers
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 50, SHORT, SHORT + 1])
@@ -31,3 +33,17 @@ def test_other_labels_are_numbered(labels):
     ids, codes = row_numbers(labels)
     assert codes.tolist() == [1, 0, 0]
     np.testing.assert_array_equal(ids[codes], labels)
+
+
+@given(
+    st.lists(st.text(st.characters(codec=None), max_size=LONGEST // 2), min_size=1),
+    st.sampled_from([object, "U"]),
+)
+@example(["", "a\0", "a", "a\0b", "\ud800", "\uffff", "\U0001f600"], object)
+@example(["b" * LONGEST, "a", "b" * LONGEST + "a"], object)
+def test_text_is_in_the_order_of_python(labels, kind):
+    given = np.array(labels, dtype=kind)  # the end of a NumPy string is its last letter but zeros
+    ids, codes = number_labels(given)
+    assert ids.dtype == given.dtype
+    assert ids.tolist() == sorted(set(given.tolist()))
+    assert ids[codes].tolist() == given.tolist()

@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.util
 
 import duckdb
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import ebfed as eb
 from ebfed.tables import lazy as pushdown
-from ebfed.tables.lazy import column_names, is_lazy, statistics, summarise
+from ebfed.tables.lazy import Statistics, column_names, is_lazy, statistics, summarise
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -137,9 +138,15 @@ def test_summaries_are_those_of_the_rows_in_memory(engine, labels):
     assert_close(found.summary, expected)
 
 
+def by_group(found):
+    """Statistics in the order of the group, which an engine does not keep."""
+    order = np.argsort(nw.from_native(found.keys)["g"].to_numpy())
+    return Statistics(found.keys, *(each[order] for each in found[1:]))
+
+
 def test_products_of_columns(engine):
     columns = list(COLUMNS)
-    found = statistics(engine(table_of()), ["g"], columns, cross=True)
+    found = by_group(statistics(engine(table_of()), ["g"], columns, cross=True))
     means, products = products_in_memory(values_of(columns))
     size = np.sqrt(np.einsum("gii->gi", products))
     np.testing.assert_array_equal(found.n, np.unique(CODES, return_counts=True)[1])
@@ -150,8 +157,8 @@ def test_products_of_columns(engine):
 
 def test_keys_of_several_columns(engine):
     table = table_of(columns=["small"]).append_column("h", LABELS["strings"])
-    found = statistics(engine(table), ["h", "g"], ["small"])
-    expected = statistics(table, ["g"], ["small"])
+    found = by_group(statistics(engine(table), ["h", "g"], ["small"]))
+    expected = by_group(statistics(table, ["g"], ["small"]))
     np.testing.assert_array_equal(found.n, expected.n)
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=CLOSE)
 

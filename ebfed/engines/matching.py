@@ -2,8 +2,9 @@
 
 Each node sends HMAC-SHA256 of its labels. Equal digests are equal labels, and nobody can try out
 labels without the key. The server adds the summaries of groups with the same digest (`Matched`), so
-that the fit is that of all rows in one process, and each node gets the sums of its own groups. Only
-summaries without noise are merged. Private reports on one group from two nodes are two releases,
+that the fit is that of all rows in one process, and each node gets the sums of its own groups. Of a
+linear regression these are factors of rows, which are merged likewise. Only summaries without noise
+are merged. Private reports on one group from two nodes are two releases,
 whose epsilons add up: nodes send no digests with them.
 
 The server learns which nodes share how many groups. A node learns the sums over all nodes of the
@@ -159,7 +160,7 @@ class Matched(Cohort):
         self.n_shared = int((counts > 1).sum())
         self.facts = [estimator.merge_facts(cohort.facts, self._codes)]
         self.answered = [0]
-        self._message: dict[str, dict[str, NDArray]] = {}
+        self._message: dict[str, Any] = {}
         self._present = np.arange(0)
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
@@ -170,12 +171,17 @@ class Matched(Cohort):
         self._present = np.unique(np.concatenate(codes))
         return [self._message]
 
-    def part(self, number: int) -> dict[str, dict[str, NDArray]] | None:
+    def part(self, number: int) -> dict[str, Any] | None:
         """Return what the merged message says of the groups of a node; None if it was silent."""
         if number not in self._cohort.answered:
             return None
         rows = np.searchsorted(self._present, self._codes[number])
-        return {
-            name: {each: values[rows] for each, values in part.items()}
-            for name, part in self._message.items()
-        }
+        return _rows_of(self._message, rows)
+
+
+def _rows_of(message: dict[str, Any], rows: NDArray) -> dict[str, Any]:
+    """Return the entries of some groups, from the arrays of a message."""
+    return {
+        name: _rows_of(part, rows) if isinstance(part, dict) else part[rows]
+        for name, part in message.items()
+    }

@@ -103,7 +103,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     # Notes of who held the fit, on nodes and their labels.
     _remarks: tuple[str, ...] = ()
     # Whether messages of one group from several nodes can be merged.
-    matches: ClassVar[bool] = False
+    matches: bool = False
 
     # What clients state -----------------------------------------------------------------------
 

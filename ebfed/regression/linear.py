@@ -16,6 +16,7 @@ from sklearn.utils.validation import validate_data
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
+from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.linear_population import LinearPopulation
@@ -76,7 +77,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         twenty rounds (more with ``"diag"`` and columns whose means are large beside their spread:
         centre them). The fit is the same. A factor of a client with one row is that row. A sum
         over one client is that client's figure, and sums at many populations together may say much
-        of few clients: it is less that leaves, not a guarantee of privacy.
+        of few clients: it is less that leaves, not a guarantee of privacy. Factors of a group at
+        several nodes are merged where these share a key for labels (`ebfed.engines.matching`).
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : ignored
@@ -293,6 +295,22 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         names = facts.get("covariates")
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
             raise ValueError("facts must have the names of covariates.")
+
+    # The same group at two nodes --------------------------------------------------------------
+
+    @property
+    def matches(self) -> bool:  # type: ignore[override]
+        """Whether messages can be merged: factors can, and sums over groups cannot."""
+        return self.share == "groups"
+
+    merge_facts = staticmethod(matching.merged_facts)
+    merge = staticmethod(matching.merged)
+
+    def with_merged(
+        self, message: Any, clients: Factors, memory: Any
+    ) -> tuple[Factors, dict[str, NDArray]]:
+        """Return clients and memory as if all rows of these groups were here."""
+        return matching.checked_part(message, clients), memory | {"sent": clients.n}
 
     # Learning ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -91,6 +91,17 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         p = clients.n_features + 1
         r = np.minimum(clients.n, p)
         return float(64 * (r * p - r * (r - 1) / 2).sum())
+
+    def releases(
+        self, sent: LinearSent, memory: RegressionMemory, clients: Factors
+    ) -> list[dict[str, Any]]:
+        """List what clients send: factors of their rows here, whatever was merged with them."""
+        own = replace(clients, n=memory.get("sent", clients.n))
+        return super().releases(sent, memory, own)
+
+    def kept(self, memory: RegressionMemory) -> dict[str, Any]:
+        """Return the numbers of rows that were sent, where others were merged with them."""
+        return {"sent": memory["sent"]} if "sent" in memory else {}
 
     # Server -----------------------------------------------------------------------------------
 

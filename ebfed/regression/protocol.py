@@ -88,6 +88,8 @@ class RegressionMemory(TypedDict):
 
     turn: NotRequired[NDArray[np.int8]]
     """The round in which the client is to answer, -1 for never."""
+    sent: NotRequired[NDArray[np.int64]]
+    """Number of rows that a client had here, where those of other nodes were merged with them."""
 
 
 class LinearResult(TypedDict):

@@ -62,6 +62,68 @@ def test_fits_are_those_of_all_rows(name):
             assert_allclose(found, wanted[rows], rtol=TOLERANCE.get(name, 1e-12), atol=1e-15)
 
 
+X = np.column_stack([MEANS, RNG.normal(5, 2, len(MEANS))])
+Y = X @ [0.5, 1.0] + RNG.normal(size=M)[GROUPS] * X[:, 1] + RNG.normal(size=len(X))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.LinearEB(),
+        eb.LinearEB("full"),
+        eb.LinearEB("spherical", method="ml", varying=["intercept"]),
+    ],
+)
+def test_regressions_are_those_of_all_rows(estimator):
+    """Factors of a group at several nodes are stacked, and turned to a triangle again."""
+    whole = clone(estimator).fit(X, Y, groups=LABELS)
+    expected = whole.posterior()
+    nodes, kept, _ = fit_on_nodes(estimator, at_nodes({"X": X, "y": Y}), KEY)
+    assert len(kept["n"]) == M
+    size = np.abs(whole.covariance_).max()
+    for number, fitted in enumerate(nodes):
+        here = NODE == number
+        labels = sorted(set(LABELS[here].tolist()))
+        assert fitted.groups_.tolist() == labels
+        rows = np.isin(whole.groups_, labels)
+        assert_allclose(fitted.mean_, whole.mean_, rtol=1e-10)
+        assert_allclose(fitted.covariance_, whole.covariance_, rtol=0, atol=1e-10 * size)
+        assert_array_equal(fitted.clients_.n, whole.clients_.n[rows])
+        found = fitted.posterior()
+        assert np.abs((found.mean - expected.mean[rows]) / expected.sd[rows]).max() < 1e-10
+        assert_allclose(found.sd, expected.sd[rows], rtol=1e-10)
+        predicted = whole.predict(X[here], groups=LABELS[here])
+        scale = 1e-10 * np.std(Y)
+        assert_allclose(fitted.predict(X[here], groups=LABELS[here]), predicted, atol=scale)
+        # the ledger is of what this node sent, and not of what was merged with it
+        n = np.minimum(np.unique(LABELS[here], return_counts=True)[1], 4)
+        bits = 64 * (4 * n - n * (n - 1) / 2).sum()
+        assert fitted.privacy_["bits"].sum() == pytest.approx(bits)
+    other, *_ = fit_on_nodes(estimator, at_nodes({"X": X, "y": Y}))
+    assert not np.allclose(other[0].mean_, whole.mean_, rtol=1e-3), "without a key, two groups"
+
+
+def test_merged_factors_are_checked():
+    estimator = eb.LinearEB()
+    clients, memory = estimator.prepare(X[:9], Y[:9], groups=list("aaabbbccc"))
+    part = {"n": clients.n, "factor": clients.rows}
+    merged, memory = estimator.with_merged(part | {"n": clients.n + 1}, clients, memory)
+    assert merged.ids.tolist() == ["a", "b", "c"]
+    assert memory["sent"].tolist() == [3, 3, 3]
+    for wrong in (
+        part | {"n": clients.n - 1},
+        part | {"n": clients.n[:2]},
+        part | {"factor": clients.rows * np.nan},
+        part | {"factor": clients.rows * 0.9},
+        part | {"factor": clients.rows[:, :, :3]},
+        part | {"factor": clients.rows.astype(np.float32)},
+        {},
+        None,
+    ):
+        with pytest.raises(ValueError, match="merged factors"):
+            estimator.with_merged(wrong, clients, memory)
+
+
 def test_a_key_that_nodes_do_not_share_is_refused():
     given = [digests(np.array(["a"]), KEY), digests(np.array(["a"]), KEY[::-1])]
     with pytest.raises(ValueError, match="match_key must be the same"):
@@ -96,12 +158,16 @@ def test_covariates_of_groups_are_those_of_all_rows():
         eb.OptOutMean(1, 1, 0.1),
         eb.MixtureEB(2, solver="clustering"),
         eb.FedAvg(),
+        eb.LinearEB(share="sums"),
+        eb.LogisticEB(),
+        eb.AdaMix(2),
     ],
 )
 def test_only_exact_summaries_are_merged(estimator):
     """Private reports on one group from two nodes would be two releases, each with its cost."""
     assert not estimator.matches
     assert eb.GaussianEB().matches
+    assert eb.LinearEB().matches
 
 
 def test_digests_are_hmacs_of_type_and_value():

@@ -73,6 +73,8 @@ METHODS |= {**_public(channels), **_public(priors), "regression.GroupCovariates"
 CLASSES = {
     **_public(location),
     **_public(regression),
+    **_public(learning),
+    **_public(models),
     **_public(channels),
     **_public(priors),
     "regression.GroupCovariates": GroupCovariates,

@@ -1,6 +1,6 @@
 """Files of fits: JSON that gives the same fit back, and that other programs read.
 
-A file holds the class of an estimator and its arguments, the population that was learned, the names
+A file holds the class of an estimator and its arguments, what was learned of all groups, the names
 of columns and, if wanted, the figures of the groups. It is read by the last step of the protocol:
 `finish` with the last broadcast and the clients, or `conclude` where there are none. Nothing in a
 file is executed: only classes that are named to `load` are made, from arguments that are data.
@@ -29,7 +29,7 @@ from ebfed.streams import is_fixed
 from ebfed.tables.clients import Clients
 from ebfed.tables.replacing import replaced
 
-__all__ = ["FORMAT", "VERSION", "describe", "load", "make", "no_file", "save"]
+__all__ = ["FORMAT", "VERSION", "describe", "load", "make", "save"]
 
 FORMAT, VERSION = "ebfed.fit", 1
 # Parts of a file.
@@ -126,19 +126,6 @@ def make(described: Any, classes: Mapping[str, type]) -> Any:
     if not isinstance(made, Estimator):
         raise ValueError("the method is no estimator.")
     return made
-
-
-def no_file(fit: Any, path: str | Path, *, groups: bool = True) -> None:
-    """Refuse to write a fit that is not one of a population.
-
-    Raises
-    ------
-    TypeError
-    """
-    raise TypeError(
-        f"{type(fit).__name__} trains a predictor for each group; only fits of a population are "
-        "saved. Pickle it, or keep `shared_` and `parameters_`."
-    )
 
 
 def load(path: str | Path, classes: Mapping[str, type]) -> Any:
@@ -264,6 +251,7 @@ def _arguments(fit: Any, private: bool, groups: bool) -> dict[str, Any]:
         }
     if private:
         arguments.pop("random_state", None)
+    arguments.pop("checkpoint", None)  # a folder of this machine
     return _of_any_process(arguments)
 
 

@@ -22,7 +22,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines import Engine
-from ebfed.engines.portable import no_file
 from ebfed.engines.protocol import (
     LearningFacts,
     LearningMemory,
@@ -35,6 +34,7 @@ from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
+from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.node_sums import node_sums
@@ -149,6 +149,8 @@ class Learner(SupervisedEstimator):
     # Whether `privacy` must be given.
     requires_privacy: ClassVar[bool] = False
 
+    # What a file has of the fit.
+    _file: ClassVar = LearnerFile()
     # The state that a fit with warm_start goes on from.
     _state: LearningState | None = None
 
@@ -388,7 +390,7 @@ class Learner(SupervisedEstimator):
         nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
         clients = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
         unseen = self.unseen_predictor(sent)[1]
-        self._n = state["n"]
+        self._kept, self._n = self.keep(state), state["n"]
         return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
 
     def expected_rounds(self) -> int | None:
@@ -456,7 +458,7 @@ class Learner(SupervisedEstimator):
     # Reports ----------------------------------------------------------------------------------
 
     _report = staticmethod(reports)
-    save = no_file
+    save = save
 
     _history_rows = history_rows
 
@@ -479,6 +481,7 @@ class Learner(SupervisedEstimator):
             style=self._style_,
             is_server=self._is_server,
             sizes=self._sizes(),
+            totals=self._totals,
             columns=self._column_names(),
             ledger=self._ledger,
             notes=[*self._remarks],

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 import ebfed as eb
-from ebfed import channels, location, priors, regression
+from ebfed import channels, learning, location, models, priors, regression
 from ebfed.engines import rounds
 
 RNG = np.random.default_rng(5)
@@ -315,7 +315,104 @@ def test_neither_keys_nor_the_seed_of_a_private_fit_are_written(name, seed, tmp_
         pd.testing.assert_frame_equal(read.privacy_, expected.privacy_)
 
 
-def test_learners_are_refused_by_name(tmp_path):
-    fit = eb.LocalOnly(n_rounds=1).fit(X, CLASSES, groups=GROUPS)
-    with pytest.raises(TypeError, match=r"LocalOnly trains a predictor .* Pickle"):
+# Learners -----------------------------------------------------------------------------------------
+
+LEARNERS = sorted(
+    name
+    for name in learning.__all__
+    if inspect.isclass(each := getattr(learning, name))
+    and issubclass(each, learning.Learner)
+    and not inspect.isabstract(each)
+)
+MLP = models.MLP(hidden=4)
+
+
+def trained(name, model=None):
+    cls = getattr(learning, name)
+    privacy = eb.ClientPrivacy(epsilon=8.0, delta=1e-5) if cls.requires_privacy else None
+    steps = {} if name in ("JointDPSGD", "PPSGD") else {"local_steps": 2, "batch_size": 4}
+    learner = cls(model, n_rounds=2, privacy=privacy, random_state=1, **steps)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "answer": CLASSES, "who": GROUPS})
+    return learner.fit(frame, "answer", groups="who"), frame
+
+
+@pytest.mark.filterwarnings("ignore")  # two rounds train nothing
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("groups", [True, False])
+def test_a_learner_that_was_read_predicts_as_before(name, groups, tmp_path):
+    fit, frame = trained(name, MLP if name in ("FedAvg", "AdaPeD") else None)
+    fit.keep_rows = True
+    fit.save(tmp_path / "fit.json", groups=groups)
+    read = eb.load_fit(tmp_path / "fit.json")
+    expected = fit if groups else fit.published()
+    np.testing.assert_array_equal(read.parameters_, expected.parameters_)
+    np.testing.assert_array_equal(read.classes_, expected.classes_)
+    for part, values in expected.shared_.items():
+        np.testing.assert_array_equal(read.shared_[part], values)
+    new = frame.assign(who=np.where(GROUPS == "group-003", "unseen", GROUPS)).drop(columns="answer")
+    for rows in (frame.drop(columns="answer"), new):
+        wanted = expected.predict_proba(rows, groups="who")
+        np.testing.assert_array_equal(read.predict_proba(rows, groups="who"), wanted)
+        np.testing.assert_array_equal(
+            read.predict(rows, groups="who"), expected.predict(rows, groups="who")
+        )
+    pd.testing.assert_frame_equal(read.history_, expected.history_)
+    pd.testing.assert_frame_equal(read.privacy_, expected.privacy_)
+    assert repr(read.model_) == repr(expected.model_)
+    text = (tmp_path / "fit.json").read_text()
+    assert repr(float(X[0, 0])) not in text, "no row is in a file"
+    if groups:
+        assert str(read.summary()) == str(expected.summary())
+        pd.testing.assert_frame_equal(read.estimates(), expected.estimates())
+        pd.testing.assert_frame_equal(read.tidy(), expected.tidy())
+        again = tmp_path / "again.json"
+        read.save(again)
+        assert json.loads(again.read_text()) == json.loads(text)
+    else:
+        assert "group-003" not in text
+        with pytest.raises(ValueError, match="without groups"):
+            read.save(tmp_path / "again.json")
+
+
+def test_parameters_of_a_private_learner_are_not_written_unasked(tmp_path):
+    privacy = eb.ClientPrivacy(epsilon=8.0, delta=1e-5)
+    fit = eb.AdaPeD(n_rounds=2, privacy=privacy).fit(X, CLASSES, groups=GROUPS)
+    with pytest.raises(ValueError, match="groups=False, or set keep_rows"):
+        fit.save(tmp_path / "fit.json")
+    fit.save(tmp_path / "fit.json", groups=False)
+    assert not eb.load_fit(tmp_path / "fit.json").keep_rows
+
+
+def test_a_regression_learner_keeps_its_numbers(tmp_path):
+    fit = eb.FedAvg(models.Linear(), n_rounds=3).fit(X, Y, groups=GROUPS)
+    fit.save(tmp_path / "fit.json")
+    predicted = eb.load_fit(tmp_path / "fit.json").predict(X, groups=GROUPS)
+    np.testing.assert_array_equal(predicted, fit.predict(X, groups=GROUPS))
+
+
+def test_torn_parameters_are_refused(tmp_path):
+    path = tmp_path / "fit.json"
+    eb.LocalOnly(n_rounds=1).fit(X, CLASSES, groups=GROUPS).save(path)
+    content = json.loads(path.read_text())
+    for part in ("labels", "parameters", "n"):
+        torn = json.loads(json.dumps(content))
+        del torn["groups"][part]
+        path.write_text(json.dumps(torn))
+        if part == "labels":  # what is left is the copy of a server
+            assert eb.load_fit(path).view().is_server
+            continue
+        with pytest.raises(ValueError, match="is damaged"):
+            eb.load_fit(path)
+
+
+def test_modules_of_torch_and_learners_of_others_are_refused(tmp_path):
+    class Own(eb.FedAvg):
+        pass
+
+    fit = Own(n_rounds=1).fit(X, CLASSES, groups=GROUPS)
+    with pytest.raises(TypeError, match="Own is a class of"):
+        fit.save(tmp_path / "fit.json")
+    torch = pytest.importorskip("torch")
+    fit = eb.FedAvg(models.Torch(torch.nn.Linear(2, 2)), n_rounds=1).fit(X, CLASSES, groups=GROUPS)
+    with pytest.raises(TypeError, match="module of PyTorch is code"):
         fit.save(tmp_path / "fit.json")

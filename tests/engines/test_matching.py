@@ -82,7 +82,7 @@ def test_regressions_are_those_of_all_rows(estimator):
     assert len(kept["n"]) == M
     size = np.abs(whole.covariance_).max()
     for number, fitted in enumerate(nodes):
-        here = NODE == number
+        here = number == NODE
         labels = sorted(set(LABELS[here].tolist()))
         assert fitted.groups_.tolist() == labels
         rows = np.isin(whole.groups_, labels)

@@ -7,8 +7,9 @@ speaks the same Fleet API of a SuperLink, and executes nothing that it receives.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +18,12 @@ from ebfed.engines.flower.messages import ACTION, make_reply, need_flower, unpac
 
 __all__ = ["Link", "answer_requests", "load_key", "make_key_pair"]
 
-# Seconds between two looks for requests: in a run, and after so many seconds without one.
-SHORT, LONG, CALM = 0.05, 1.0, 120.0
-# Seconds before another attempt to connect.
-AGAIN = 2.0
+# Seconds between two looks for requests: a part of the time since the last one, within limits.
+SHORT, PART, LONG = 0.1, 0.25, 1.0
+# Seconds before another attempt to connect: at first, and at most.
+AGAIN, RARELY = 0.5, 30.0
+# Seconds to wait for the parts of a request, which a server that was killed has not sent.
+PARTS = 5.0
 
 
 def make_key_pair(path: Path) -> Path:
@@ -96,6 +99,9 @@ def answer_requests(
 ) -> None:
     """Answer the requests of a SuperLink until the process is ended; connect again where needed.
 
+    Attempts to connect do not end: after each one that fails, the pause before the next one is
+    twice as long, up to half a minute.
+
     Parameters
     ----------
     link : Link
@@ -107,79 +113,131 @@ def answer_requests(
         Called with a sentence when the connection begins or ends.
     """
     need_flower()
-    while True:
-        try:
-            _sign_off(link, noted)
-            _stay_connected(link, answer, noted, say)
-        except KeyboardInterrupt:
-            return
-        # Flower ends the process where it cannot connect
-        except (Exception, SystemExit) as error:
-            say(f"Not connected ({type(error).__name__}); trying again in {AGAIN:g} seconds.")
-        else:
-            say(f"The connection ended; trying again in {AGAIN:g} seconds.")
-        time.sleep(AGAIN)
+    pause = AGAIN
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                with _connected(link, noted) as (client, node):
+                    say(f"Connected as node {node.node_id}.")
+                    pause = AGAIN
+                    _answer_all(client, node, answer)
+            # Flower ends the process where versions do not fit
+            except (Exception, SystemExit) as error:
+                kind = type(error).__name__
+                say(f"Not connected ({kind}); trying again in {pause:g} seconds.")
+            time.sleep(pause * random.uniform(0.5, 1.0))  # nodes that were cut off together
+            pause = min(2 * pause, RARELY)
 
 
-def _sign_off(link: Link, noted: Path) -> None:
-    """End the connection of a process that was killed, which the SuperLink believes to be there."""
-    if link.key is None or not noted.exists():
-        return
-    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+@contextlib.contextmanager
+def _connected(link: Link, noted: Path) -> Iterator[tuple[Any, Any]]:
+    """Connect, and say so to the SuperLink every few seconds, until the end.
+
+    Flower's own SuperNode ends its process when it is refused, as by a SuperLink that was started
+    again without its database. Here, every failure is an error of the call.
+    """
+    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL as BEAT
+    from flwr.proto.fleet_pb2 import (
+        ActivateNodeRequest,
+        DeactivateNodeRequest,
+        RegisterNodeFleetRequest,
+        UnregisterNodeFleetRequest,
+    )
+    from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+    from flwr.proto.node_pb2 import Node
+    from flwr.supercore.heartbeat import HeartbeatSender
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-    number = int(noted.read_text())
-    interceptors = [NodeAuthHttpInterceptor(*link.key)]
-    with (
-        contextlib.suppress(Exception),  # it has forgotten the node, or does not answer yet
-        FleetHttpClient.from_server_address(
-            link.address, link.insecure, link.root_certificates, interceptors=interceptors
-        ) as client,
-    ):
-        client.DeactivateNode(DeactivateNodeRequest(node_id=number))
+    private, shown = generate_key_pairs() if link.key is None else link.key
+    public = public_key_to_bytes(shown)
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    interceptors = [version, NodeAuthHttpInterceptor(private, shown)]
+    with FleetHttpClient.from_server_address(
+        link.address, link.insecure, link.root_certificates, interceptors=interceptors
+    ) as client:
+        if link.key is None:
+            client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
+        elif noted.exists():  # a process that was killed is believed to be there
+            with contextlib.suppress(Exception):
+                client.DeactivateNode(DeactivateNodeRequest(node_id=int(noted.read_text())))
+        asked = ActivateNodeRequest(public_key=public, heartbeat_interval=BEAT)
+        node = Node(node_id=client.ActivateNode(asked).node_id)
+        write(noted, str(node.node_id).encode())
+
+        def beat() -> bool:
+            try:
+                request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=BEAT)
+                return client.SendNodeHeartbeat(request).success
+            except Exception:  # the next one may arrive
+                return False
+
+        sender = HeartbeatSender(beat)
+        sender.start()
+        try:
+            yield client, node
+        finally:
+            sender.stop()
+            with contextlib.suppress(Exception):
+                client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+                if link.key is None:
+                    client.UnregisterNode(UnregisterNodeFleetRequest(node_id=node.node_id))
 
 
-def _stay_connected(
-    link: Link, answer: Callable[[int, dict], dict], noted: Path, say: Callable[[str], Any]
-) -> None:
-    from flwr.supercore.run import RunNotRunningException
-    from flwr.supernode.fleet_http_connection import http_request_response
+def _answer_all(client: Any, node: Any, answer: Callable[[int, dict], dict]) -> None:
+    """Answer one request after the other, until a call fails."""
+    from flwr.common.serde import message_from_proto
+    from flwr.proto.fleet_pb2 import PullMessagesRequest
+    from httpx import HTTPStatusError, codes
 
-    arguments = link.address, link.insecure, link.root_certificates, link.key
-    with http_request_response(*arguments) as connection:
-        number, receive, send, _, _, pull, push, confirm = connection
-        write(noted, str(number).encode())
-        say(f"Connected as node {number}.")
+    last = time.monotonic()
+    while True:
+        found = client.PullMessages(PullMessagesRequest(node=node))
+        if not found.messages_list:
+            time.sleep(min(max(SHORT, PART * (time.monotonic() - last)), LONG))
+            continue
+        head = message_from_proto(found.messages_list[0])
+        try:
+            reply = _reply(client, node, head, found.message_object_trees[0], answer)
+            if reply is not None:
+                _send(client, node, reply)
+        except HTTPStatusError as error:
+            if error.response.status_code != codes.FORBIDDEN:  # the run was stopped meanwhile
+                raise
         last = time.monotonic()
-        while True:
-            if (received := receive()) is None:
-                time.sleep(SHORT if time.monotonic() - last < CALM else LONG)
-                continue
-            with contextlib.suppress(RunNotRunningException):  # the run was stopped meanwhile
-                _send(_reply(received, answer, pull, confirm), send, push)
-            last = time.monotonic()
 
 
 def _reply(
-    received: tuple[Any, Any],
-    answer: Callable[[int, dict], dict],
-    pull: Callable[[int, str], bytes],
-    confirm: Callable[[int, str], None],
+    client: Any, node: Any, head: Any, tree: Any, answer: Callable[[int, dict], dict]
 ) -> Any:
-    """Return the reply to a message: an answer, or an error where it is no request of ebfed."""
+    """Return the reply to a message: an answer, or an error where it is no request of ebfed.
+
+    None if parts of the message are missing: its sender was killed, and asks again.
+    """
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
-    from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
-
-    head, tree = received
-    run = head.metadata.run_id
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        lambda object_id: pull(run, object_id),
-        lambda object_id: confirm(run, object_id),
-        return_type=Message,
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+        make_confirm_message_received_fn_protobuf,
+        make_pull_object_fn_protobuf,
     )
+    from flwr.supercore.inflatable.inflatable_utils import (
+        ObjectPullError,
+        pull_and_inflate_object_from_tree,
+    )
+
+    run = head.metadata.run_id
+    try:
+        message = pull_and_inflate_object_from_tree(
+            tree,
+            make_pull_object_fn_protobuf(client.PullObject, node, run),
+            make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run),
+            return_type=Message,
+            max_time=PARTS,
+        )
+    except ObjectPullError:
+        return None
     message.metadata.__dict__["_message_id"] = tree.object_id
     try:
         if message.metadata.message_type != f"query.{ACTION}":
@@ -191,24 +249,33 @@ def _reply(
     return make_reply(message, answer(run, request))
 
 
-def _send(
-    reply: Any,
-    send: Callable[[Any, Any, float], tuple[set[str], str]],
-    push: Callable[[int, str, str, bytes], None],
-) -> None:
+def _send(client: Any, node: Any, reply: Any) -> None:
+    from flwr.app.message import remove_content_from_message
+    from flwr.common.serde import message_to_proto
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
     from flwr.supercore.inflatable.inflatable_object import (
         get_all_nested_objects,
         get_object_tree,
         no_object_id_recompute,
     )
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
     from flwr.supercore.inflatable.inflatable_utils import push_objects
 
     reply.metadata.__dict__["_message_id"] = reply.object_id
     with no_object_id_recompute():
         tree, contents = get_object_tree(reply), get_all_nested_objects(reply)
-        wanted, session = send(reply, tree, 0.0)
+        head = remove_content_from_message(reply) if reply.has_content() else reply
+        taken = client.PushMessages(
+            PushMessagesRequest(
+                node=node,
+                messages_list=[message_to_proto(head)],
+                message_object_trees=[tree],
+                clientapp_runtime_list=[0.0],
+            )
+        )
+        run, session = reply.metadata.run_id, taken.session_id
         push_objects(
             contents,
-            lambda object_id, content: push(reply.metadata.run_id, session, object_id, content),
-            object_ids_to_push=wanted,
+            make_push_object_fn_protobuf(client.PushObject, node, run, session),
+            object_ids_to_push=set(taken.objects_to_push),
         )

@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -469,7 +471,7 @@ def test_a_server_that_was_killed_goes_on(learners, tmp_path, last, undisturbed)
     grid.nodes[2] = killed
     with pytest.raises(KeyboardInterrupt):
         fit(LEARNER, grid, out)
-    assert (out / "state.ebfed").exists() == (last > 1)
+    assert (out / "state.ebfed").exists()
     grid.nodes[2] = good(learners[2])
     found = fit(LEARNER, grid, out)
     np.testing.assert_array_equal(shared(found), undisturbed)
@@ -493,6 +495,128 @@ def test_a_fit_that_goes_on_has_its_nodes(learners, tmp_path):
     assert participants(out)["roll call", "c"] == ("silent", "")
 
 
+def test_a_node_that_was_absent_joins_again(learners, tmp_path, monkeypatch):
+    """Under a new number, as after a SuperLink has lost its database; the fit goes on meanwhile."""
+    monkeypatch.setattr(cohort, "AGAIN", 0.01)
+    grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
+
+    def killed(message):
+        if message.metadata.group_id == "round 2":
+            raise KeyboardInterrupt
+        return good(learners[0])(message)
+
+    grid.nodes[0] = killed
+    with pytest.raises(KeyboardInterrupt):
+        fit(LEARNER, grid, out)
+    third = grid.nodes.pop(2)
+
+    def come_back(message):
+        if message.metadata.group_id == "round 4":
+            grid.nodes[77] = third
+        return good(learners[0])(message)
+
+    grid.nodes[0] = come_back
+    fit(LEARNER, grid, out, nodes=list(NAMES), quorum=3, deadline=0.4)
+    said = participants(out)
+    of_c = [said[f"round {i}", "c"][0] for i in range(1, 7)]
+    assert of_c[:4] == ["answered", "silent", "silent", "silent"]
+    assert of_c[5] == "answered"
+    assert said["result", "c"] == ("answered", "")
+    # the record is that of both runs
+    assert [said["round 1", name][0] for name in NAMES] == ["answered"] * 4
+
+
+def test_a_late_answer_shows_that_a_node_is_back(learners, tmp_path):
+    """A node that is slower than others, and missed a round, is waited for in a later one."""
+
+    def slow(message):
+        missed = message.metadata.group_id == "round 2"
+        return silent(message) if missed else good(learners[3], looks=3)(message)
+
+    grid = Grid({**dict(enumerate(map(good, learners[:3]))), 3: slow})
+    fit(LEARNER, grid, tmp_path / "out", quorum=3, deadline=0.5)
+    said = participants(tmp_path / "out")
+    of_d = [said[f"round {i}", "d"][0] for i in range(1, 7)]
+    assert of_d[:3] == ["answered", "silent", "silent"]
+    assert of_d[-1] == "answered"
+
+
+def test_a_search_that_does_not_end_is_not_waited_for(learners, tmp_path, monkeypatch, undisturbed):
+    """As when a node was killed while it sent its answer."""
+    monkeypatch.setattr(cohort, "AGAIN", 0.1)
+    grid, stuck = Grid(dict(enumerate(map(good, learners)))), []
+    pull, ends = grid.pull_messages, threading.Event()
+
+    def pull_or_wait(names):
+        arrived = list(pull(names))
+        if any(reply.metadata.group_id == "round 3" for reply in arrived) and not stuck:
+            stuck.append(arrived)
+            ends.wait(20)
+        return arrived
+
+    grid.pull_messages = pull_or_wait
+    began = time.monotonic()
+    found = fit(LEARNER, grid, tmp_path / "out", deadline=10.0)
+    ends.set()
+    assert stuck
+    assert time.monotonic() - began < 10
+    np.testing.assert_array_equal(shared(found), undisturbed)
+
+
+def test_an_error_of_a_search_ends_the_fit(learners, tmp_path):
+    grid = Grid(dict(enumerate(map(good, learners))))
+
+    def refused(names):
+        raise PermissionError("the run was stopped")
+
+    grid.pull_messages = refused
+    with pytest.raises(PermissionError, match="was stopped"):
+        fit(LEARNER, grid, tmp_path / "out")
+
+
+def test_a_fit_without_a_round_does_not_go_on(learners, tmp_path):
+    grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
+    grid.nodes[2] = lambda message: (
+        silent(message) if message.metadata.group_id == "round 1" else good(learners[2])(message)
+    )
+    with pytest.raises(RuntimeError, match="round 1: 3 of 4"):
+        fit(LEARNER, grid, out, deadline=0.3)
+    assert not (out / "state.ebfed").exists()
+    assert participants(out)["round 1", "c"] == ("silent", "")
+
+
+def test_two_runs_of_one_fit(learners, tmp_path, capsys, undisturbed):
+    """The second one waits, and has the result of the first."""
+    grid, out = Grid(dict(enumerate(map(good, learners)))), tmp_path / "out"
+    rows = {"X": ["a"], "y": "b", "groups": "g"}
+    terms = {"rows": rows, "quorum": 1.0, "deadline": 5.0, "out": out}
+    app = flower.server_app(LEARNER, 4, **terms)
+    second = threading.Thread(target=lambda: app(grid, Context(2)))
+
+    def slow(message):
+        if message.metadata.group_id == "round 3" and second.ident is None:
+            second.start()
+            time.sleep(0.3)
+        return good(learners[0])(message)
+
+    grid.nodes[0] = slow
+    capsys.readouterr()
+    app(grid, Context(1))
+    second.join(20)
+    assert not second.is_alive()
+    (folder,) = out.glob("run-*")
+    assert folder.name == "run-1"
+    np.testing.assert_array_equal(shared(load_fit(LEARNER, folder)), undisturbed)
+    said = capsys.readouterr().out
+    assert said.count("round 4:") == 1
+    assert said.count("DPFedAvg") == 2
+
+
+class Context:
+    def __init__(self, run):
+        self.run_id = run
+
+
 def test_the_last_unfinished_fit_of_a_plan(tmp_path):
     plan = flower.plan_of_run(eb.GaussianEB(), {"X": ["a"], "groups": "g"})
     assert apps.unfinished(tmp_path, plan) is None
@@ -500,7 +624,7 @@ def test_the_last_unfinished_fit_of_a_plan(tmp_path):
         folder = tmp_path / f"run-{number}"
         folder.mkdir()
         (folder / "state.ebfed").write_bytes(pack({"plan": kept}))
-    assert apps.unfinished(tmp_path, plan) == (3, tmp_path / "run-3")
+    assert apps.unfinished(tmp_path, plan) == 3
 
 
 SHARED = np.arange(160) % 4  # each group has a row at each node

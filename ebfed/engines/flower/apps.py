@@ -8,7 +8,7 @@ from typing import Any
 
 from ebfed import wire
 from ebfed.engines.flower.cohort import FlowerCohort, check_invitation
-from ebfed.engines.flower.files import table_of, write
+from ebfed.engines.flower.files import alone, table_of, write
 from ebfed.engines.flower.messages import need_flower
 from ebfed.engines.flower.planned import plan_of_run
 from ebfed.engines.matching import UNMATCHED
@@ -17,6 +17,7 @@ from ebfed.engines.rounds import converse
 __all__ = ["load_fit", "serve", "server_app"]
 
 EXCHANGES = ["exchange", "node", "status", "detail"]
+FIT = "fit.ebfed"
 # What an interrupted fit goes on from.
 STATE, SUMS = "state.ebfed", "sums.ebfed"
 
@@ -65,21 +66,38 @@ def server_app(
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
-        fit, folder = unfinished(Path(out), plan) or (context.run_id % 2**63, None)
-        folder = folder or Path(out) / f"run-{fit}"
+        begun = unfinished(Path(out), plan)
+        fit = context.run_id % 2**63 if begun is None else begun
+        folder = Path(out) / f"run-{fit}"
         terms: dict[str, Any] = {"plan": plan, "quorum": quorum, "deadline": deadline}
-        serve(estimator, FlowerCohort(grid, estimator, nodes, fit=fit, **terms), folder)
+        with alone(folder):  # one that is under way in another run of Flower is waited for
+            if (folder / FIT).exists() and not (folder / STATE).exists():
+                print((folder / "summary.txt").read_text(encoding="utf-8"), flush=True)
+                return
+            serve(estimator, FlowerCohort(grid, estimator, nodes, fit=fit, **terms), folder)
 
     return app
 
 
-def unfinished(out: Path, plan: Mapping[str, Any]) -> tuple[int, Path] | None:
-    """Return the number and the folder of the last fit of this plan, if it did not end."""
+def unfinished(out: Path, plan: Mapping[str, Any]) -> int | None:
+    """Return the number of the last fit of this plan, if it did not end."""
     states = sorted(out.glob(f"run-*/{STATE}"), key=lambda path: path.stat().st_mtime)
     for path in reversed(states):
         if wire.unpack(path.read_bytes())["plan"] == wire.unpack(wire.pack(dict(plan))):
-            return int(path.parent.name.removeprefix("run-")), path.parent
+            return int(path.parent.name.removeprefix("run-"))
     return None
+
+
+def reached(out: Path) -> int | None:
+    """Return the rounds of an unfinished fit, None if there is none."""
+    path = out / STATE
+    return wire.unpack(path.read_bytes())["state"]["round"] if path.exists() else None
+
+
+def forget(out: Path) -> None:
+    """Delete what a fit goes on from."""
+    for name in (SUMS, STATE):
+        (out / name).unlink(missing_ok=True)
 
 
 def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
@@ -95,7 +113,8 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         of each node in each exchange, and ``exchanges.jsonl``, a line of JSON for each exchange:
         seconds, bytes, and which nodes answered. The last two are written even if the fit fails.
         Until the fit ends, ``state.ebfed`` has what it goes on from, with the key of the server's
-        noise: it is as private as the messages.
+        noise: it is as private as the messages. A fit that ends with an error in its first round
+        does not go on.
 
     Returns
     -------
@@ -112,16 +131,26 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
     fitted = clone(estimator)
     cohort.log, cohort.sums = out / "exchanges.jsonl", out / SUMS
     kept = wire.unpack((out / STATE).read_bytes()) if (out / STATE).exists() else None
+    roll, state = (None, None) if kept is None else (kept["roll"], kept["state"])
+    if kept is not None:
+        cohort.recall()
+        cohort.lost = set(kept["lost"])
 
-    def keep(state: Any, _: Any) -> None:
-        write(out / STATE, wire.pack({"plan": cohort.plan, "state": state, "roll": cohort.roll}))
-        if "loss" in (row := (state.get("history") or [{}])[-1]):
-            print(f"round {state['round']}: loss {row['loss']:.6g}", flush=True)
+    def keep(found: Any, _: Any) -> None:
+        more = {"roll": cohort.roll, "lost": sorted(cohort.lost)}
+        write(out / STATE, wire.pack({"plan": cohort.plan, "state": found} | more))
+        if "loss" in (row := (found.get("history") or [{}])[-1]):
+            print(f"round {found['round']}: loss {row['loss']:.6g}", flush=True)
+
+    def begin(found: Any, _: Any) -> Any:
+        if not (out / STATE).exists():  # or nodes are charged for the first round again
+            keep(found, _)
+        return found
 
     try:
-        cohort.call_roll(None if kept is None else kept["roll"])
-        matched, begun = cohort.matched, None if kept is None else kept["state"]
-        state = converse(fitted, matched or cohort, state=begun, after=keep)
+        cohort.call_roll(roll)
+        matched = cohort.matched
+        state = converse(fitted, matched or cohort, state=state, before=begin, after=keep)
         fitted.conclude(state)
         saved = fitted.keep(state)
         if matched is None and len(cohort.facts) > 1:
@@ -129,14 +158,17 @@ def serve(estimator: Any, cohort: FlowerCohort, out: Path) -> Any:
         saved["remarks"] = fitted._remarks
         if hasattr(fitted, "log_likelihood_"):
             saved["log_likelihood"] = fitted.log_likelihood_
-        write(out / "fit.ebfed", wire.pack(saved))
+        write(out / FIT, wire.pack(saved))
         write(out / "summary.txt", f"{fitted.summary()}\n".encode())
         write(out / "ledger.csv", table_of(fitted.privacy_))
         cohort.tell(fitted.broadcast(state), matched)
-        for name in (STATE, SUMS):
-            (out / name).unlink(missing_ok=True)
+    except Exception:
+        if reached(out) == 0:  # there is nothing to go on from
+            forget(out)
+        raise
     finally:
         write(out / "participants.csv", table_of(cohort.records, EXCHANGES))
+    forget(out)
     print(fitted.summary(), flush=True)
     return fitted
 
@@ -159,7 +191,7 @@ def load_fit(estimator: Any, path: str | Path) -> Any:
     from sklearn.base import clone
 
     path = Path(path)
-    saved = wire.unpack((path / "fit.ebfed" if path.is_dir() else path).read_bytes())
+    saved = wire.unpack((path / FIT if path.is_dir() else path).read_bytes())
     remarks = saved.pop("remarks")
     fitted = clone(estimator).conclude(saved)
     fitted._remarks = remarks

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,10 @@ from ebfed.engines.secure_sum import SecureSums, terms
 
 __all__ = ["FlowerCohort", "check_invitation"]
 
-# Seconds between two searches for answers, and at least before a node is asked again.
-POLL, AGAIN = 0.05, 5.0
+# Seconds between two searches for answers, which grow to a part of the time since the question; and
+# at least before a node is asked again. A search that takes longer is not waited for.
+POLL, PART, AGAIN = 0.05, 0.1, 5.0
+ROLL_CALL = {"exchange": "roll call"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,10 @@ class FlowerCohort(Cohort):
     ----------
     facts : list of dict
         Facts that nodes stated in the roll call, in the order of their names.
-    records : list of dict
-        Status of each node in each exchange.
     roll : list of dict
         Name and facts of each node of the fit, in the order of their names.
+    lost : set of str
+        Names of nodes that missed an exchange, and have not answered one since.
     log : path or None
         File to which a line of JSON is added after each exchange.
     sums : path or None
@@ -82,15 +87,32 @@ class FlowerCohort(Cohort):
         self._grid, self._deadline = grid, deadline
         self.plan, self._terms = dict(plan), {"plan": dict(plan), "fit": fit}
         self._members: list[_Member] = []
-        self._lost: set[int] = set()
+        self.lost: set[str] = set()
+        # Nodes that did not answer the last time are not waited for, until a late answer arrives.
+        self._away: set[int] = set()
+        self._overdue: dict[str, int] = {}
+        self._called: dict[int, float] = {}
         self.facts, self.answered = [], []
         self._sums: SecureSums | None = None
         self._now: dict[str, Any] = {}
         self._cost = ""
-        self.records: list[dict[str, Any]] = []
         self.roll: list[dict[str, Any]] = []
         self.log: Path | None = None
         self.sums: Path | None = None
+        self._seconds = 0.0
+        self._rows: dict[tuple[str, str], dict[str, str]] = {}
+
+    @property
+    def records(self) -> list[dict[str, str]]:
+        """Status of each node in each exchange, of all runs of the fit."""
+        return list(self._rows.values())
+
+    def recall(self) -> None:
+        """Read the records of earlier runs of the fit from the log."""
+        for line in [] if self.log is None else journal.read(self.log):
+            self._record(line["exchange"], line["answered"], "answered")
+            for row in line["others"]:
+                self._record(line["exchange"], [row["node"]], row["status"], row["detail"])
 
     def call_roll(self, roll: list[dict[str, Any]] | None = None) -> None:
         """Ask all nodes that connect, until all invited ones have answered or time is up.
@@ -108,7 +130,7 @@ class FlowerCohort(Cohort):
 
         asked, answers = self._exchange(
             "roll call",
-            lambda: {node: {"exchange": "roll call"} for node in self._grid.get_node_ids()},
+            lambda: dict.fromkeys(self._grid.get_node_ids(), ROLL_CALL),
             complete,
             lambda _, answer: self._check_facts(answer),
         )
@@ -166,6 +188,7 @@ class FlowerCohort(Cohort):
 
     def ask(self, sent: dict, round_: int, turn: NDArray[np.int8]) -> list[dict]:
         """Ask the nodes of the fit; where a node answers once, those that missed nothing so far."""
+        self._find_absent()
         if self._estimator.secure_sums(sent, nodes=2, rows=1, survivors=1) is not None:
             return [self._ask_sum(sent, round_, turn)]
         requests: dict[int, dict] = {
@@ -183,7 +206,7 @@ class FlowerCohort(Cohort):
             member = members[node]
             self._estimator.check_message(answer["message"], member.facts, sent, turn[member.place])
 
-        good = self._hold(f"round {round_ + 1}", requests, requests.keys() - self._lost, check)
+        good = self._hold(f"round {round_ + 1}", requests, check)
         self._check_quorum(f"round {round_ + 1}", len(good))
         self.answered = [i for i, node in enumerate(self._members) if node.id in good]
         return [good[self._members[i].id]["message"] for i in self.answered]
@@ -227,12 +250,8 @@ class FlowerCohort(Cohort):
             requests[member.id] = self._now | more
         steps = " and ".join(each["step"] for each in max(asked.values(), key=len))
         title = f"round {self._now['sent']['round'] + 1}, {steps}"
-        _, answers = self._exchange(
-            title, lambda: requests, lambda _, got: requests.keys() <= got.keys(), lambda *_: None
-        )
-        ids = {node.id: node.name for node in self._members if node.id is not None}
-        silent = [ids[node] for node in requests if node not in answers]
-        good = self._sort_out(title, ids, answers, silent)
+        good = self._hold(title, requests, least=self._now["terms"]["threshold"])
+        ids = {node.id: node.name for node in self._members}
         return {ids[node]: answer["answers"] for node, answer in good.items()}
 
     def tell(self, sent: dict, matched: Matched | None = None) -> None:
@@ -250,33 +269,47 @@ class FlowerCohort(Cohort):
             requests[node.id] |= {"unmatched": unmatched}
             if matched is not None and (part := matched.part(number)) is not None:
                 requests[node.id]["merged"] = part
-        self._hold("result", requests, present)
+        self._hold("result", requests)
 
     def _present(self) -> list[Any]:
         """Nodes that are asked: a node that missed a round comes back, if it answers in each."""
         back = self._estimator.answers_every_round
-        return [x for x in self._members if x.id is not None and (back or x.id not in self._lost)]
+        return [x for x in self._members if x.id is not None and (back or x.name not in self.lost)]
+
+    def _find_absent(self) -> None:
+        """Ask unknown nodes for their names, while a node of the fit is absent; wait for none."""
+        known = {node.id for node in self._members}
+        if None not in known:
+            return
+        moment = time.monotonic()
+        for node in set(self._grid.get_node_ids()) - known:
+            if moment >= self._called.get(node, 0.0):
+                self._called[node] = moment + AGAIN
+                self._overdue |= dict.fromkeys(self._send(node, "roll call", ROLL_CALL), node)
 
     def _hold(
         self,
         title: str,
         requests: dict[int, dict],
-        awaited: Iterable[int],
         check: Callable[[int, dict], None] = lambda node, answer: None,
+        least: int | None = None,
     ) -> dict:
-        """Send requests, and wait for some nodes, and for as many as are needed."""
-        awaited = set(awaited)
+        """Send requests; wait for nodes that are not away, and for as many as are needed."""
+        least = min(self._needed if least is None else least, len(requests))
         names = {node.id: node.name for node in self._members if node.id is not None}
+        absent = [node.name for node in self._members if node.id is None]
 
         def complete(_: set[int], answers: dict[int, dict]) -> bool:
             count = sum("failure" not in answer for answer in answers.values())
-            enough = awaited <= answers.keys() and count >= min(self._needed, len(requests))
+            enough = requests.keys() - self._away <= answers.keys() and count >= least
             return enough or requests.keys() <= answers.keys()
 
         _, answers = self._exchange(title, lambda: requests, complete, check)
         silent = [names[node] for node in requests if node not in answers]
-        good = self._sort_out(title, names, answers, silent)
-        self._lost = (self._lost | requests.keys()) - good.keys()
+        good = self._sort_out(title, names, answers, [*silent, *absent])
+        self._away = (self._away | requests.keys()) - good.keys()
+        missing = {*absent, *(names[node] for node in requests)}
+        self.lost = (self.lost | missing) - {names[node] for node in good}
         return good
 
     def _exchange(
@@ -303,34 +336,69 @@ class FlowerCohort(Cohort):
             for node, request in requests().items():
                 if node not in answers and moment >= asked.get(node, 0.0):
                     asked[node] = moment + max(AGAIN, moment - began)
-                    # one by one: an error names only the request that it answers
-                    content = make_request(node, title, request | self._terms)
-                    for message in self._grid.push_messages([content]):
+                    for message in self._send(node, title, request):
                         pending[message] = node, request["exchange"]
-            for reply in self._grid.pull_messages(list(pending)) if pending else ():
-                # other answers are late, or second ones
+            for reply in self._replies([*pending, *self._overdue]):
                 if question := pending.pop(reply.metadata.reply_to_message_id, None):
                     found = absent if reply.has_error() else answers
                     found.setdefault(question[0], read_answer(reply, *question, check))
+                else:
+                    self._late(reply)
             if complete(set(asked), answers) or time.monotonic() >= end:
-                self._note(title, began, answers)
+                left = {node: message for message, (node, _) in pending.items()}
+                self._overdue |= {left[node]: node for node in left.keys() - answers.keys()}
+                self._seconds = time.monotonic() - began
                 return set(asked), absent | answers
-            time.sleep(POLL)
+            time.sleep(max(POLL, PART * (time.monotonic() - began)))
 
-    def _note(self, title: str, began: float, answers: dict[int, dict]) -> None:
-        """Add a line to the log: seconds, who answered, and the bytes of each node's answer."""
-        size = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
-        line = {"time": now(), "exchange": title, "seconds": time.monotonic() - began}
-        self._cost = f"{line['seconds']:.1f} s, {sum(size.values()) / 1000:.1f} kB"
+    def _send(self, node: int, title: str, request: dict) -> Iterable[str]:
+        # one by one: an error names only the request that it answers
+        return self._grid.push_messages([make_request(node, title, request | self._terms)])
+
+    def _replies(self, messages: list[str]) -> list[Any]:
+        """Return replies that have arrived.
+
+        Flower waits for minutes where a node was killed while it sent a reply. Nobody else waits
+        for this node: the search goes on in a thread whose result is not used.
+        """
+        found: Future[list[Any]] = Future()
+
+        def search() -> None:
+            try:
+                found.set_result(list(self._grid.pull_messages(messages)))
+            except BaseException as error:
+                found.set_exception(error)
+
+        if messages:
+            threading.Thread(target=search, daemon=True).start()
+            with contextlib.suppress(TimeoutError):
+                return found.result(timeout=AGAIN)
+        return []
+
+    def _late(self, reply: Any) -> None:
+        """Take a late answer, which is not used: its node is back, perhaps with a new number."""
+        node = self._overdue.pop(reply.metadata.reply_to_message_id, None)
+        if node is None or reply.has_error():
+            return
+        self._away.discard(node)
+        answer = read_answer(reply, node, "roll call", lambda _, x: self._check_facts(x))
+        for place, member in enumerate(self._members):
+            if member.id is None and answer.get("name") == member.name and "facts" in answer:
+                self._members[place] = replace(member, id=node)
+
+    def _note(self, title: str, **parts: Any) -> None:
+        """Add a line to the log: seconds, who answered, bytes of each answer, and who did not."""
+        self._cost = f"{self._seconds:.1f} s, {sum(parts['bytes'].values()) / 1000:.1f} kB"
         if self.log is not None:
-            good = sorted(str(x["name"]) for x in answers.values() if "failure" not in x)
+            line = {"time": now(), "exchange": title, "seconds": self._seconds}
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            journal.append(self.log, [line | {"answered": good, "bytes": size}])
+            journal.append(self.log, [line | parts])
 
     def _sort_out(
         self, title: str, names: Mapping[int, str], answers: dict[int, dict], silent: Iterable[str]
     ) -> dict[int, dict]:
         """Record the status of each node; returns the valid answers."""
+        sizes = {str(x.get("name", n)): x.pop("bytes", 0) for n, x in answers.items()}
         good = {node: answer for node, answer in answers.items() if "failure" not in answer}
         self._record(title, [names[node] for node in good], "answered")
         for node, answer in answers.items():
@@ -339,6 +407,8 @@ class FlowerCohort(Cohort):
         self._record(title, silent, "silent")
         others = [row for row in self.records if row["exchange"] == title]
         others = [row for row in others if row["status"] != "answered"]
+        answered = sorted(names[node] for node in good)
+        self._note(title, answered=answered, bytes=sizes, others=others)
         print(
             f"{title}: {len(good)} of {self._invited} nodes answered ({self._cost})",
             *map(_line, others),
@@ -349,14 +419,13 @@ class FlowerCohort(Cohort):
     def _record(self, title: str, names: Iterable[str], status: str, detail: str = "") -> None:
         for name in sorted(names):
             row = {"exchange": title, "node": name, "status": status, "detail": detail}
-            self.records.append(row)
+            self._rows[title, name] = row  # of a round that is held again, the last time counts
 
     def _check_quorum(self, title: str, count: int) -> None:
         if count < self._needed:
             rows = [row for row in self.records if row["exchange"] == title]
             missing = "; ".join(_line(row) for row in rows if row["status"] != "answered")
-            lost = sorted(node.name for node in self._members if node.id in self._lost)
-            missing = missing or f"missing since earlier: {', '.join(lost)}"
+            missing = missing or f"missing since earlier: {', '.join(sorted(self.lost))}"
             raise RuntimeError(
                 f"{title}: {count} of {self._invited} nodes answered, {self._needed} are needed "
                 f"({missing}). Nothing was estimated."

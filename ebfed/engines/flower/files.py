@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from ebfed.tables.replacing import replaced
 from ebfed.tables.spreadsheets import without_formulas
 
-__all__ = ["now", "table_of", "write"]
+__all__ = ["alone", "now", "table_of", "write"]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -17,6 +19,17 @@ def write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path, private=True) as new:
         new.write_bytes(content)
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Let one process work in a folder at a time; the others wait until it ends."""
+    import fcntl
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        yield
 
 
 def table_of(table: Any, columns: list[str] | None = None) -> bytes:

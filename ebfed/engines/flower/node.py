@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ebfed import wire
 from ebfed.engines import journal
 from ebfed.engines.base import cut
-from ebfed.engines.flower.files import now, table_of, write
+from ebfed.engines.flower.files import alone, now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
@@ -90,7 +90,7 @@ class Node:
     def _answer(self, run: int, request: dict) -> dict:
         folder = self._directory / f"run-{int(run)}"
         rules = self._given or Rules.read(self._directory / RULES)
-        with _alone(self._directory):
+        with alone(self._directory):  # no noise is drawn twice
             estimator, clients, memory, home = self._opened(run, request, rules, folder)
             own = rules.match_key if estimator.matches else None
             if request["exchange"] == "roll call":
@@ -342,17 +342,6 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
         name: None if isinstance(x, float) and not math.isfinite(x) else x
         for name, x in row.items()
     }
-
-
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Let one process of a node work at a time, so that no noise is drawn twice."""
-    import fcntl
-
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
-        yield
 
 
 def _compare(path: Path, clients: Any, facts: dict) -> None:

@@ -58,6 +58,8 @@ def node(
         load_key,
         make_key_pair,
     )
+    from ebfed.engines.flower.node import SUM_KEY
+    from ebfed.engines.secure_sum import stored_key
     from ebfed.loading import METHODS
 
     with errors_of_the_user(RuntimeError):
@@ -72,6 +74,9 @@ def node(
             public = make_key_pair(own)
             typer.echo(f"The server's owner registers {public}.")
             keys = load_key(own)
+        if isinstance(rules.partners, dict):
+            stored_key(directory / SUM_KEY)
+            typer.echo(f"Owners of partners list the key in {directory / SUM_KEY}.pub.")
         one = PlannedNode(name or directory.resolve().name, directory, METHODS, seed=seed)
         # as ctrl-C, so that the server knows that the node has gone
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -12,6 +13,8 @@ from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.engines.flower import FlowerCohort, Node, Rules, cohort, messages, serve
+from ebfed.engines.secure_sum import stored_key
+from ebfed.engines.secure_sum.keys import signing_key, verify_key
 from ebfed.streams import make_key
 
 RNG = np.random.default_rng(5)
@@ -139,3 +142,44 @@ def test_a_node_sends_its_part_in_no_other_way(tmp_path):
     answer = node.answer(1, request | {"turn": np.zeros(len(facts["n"]), np.int8)})
     assert answer["failure"].startswith("ValueError")
     assert "for secure sums only" in (tmp_path / "node 0" / "errors.log").read_text()
+
+
+def with_keys(folder, changes=None):
+    """Nodes whose owners have exchanged keys; `changes` are of the table of the first one."""
+    keys = {}
+    for name in NAMES:
+        (folder / name).mkdir()
+        keys[name] = stored_key(folder / name / "sum-key")[1].tobytes().hex()
+    nodes = make_nodes(folder, keys)
+    first = make_nodes(folder, keys | (changes or {}))[0]
+    return nodes | {0: first}
+
+
+def test_nodes_that_know_each_others_keys(tmp_path):
+    """A round has another step, in which nodes sign what they have seen; the sum is the same."""
+    (tmp_path / "others").mkdir()
+    expected = fit(Grid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed").shared_["w"]
+    grid = Grid(with_keys(tmp_path), {(2, "round 3, masked and keys")})
+    found = fit(grid, tmp_path / "out").shared_["w"]
+    assert found.shape == expected.shape
+    steps = {step["step"] for seen in grid.seen for step in seen.get("answers", ())}
+    assert steps == {"keys", "shares", "masked", "agree", "unmask"}
+    said = pd.read_csv(tmp_path / "out" / "participants.csv", keep_default_na=False)
+    of_2 = said[said["node"] == "node 2"].set_index("exchange")["status"]
+    assert of_2["round 3, masked and keys"] == "silent"
+    assert of_2["round 5, masked and keys"] == "answered"  # it is back in the round after the next
+
+
+def test_keys_of_a_server(tmp_path):
+    """A key that is not the one of the owner, or a node whose owner lists none."""
+    other = verify_key(signing_key()).tobytes().hex()
+    (tmp_path / "a").mkdir()
+    nodes = with_keys(tmp_path / "a", {"node 3": other})
+    fit(Grid(nodes), tmp_path / "a" / "out", deadline=0.3)
+    assert "the key of 'node 3' is not" in (tmp_path / "a" / "node 0" / "errors.log").read_text()
+    (tmp_path / "b").mkdir()
+    nodes = with_keys(tmp_path / "b") | {4: make_nodes(tmp_path / "b")[4]}
+    with pytest.raises(RuntimeError, match=r"fewer|needed"):
+        fit(Grid(nodes), tmp_path / "b" / "out", deadline=0.3)
+    said = (tmp_path / "b" / "node 0" / "errors.log").read_text()
+    assert "must list their keys, or none" in said

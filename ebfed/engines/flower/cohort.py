@@ -23,6 +23,7 @@ from ebfed.engines.flower.files import now, write
 from ebfed.engines.flower.messages import make_request, read_answer
 from ebfed.engines.matching import Matched, check_digests
 from ebfed.engines.secure_sum import SecureSums, terms
+from ebfed.engines.secure_sum.messages import check_octets
 
 __all__ = ["FlowerCohort", "check_invitation"]
 
@@ -30,6 +31,8 @@ __all__ = ["FlowerCohort", "check_invitation"]
 # at least before a node is asked again. A search that takes longer is not waited for.
 POLL, PART, AGAIN = 0.05, 0.1, 5.0
 ROLL_CALL = {"exchange": "roll call"}
+# What a node shows besides facts, if its owner says so.
+KEYS = ("digests", "verify")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class _Member:
     place: slice
     facts: dict
     digests: NDArray[np.uint8] | None
+    verify: NDArray[np.uint8] | None
 
 
 class FlowerCohort(Cohort):
@@ -156,7 +160,7 @@ class FlowerCohort(Cohort):
         ids = {names[node]: node for node in good}
         if roll is None:
             found = {name: good[ids[name]] for name in sorted(ids)}
-            parts = ("facts", "digests")
+            parts = ("facts", *KEYS)
             roll = [
                 {"name": name} | {part: answer[part] for part in parts if part in answer}
                 for name, answer in found.items()
@@ -164,7 +168,7 @@ class FlowerCohort(Cohort):
         titles = [each["name"] for each in roll]
         edges = np.cumsum([0, *(len(each["facts"]["n"]) for each in roll)]).tolist()
         self._members = [
-            _Member(name, ids.get(name), slice(*edge), each["facts"], each.get("digests"))
+            _Member(name, ids.get(name), slice(*edge), each["facts"], *map(each.get, KEYS))
             for name, each, edge in zip(titles, roll, itertools.pairwise(edges), strict=True)
         ]
         self.roll, self.facts = roll, [each["facts"] for each in roll]
@@ -173,6 +177,8 @@ class FlowerCohort(Cohort):
         self._estimator.check_facts(answer["facts"])
         if "digests" in answer:
             check_digests(answer["digests"], len(answer["facts"]["n"]))
+        if "verify" in answer:
+            check_octets("verify", answer["verify"], 32)
 
     @property
     def matched(self) -> Matched | None:
@@ -218,8 +224,11 @@ class FlowerCohort(Cohort):
         least = max(min(self._needed, n), n // 2 + 1, 2)
         sums = self._estimator.secure_sums(sent, nodes=n, rows=rows, survivors=least)
         if self._sums is None:
-            self._sums = self._begun(terms(f"{self._terms['fit']}", names, sums.grid.size,
-                                           threshold=least), round_)  # fmt: skip
+            shown = {x.name: x.verify for x in self._members if x.verify is not None}
+            verify = shown if len(shown) == n else None
+            run, size = f"{self._terms['fit']}", sums.grid.size
+            agreed = terms(run, names, size, threshold=least, verify=verify)
+            self._sums = self._begun(agreed, round_)
         self._now = {"exchange": "sum", "sent": sent, "rows": rows, "terms": self._sums.agreed}
         self._turn = turn
         while (found := self._sums.next()).round < round_:

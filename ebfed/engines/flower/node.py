@@ -22,14 +22,16 @@ from ebfed.engines.flower.files import alone, now, table_of, write
 from ebfed.engines.flower.rules import FILE as RULES
 from ebfed.engines.flower.rules import Rules
 from ebfed.engines.matching import UNMATCHED, digests, read_match_key
-from ebfed.engines.secure_sum import StoredNode
+from ebfed.engines.secure_sum import StoredNode, stored_key
 from ebfed.privacy.odometer import Charge, Odometer, Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import Stream, make_key
 
-__all__ = ["LEDGER", "Node", "odometer_of"]
+__all__ = ["LEDGER", "SUM_KEY", "Node", "odometer_of"]
 
 LEDGER = "ledger.jsonl"
+# Key by which other nodes know this one, in secure sums.
+SUM_KEY = "sum-key"
 # Number of last rounds whose messages, and memories after them, are kept. The ledger keeps all.
 KEPT = 2
 
@@ -94,10 +96,12 @@ class Node:
             estimator, clients, memory, home = self._opened(run, request, rules, folder)
             own = rules.match_key if estimator.matches else None
             if request["exchange"] == "roll call":
-                facts = estimator.describe(clients, memory)
-                if own is None:
-                    return {"facts": facts}
-                return {"facts": facts, "digests": self._digests(run, own, clients.ids)}
+                shown: dict[str, Any] = {"facts": estimator.describe(clients, memory)}
+                if own is not None:
+                    shown["digests"] = self._digests(run, own, clients.ids)
+                if isinstance(rules.partners, Mapping):
+                    shown["verify"] = stored_key(self._directory / SUM_KEY)[1]
+                return shown
             nobody = np.full(len(clients), -1, np.int8)
             memory = memory | {"turn": nobody} | _remembered(folder)
             if request["exchange"] == "round":
@@ -105,7 +109,9 @@ class Node:
                 return {"message": message}
             if request["exchange"] == "sum":
                 rules.check_sums(self._name, request["terms"])
-                node = StoredNode(folder / "sums.ebfed", self._name, request["terms"])
+                signs = "verify" in request["terms"]
+                signing = stored_key(self._directory / SUM_KEY)[0] if signs else None
+                node = StoredNode(folder / "sums.ebfed", self._name, request["terms"], signing)
 
                 def vector() -> NDArray[np.int64]:
                     own = self._report(run, request, rules, estimator, clients, memory, folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -59,11 +60,13 @@ class Rules:
         its own rows and the population.
     methods : sequence of str, optional
         Names of estimators that may run; any if None.
-    partners : sequence of str, optional
+    partners : sequence of str, or dict of str, optional
         Names of all nodes whose sum the server may see where it is not trusted
         (``trust="nobody"``), this one among them. A sum of half of them or fewer, or with another
         node, which a server may have invented, is refused. None: the node takes part in no such
-        sum.
+        sum. As a table, a name is followed by the key that the owner of that node has given, in
+        hexadecimal digits (``sum-key.pub`` of its directory): then the server cannot put keys of
+        its own in the place of a node's. All owners must list keys, or none.
     match_key : str, optional
         File with the key that the owners of nodes share, to match labels of groups; see
         `ebfed.engines.matching.read_match_key`. A path is relative to the directory. With it, the
@@ -83,7 +86,7 @@ class Rules:
     least_noise: float | None = None
     min_group_size: int = 5
     methods: Sequence[str] | None = None
-    partners: Sequence[str] | None = None
+    partners: Sequence[str] | Mapping[str, str] | None = None
     match_key: str | None = None
     rows: OwnRows | None = None
 
@@ -105,7 +108,10 @@ class Rules:
         if self.partners is not None:
             if isinstance(self.partners, str) or not all(isinstance(x, str) for x in self.partners):
                 raise ValueError(f"partners must be a list of names; got {self.partners!r}.")
-            object.__setattr__(self, "partners", tuple(self.partners))
+            if not isinstance(self.partners, Mapping):
+                object.__setattr__(self, "partners", tuple(self.partners))
+            elif wrong := [x for x in self.partners.values() if not _is_key(x)]:
+                raise ValueError(f"keys of partners have 64 hexadecimal digits; got {wrong[0]!r}.")
         if self.match_key is not None and not (isinstance(self.match_key, str) and self.match_key):
             raise ValueError(f"match_key must be the name of a file; got {self.match_key!r}.")
         if not isinstance(self.rows, OwnRows | None):
@@ -178,6 +184,11 @@ class Rules:
                 f"sums of {agreed['threshold']} nodes are of half of the {len(self.partners)} "
                 "partners, or fewer."
             )
+        if ("verify" in agreed) != isinstance(self.partners, Mapping):
+            raise ValueError("the owners of all partners must list their keys, or none.")
+        for other, shown in agreed.get("verify", {}).items():
+            if shown.tobytes().hex() != self.partners[other].lower():
+                raise ValueError(f"the key of {other!r} is not the one of node.toml.")
 
     def check_plans(self, method: str, plans: Sequence[Plan]) -> None:
         """Refuse a run whose plans are against the rules, whatever was spent before."""
@@ -211,3 +222,7 @@ class Rules:
                 f"{plan.who}: noise of {plan.noise:.4g} is less than "
                 f"least_noise={self.least_noise:g}."
             )
+
+
+def _is_key(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch("[0-9a-fA-F]{64}", text) is not None

@@ -62,7 +62,7 @@ from ebfed.engines.secure_sum.local import LocalNodes
 from ebfed.engines.secure_sum.messages import Terms, terms
 from ebfed.engines.secure_sum.node import answer, sign_up
 from ebfed.engines.secure_sum.server import SecureSum, SecureSums, secure_sum
-from ebfed.engines.secure_sum.stored import StoredNode
+from ebfed.engines.secure_sum.stored import StoredNode, stored_key
 
 __all__ = [
     "LocalNodes",
@@ -73,5 +73,6 @@ __all__ = [
     "answer",
     "secure_sum",
     "sign_up",
+    "stored_key",
     "terms",
 ]

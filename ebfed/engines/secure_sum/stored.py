@@ -10,12 +10,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import wire
-from ebfed.engines.secure_sum.keys import Octets, digest
+from ebfed.engines.secure_sum.keys import KEY, Octets, digest, need, signing_key, verify_key
 from ebfed.engines.secure_sum.messages import Answer, Request, Terms, context
 from ebfed.engines.secure_sum.node import answer, sign_up
 from ebfed.tables.replacing import replaced
 
-__all__ = ["StoredNode"]
+__all__ = ["StoredNode", "stored_key"]
+
+
+def stored_key(path: Path) -> tuple[Octets, Octets]:
+    """Return the key for signatures in a file, and its public part.
+
+    It is made if there is none, for its owner only, with the public part in a file beside it. Both
+    are in hexadecimal digits.
+
+    Raises
+    ------
+    ValueError
+        If the file holds no key.
+    ImportError
+        If the extra ``secure`` is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "sum-key"
+    >>> private, public = stored_key(path)
+    >>> path.with_name("sum-key.pub").read_text().strip() == public.tobytes().hex()
+    True
+    """
+    need()
+    if not path.exists():
+        made = signing_key()
+        for file, key in ((path.with_name(path.name + ".pub"), verify_key(made)), (path, made)):
+            with replaced(file, private=file == path) as new:
+                new.write_text(f"{key.tobytes().hex()}\n", encoding="ascii")
+    try:
+        private = np.frombuffer(bytes.fromhex(path.read_text(encoding="ascii")), np.uint8)
+    except ValueError:
+        private = np.empty(0, np.uint8)
+    if len(private) != KEY:
+        raise ValueError(f"{path} must hold a key of {KEY} bytes, in hexadecimal digits.")
+    return private, verify_key(private)
 
 
 class StoredNode:

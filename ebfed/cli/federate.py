@@ -34,7 +34,7 @@ Examples:
   ebfed federate up clinics --data 'clinics/*.csv' --group ward --value score
   ebfed federate up clinics --data 'clinics/*.csv' --model 'score ~ age + (1 | ward)'
   ebfed federate up clinics --data 'clinics/*.parquet' --model model.py
-  ebfed federate restart clinics north    start a node again
+  ebfed federate restart clinics north    start a node again; or: server
 """,
 )
 
@@ -171,9 +171,9 @@ def run(directory: Directory) -> None:
 @app.command()
 def restart(
     directory: Directory,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, or: server.")],
 ) -> None:
-    """Start a node again, after it was ended or its rules were changed.
+    """Start a node again, after it was ended or its rules were changed, or the server.
 
     In a run it goes on where it was.
     """
@@ -182,9 +182,12 @@ def restart(
     with errors_of_the_user(RuntimeError):
         federation = Federation(directory)
         known = json.loads((directory / "federation.json").read_text())
-        if node not in known:
+        if node == "server":
+            federation.restart_server()
+        elif node in known:
+            federation.restart(node, directory / "nodes" / node)
+        else:
             raise ValueError(f"nodes are {', '.join(known)}; not {node!r}")
-        federation.restart(node, directory / "nodes" / node)
         typer.echo(f"{node} is running.")
 
 

@@ -90,7 +90,7 @@ Examples:
   ebfed superlink token --ssl-ca-certfile ca.crt --ssl-certfile server.pem
     --ssl-keyfile server.key --host 0.0.0.0 --port 8000 --enable-supernode-auth
     --disable-runtime-dependency-installation --isolation process
-    --superexec-auth-secret-file secret
+    --superexec-auth-secret-file secret --database superlink.db
   flower-superexec --runtime-api-address HOST:8000 --root-certificates ca.crt
     --superexec-auth-secret-file secret
 """

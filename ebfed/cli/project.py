@@ -118,9 +118,10 @@ The same `app/` runs unchanged.
    `ebfed superlink token --ssl-ca-certfile ca.crt --ssl-certfile server.pem
    --ssl-keyfile server.key --host 0.0.0.0 --port 8000 --enable-supernode-auth
    --disable-runtime-dependency-installation --isolation process
-   --superexec-auth-secret-file secret`, and beside it
+   --superexec-auth-secret-file secret --database superlink.db`, and beside it
    `flower-superexec --runtime-api-address SERVER:8000 --root-certificates ca.crt
-   --superexec-auth-secret-file secret`. `token` and `secret` are files of the server's owner.
+   --superexec-auth-secret-file secret`. `token`, `secret` and `superlink.db`, which has
+   messages, are files of the server's owner.
    Who starts runs needs the token: `ebfed login SERVER:8000 token`, and then `flwr run`.
 2. Each node: a directory with `node.toml`, and
    `ebfed node DIR --superlink SERVER:8000 --root-certificates ca.crt`. The first start makes a key,

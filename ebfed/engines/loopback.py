@@ -37,6 +37,9 @@ __all__ = ["Federation", "make_certificates"]
 HOST = "127.0.0.1"
 # Seconds to wait until a process is ready.
 PATIENCE = 60.0
+SERVER = ("superlink", "superexec")
+# Of the SuperLink: keys of nodes, runs, and messages that were not collected yet.
+DATABASE = "superlink.db"
 # Flower sends no telemetry and installs nothing.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -99,9 +102,10 @@ class Federation:
         if self.status():
             raise RuntimeError(f"a federation is running in {self.directory}; take it down first.")
         for name in nodes:
-            if not re.fullmatch(r"[\w.-]+", name) or name in ("superlink", "superexec"):
+            if not re.fullmatch(r"[\w.-]+", name) or name in ("server", *SERVER):
                 raise ValueError(
-                    f"names of nodes hold only letters, digits, ., _ and -; got {name!r}."
+                    "names of nodes hold only letters, digits, ., _ and -, and are not those of "
+                    f"the server; got {name!r}."
                 )
         flower = self.directory / "flower"
         (self.directory / "logs").mkdir(parents=True, exist_ok=True)
@@ -109,44 +113,66 @@ class Federation:
         (port,) = _free_ports(1)
         certificates = self.directory / "certificates"
         make_certificates(certificates)
-        root = certificates / "ca.crt"
+        self._forget_messages()  # of a federation that was not taken down
         make_token(flower / "secret")  # of the process that runs the server's program
         remember_token(flower, f"{HOST}:{port}", make_token(flower / "token"))
         with replaced(flower / "config.toml") as new:
             new.write_text(
                 f'[superlink.loopback]\naddress = "{HOST}:{port}"\n'
-                f"root-certificates = {json.dumps(str(root))}\n"
+                f"root-certificates = {json.dumps(str(certificates / 'ca.crt'))}\n"
             )
         with replaced(flower / "address") as new:
             new.write_text(f"{HOST}:{port}")
         try:
-            self._start(
-                "superlink",
-                *["ebfed", "superlink", str(flower / "token"), "--ssl-ca-certfile", str(root)],
-                *["--ssl-certfile", str(certificates / "server.pem")],
-                *["--ssl-keyfile", str(certificates / "server.key")],
-                *["--host", HOST, "--port", str(port), "--enable-supernode-auth"],
-                *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
-                "--disable-runtime-dependency-installation",
-            )
-            self._wait("superlink", self._children[0], lambda: _answers(port, root))
-            self._start(
-                "superexec",
-                *["flower-superexec", "--runtime-api-address", f"{HOST}:{port}"],
-                *["--root-certificates", str(root)],
-                *["--superexec-auth-secret-file", str(flower / "secret")],
-            )
+            self._start_server()
             for name, directory in nodes.items():
                 public = make_key_pair(Path(directory) / "node-key")
                 self._flwr("supernode", "register", str(public), "loopback", "--name", name)
                 self.start_node(name, directory, seed=seed)
-            for name, child in zip(nodes, self._children[2:], strict=True):
+            for name, child in zip(nodes, self._children[-len(nodes) :], strict=True):
                 self._wait(name, child, partial(self._has_logged, name, "Connected as node"))
             self._note_helpers()
         except BaseException:
             self.down()
             raise
         return self
+
+    def _start_server(self) -> None:
+        """Start the SuperLink, and the process that starts the server's program for each run."""
+        flower, certificates = self.directory / "flower", self.directory / "certificates"
+        address, root = (flower / "address").read_text(), certificates / "ca.crt"
+        port = address.partition(":")[2]
+        self._start(
+            "superlink",
+            *["ebfed", "superlink", str(flower / "token"), "--ssl-ca-certfile", str(root)],
+            *["--ssl-certfile", str(certificates / "server.pem")],
+            *["--ssl-keyfile", str(certificates / "server.key")],
+            *["--host", HOST, "--port", port, "--enable-supernode-auth"],
+            *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
+            *["--database", str(flower / DATABASE), "--disable-runtime-dependency-installation"],
+        )
+        self._wait("superlink", self._children[-1], lambda: _answers(int(port), root))
+        if "superexec" not in self.status():
+            self._start(
+                "superexec",
+                *["flower-superexec", "--runtime-api-address", address],
+                *["--root-certificates", str(root)],
+                *["--superexec-auth-secret-file", str(flower / "secret")],
+            )
+
+    def restart_server(self) -> None:
+        """End the SuperLink, if it runs, and start it again with what it had stored.
+
+        Nodes connect again by themselves, and the server's program goes on.
+        """
+        if not self.status():
+            raise RuntimeError(f"nothing runs in {self.directory}; take it up first.")
+        self._end({"superlink"})
+        self._start_server()
+
+    def _forget_messages(self) -> None:
+        for path in (self.directory / "flower").glob(f"{DATABASE}*"):
+            path.unlink()
 
     def start_node(self, name: str, directory: str | Path, *, seed: int | None = None) -> None:
         """Start a node, which was registered by `up`; again, if it was ended."""
@@ -241,12 +267,15 @@ class Federation:
     def down(self, patience: float = 5.0) -> None:
         """End every process that was started, by force where it does not end itself.
 
+        What the SuperLink has stored, messages among it, is deleted.
+
         Raises
         ------
         RuntimeError
             If one still runs afterwards.
         """
         self._end(self.status().keys(), patience)
+        self._forget_messages()
         self._file.unlink(missing_ok=True)
 
     def _end(self, names: Collection[str], patience: float = 5.0) -> None:

@@ -97,6 +97,7 @@ def run_superlink(token_file: Path, arguments: Sequence[str]) -> None:
     if "--insecure" in arguments:
         raise ValueError("a token that is not encrypted can be read; leave --insecure out.")
     update_console_handler(colored=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+    os.umask(0o077)  # a database has messages of nodes
     sys.argv = ["flower-superlink", *arguments]
     config = program._parse_superlink_lifespan_config()
     program._run_superlink_http_api(dataclasses.replace(config, authn_plugin=plugin))

@@ -563,6 +563,26 @@ def test_a_search_that_does_not_end_is_not_waited_for(learners, tmp_path, monkey
     np.testing.assert_array_equal(shared(found), undisturbed)
 
 
+def test_time_without_a_superlink_is_not_counted(learners, tmp_path, monkeypatch, undisturbed):
+    """Flower's calls wait until it is back; nodes then have the time that they had."""
+    monkeypatch.setattr(cohort, "AGAIN", 0.4)
+    grid, away = Grid(dict(enumerate(map(good, learners)))), []
+    push = grid.push_messages
+
+    def push_when_it_is_back(sent):
+        for message in sent:
+            if message.metadata.group_id == "round 3" and not away:
+                away.append(message)
+                time.sleep(1.5)
+            yield from push([message])
+
+    grid.push_messages = push_when_it_is_back
+    grid.nodes[0] = good(learners[0], looks=2)
+    found = fit(LEARNER, grid, tmp_path / "out", deadline=1.0)
+    assert away
+    np.testing.assert_array_equal(shared(found), undisturbed)
+
+
 def test_an_error_of_a_search_ends_the_fit(learners, tmp_path):
     grid = Grid(dict(enumerate(map(good, learners))))
 

@@ -49,7 +49,7 @@ def server_app(
         Number of nodes that must answer each exchange, or as a float their share (1.0: all).
     deadline : float
         Seconds that an exchange may take, to compute and to send. Nodes that have not answered by
-        then are left out.
+        then are left out. Time in which the SuperLink does not answer is not counted.
     out : path
         Folder of the results, with a folder ``run-…`` for each run, see `serve`.
 

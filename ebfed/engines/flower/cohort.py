@@ -330,6 +330,8 @@ class FlowerCohort(Cohort):
     ) -> tuple[set[int], dict[int, dict]]:
         """Send requests, and collect answers until they are complete or time is up.
 
+        Time in which the SuperLink does not answer is not counted.
+
         A node that was killed may have taken a request with it, and one that is not connected may
         come back: nodes that do not answer are asked again, which changes nothing for one that is
         busy.
@@ -353,6 +355,8 @@ class FlowerCohort(Cohort):
                     found.setdefault(question[0], read_answer(reply, *question, check))
                 else:
                     self._late(reply)
+            spent = time.monotonic() - moment
+            end += spent if spent >= AGAIN else 0.0  # the SuperLink was away, not the nodes
             if complete(set(asked), answers) or time.monotonic() >= end:
                 left = {node: message for message, (node, _) in pending.items()}
                 self._overdue |= {left[node]: node for node in left.keys() - answers.keys()}

@@ -151,7 +151,7 @@ class Federation:
             *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
             *["--database", str(flower / DATABASE), "--disable-runtime-dependency-installation"],
         )
-        self._wait("superlink", self._children[-1], lambda: _answers(int(port), root))
+        self._wait("superlink", self._children[-1], self._server_answers)
         if "superexec" not in self.status():
             self._start(
                 "superexec",
@@ -191,6 +191,8 @@ class Federation:
     def run(self, app: str | Path, config: Mapping[str, Any] | None = None) -> None:
         """Run an app and print its output, until it ends; ctrl-C stops the run, and nothing else.
 
+        If the SuperLink dies, this waits until it is started again.
+
         Parameters
         ----------
         app : path
@@ -209,7 +211,7 @@ class Federation:
         with ThreadPoolExecutor(1) as pool:
             begun = pool.submit(self._flwr, *words)  # ctrl-C does not interrupt a thread
             try:
-                self._print_output(begun.result()["run-id"])
+                self._follow(begun.result()["run-id"])
             except KeyboardInterrupt:
                 self._flwr("stop", begun.result()["run-id"], "loopback")
                 self._wait_for_program()
@@ -231,13 +233,32 @@ class Federation:
             raise RuntimeError(f"flwr {words[0]}: {COLOURS.sub('', reason).strip()}")
         return said
 
-    def _print_output(self, run: str) -> None:
-        """Print what the server's program prints, without colours."""
+    def _follow(self, run: str) -> None:
+        """Print what the server's program prints, until the run is over."""
+        printed, failures = 0, 0
+        while failures < 5:
+            new, complete = self._print_output(run, printed)
+            if complete:
+                return
+            printed, failures = printed + new, 0 if new else failures + 1
+            if not self._server_answers():
+                print("The server does not answer; ebfed federate restart "
+                      f"{self.directory} server starts it again.", flush=True)  # fmt: skip
+            while not self._server_answers():
+                time.sleep(1.0)
+        raise RuntimeError(f"the output of run {run} cannot be read.")
+
+    def _print_output(self, run: str, printed: int) -> tuple[int, bool]:
+        """Print new lines of the server's program, without colours.
+
+        Returns how many there are, and whether the run is over.
+        """
+        lines = 0
         with subprocess.Popen(
             [_program("flwr"), "log", run, "loopback", "--stream"],
             env=self._environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.DEVNULL,
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
@@ -245,9 +266,16 @@ class Federation:
             assert child.stdout is not None
             try:
                 for line in child.stdout:
-                    print(COLOURS.sub("", line), end="", flush=True)
+                    lines += 1
+                    if lines > printed:
+                        print(COLOURS.sub("", line), end="", flush=True)
+                return max(lines - printed, 0), child.wait() == 0
             finally:
                 child.kill()
+
+    def _server_answers(self) -> bool:
+        port = int((self.directory / "flower" / "address").read_text().partition(":")[2])
+        return _answers(port, self.directory / "certificates" / "ca.crt")
 
     def _wait_for_program(self) -> None:
         """Wait until the server's program has ended: another run may go on with its files."""

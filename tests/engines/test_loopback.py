@@ -19,12 +19,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("flwr")
 
+from federations import running, write_nodes, write_project
+
 import ebfed as eb
 from ebfed import channels, learning
-from ebfed.cli.project import PROJECT
-from ebfed.engines import Dask, Local, journal
+from ebfed.engines import Dask, Local
 from ebfed.engines.flower import load_fit
-from ebfed.engines.loopback import Federation, _processes
+from ebfed.engines.loopback import Federation
 from ebfed.models import Linear
 
 pytestmark = pytest.mark.slow
@@ -37,18 +38,6 @@ FITS = {
     " guess=eb.Guess(mean=(0, 6), spread=1), variances=1.0, random_state=5)",
     "consent": "eb.OptOutMean(epsilon=1.0, delta=1e-5, range=(0, 6), random_state=5)",
 }
-SERVER = """\
-import ebfed as eb
-from ebfed import channels
-from ebfed.engines.flower import server_app
-from ebfed.learning import ClientPrivacy, DPFedAvg
-from ebfed.models import Linear
-
-estimator = {model}
-app = server_app(
-    estimator, {nodes}, rows={rows}, quorum={quorum}, deadline={deadline}, out={out!r}
-)
-"""
 ROWS = {key: {"X": ["score"], "groups": "group"} for key in ["gaussian", "waves"]}
 ROWS |= {key: {"X": ["won"], "groups": "group"} for key in ["result", "rates"]}
 ROWS["consent"] = {"X": ["score"], "groups": "group", "consent": "class"}
@@ -66,30 +55,6 @@ def rows():
             "class": np.repeat(np.where(rng.random(45) < 0.5, "private", "open"), 5),
         }
     )
-
-
-def write_nodes(folder, rows, names, rules='path = "rows.csv"'):
-    nodes = {}
-    for name, part in zip(names, np.array_split(np.arange(len(rows)), len(names)), strict=True):
-        nodes[name] = folder / name
-        nodes[name].mkdir()
-        rows.iloc[part].to_csv(nodes[name] / "rows.csv", index=False)
-        (nodes[name] / "node.toml").write_text(
-            f"epsilon = inf\nmin_group_size = 1\n[rows]\n{rules}\n"
-        )
-    return nodes
-
-
-def write_project(folder, name, **words):
-    (folder / name).mkdir(parents=True)
-    (folder / name / "pyproject.toml").write_text(PROJECT.format(name=name))
-    (folder / name / "server_app.py").write_text(SERVER.format(out=name, **words))
-    return folder / name
-
-
-def running(groups):
-    """Members of process groups, the dead that nobody has collected left out."""
-    return [row for row in _processes() if row[2] in groups and not row[3].startswith("Z")]
 
 
 def ebfed(*words):
@@ -129,6 +94,10 @@ def test_what_the_commands_start(tmp_path, rows):
         assert "take it down first" in again.stderr
         os.killpg(Federation(place).status()["north"], signal.SIGKILL)
         assert ebfed("restart", place, "north").stdout == "north is running.\n"
+        os.killpg(Federation(place).status()["superlink"], signal.SIGKILL)
+        assert ebfed("restart", place, "server").stdout == "server is running.\n"
+        for path in (place / "flower").glob("superlink.db*"):
+            assert path.stat().st_mode & 0o077 == 0
         done = ebfed("run", place)
         assert done.returncode == 0, done.stdout + done.stderr
         (wrote,) = (place / "result").glob("run-*")
@@ -144,6 +113,10 @@ def test_what_the_commands_start(tmp_path, rows):
         assert ebfed("down", place).returncode == 0
     assert not running(groups)
     assert all(line.split()[1] == "no" for line in ebfed("status", place).stdout.splitlines()[1:])
+    assert not list((place / "flower").glob("superlink.db*"))
+    down = ebfed("restart", place, "server")
+    assert down.returncode == 2
+    assert "nothing runs" in down.stderr
     nothing = ebfed("run", place)
     assert nothing.returncode == 2
     assert "nothing runs" in nothing.stderr
@@ -271,65 +244,13 @@ def test_nodes_that_fail(tmp_path, rows):
 
     (refused,) = (tmp_path / "refused").glob("run-*")
     written = sorted(path.name for path in refused.iterdir())
-    assert written == ["exchanges.jsonl", "participants.csv"]
+    assert written == ["exchanges.jsonl", "lock", "participants.csv"]
     assert not list(tmp_path.glob(f"*/{refused.name}/estimate.csv"))
     log = (tmp_path / "logs" / "superlink.log").read_text()
     for path in [*out.iterdir(), *refused.iterdir()]:
         assert b"Quirin" not in path.read_bytes()
     assert "Quirin" not in log
     assert "Quirin" in (tmp_path / "b" / "errors.log").read_text()
-
-
-LEARNER = "DPFedAvg(Linear(), privacy=ClientPrivacy(epsilon=8.0, delta=1e-5), n_rounds=40,"
-LEARNER += " random_state=3)"
-
-
-@pytest.mark.parametrize("trust", ["server", "nobody"])
-def test_kills_change_nothing(tmp_path, rows, trust):
-    """40 rounds; a node is killed and restarted, the server's program is killed and started again.
-
-    The result is that of one process, to the last bit; with secure sums, which have noise of the
-    nodes, that of a model of the same accuracy.
-    """
-    model = LEARNER.replace("delta=1e-5", f"delta=1e-5, trust={trust!r}")
-    rows = rows.assign(age=np.arange(225) / 225)
-    rules = 'path = "rows.csv"'
-    nodes = write_nodes(tmp_path, rows, NAMES, rules)
-    for directory in nodes.values():
-        toml = directory / "node.toml"
-        toml.write_text(f"partners = {NAMES}\n{toml.read_text()}")
-    columns = {"X": ["age", "won"], "y": "score", "groups": "group"}
-    words = {"model": model, "rows": columns, "nodes": NAMES, "quorum": 0.6, "deadline": 60.0}
-    words |= {} if trust == "nobody" else {"quorum": 1.0}
-    project = write_project(tmp_path / "apps", "result", **words)
-    with Federation(tmp_path).up(nodes, seed=5) as federation, ThreadPoolExecutor(1) as pool:
-        began = time.monotonic()
-        run = pool.submit(federation.run, project)
-        states = list(tmp_path.glob("result/run-*/state.ebfed"))
-        while not states and not run.done():
-            time.sleep(0.2)
-            states = list(tmp_path.glob("result/run-*/state.ebfed"))
-        os.killpg(federation.status()["north"], signal.SIGKILL)
-        federation.restart("north", nodes["north"], seed=5)
-        time.sleep(5)
-        subprocess.run(["pkill", "-9", "-f", "flwr-serverapp"], check=True)
-        federation.run(project)
-        print(f"{trust}: {time.monotonic() - began:.0f} s with both kills")
-        run.result()
-    (out,) = (tmp_path / "result").glob("run-*")
-    there = load_fit(eval(model, vars(learning) | {"Linear": Linear}), out)
-    here = eval(LEARNER, vars(learning) | {"Linear": Linear})
-    here.fit(rows[columns["X"]], rows["score"], groups=rows["group"])
-    for name, values in here.shared_.items():
-        if trust == "server":
-            assert_array_equal(there.shared_[name], values)
-        else:  # noise of the same size, drawn by others
-            assert_allclose(there.shared_[name], values, atol=2.0)
-    lines = journal.read(out / "exchanges.jsonl")
-    titles = [line["exchange"].split(",")[0] for line in lines]
-    assert {f"round {i + 1}" for i in range(40)} <= set(titles)
-    assert titles[-1] == "result"
-    assert all(size < 4000 for line in lines for size in line["bytes"].values())
 
 
 def test_a_stranger(tmp_path, rows):

@@ -365,8 +365,13 @@ class FlowerCohort(Cohort):
             time.sleep(max(POLL, PART * (time.monotonic() - began)))
 
     def _send(self, node: int, title: str, request: dict) -> Iterable[str]:
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+
         # one by one: an error names only the request that it answers
-        return self._grid.push_messages([make_request(node, title, request | self._terms)])
+        content = make_request(node, title, request | self._terms)
+        with contextlib.suppress(ObjectPushError):  # a SuperLink died meanwhile: it is asked again
+            return list(self._grid.push_messages([content]))
+        return []
 
     def _replies(self, messages: list[str]) -> list[Any]:
         """Return replies that have arrived.

@@ -1,6 +1,7 @@
 """A parameter for every group, estimated in one round: one file per estimator."""
 
 from ebfed.location.bernoulli import BernoulliEB
+from ebfed.location.encoder import GroupEncoder
 from ebfed.location.gaussian import GaussianEB
 from ebfed.location.mixture import MixtureEB
 from ebfed.location.moderated import ModeratedT, moderated_t
@@ -12,6 +13,7 @@ from ebfed.location.variance import VarianceEB
 __all__ = [
     "BernoulliEB",
     "GaussianEB",
+    "GroupEncoder",
     "MixtureEB",
     "ModeratedT",
     "OptOutMean",

@@ -14,7 +14,7 @@ from ebfed.kernels import beta_binomial_profile, beta_binomial_values, rising_su
 from ebfed.likelihoods import Binomial
 from ebfed.likelihoods.binomial import log_rising
 from ebfed.priors.exploration import TILT, explore
-from ebfed.priors.search import minimise
+from ebfed.priors.search import minimise, minimum_near
 
 __all__ = [
     "POINT_MASS",
@@ -111,13 +111,14 @@ def weigh(
     return np.column_stack([expit(points[:, 0]), np.exp(points[:, 1])]), weights
 
 
-def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
+def maximise(rows: Binomial, counts: NDArray, near: float | None = None) -> tuple[float, float]:
     """Mean and overdispersion of greatest beta-binomial likelihood.
 
     The log-likelihood is a sum over j of the numbers of clients whose z, n - z and n exceed j. Sums
     over many j for few large groups are differences of log-gamma functions, in a form that keeps
     its digits: a step costs neither the longest group nor the number of groups. It is concave in
-    the mean, which is profiled out.
+    the mean, which is profiled out. With the overdispersion `near` of similar data the search
+    begins there; see `minimum_near`.
     """
     successes, trials = rows.successes[:, 0], rows.trials
     pooled = float(counts @ successes / (counts @ trials))
@@ -130,7 +131,10 @@ def maximise(rows: Binomial, counts: NDArray) -> tuple[float, float]:
         _, value, slope = beta_binomial_profile(overdispersion, pooled, *tallies)
         return -value, -slope
 
-    overdispersion = minimise(criterion, np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60))))
+    overdispersion = minimum_near(criterion, near, takes_arrays=False)
+    if overdispersion is None:
+        grid = np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60)))
+        overdispersion = minimise(criterion, grid)
     return beta_binomial_profile(overdispersion, pooled, *tallies)[0], overdispersion
 
 

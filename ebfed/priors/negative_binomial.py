@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ebfed.kernels import negative_binomial_profile
 from ebfed.likelihoods import Poisson
 from ebfed.priors.beta_binomial import tally
-from ebfed.priors.search import minimise
+from ebfed.priors.search import minimise, minimum_near
 
 __all__ = ["averages", "maximise"]
 
@@ -19,7 +19,7 @@ __all__ = ["averages", "maximise"]
 MOST, CELLS = 2000, 500
 
 
-def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
+def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[float, float]:
     """Mean and overdispersion of greatest negative binomial likelihood.
 
     The part of the likelihood that depends on single counts is a sum over the numbers that they
@@ -31,6 +31,8 @@ def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
     rows : Poisson of n different (counts, exposure) of one coordinate
     times : ndarray of shape (n,)
         How many groups have each.
+    near : float, optional
+        Overdispersion of similar data, from which the search begins; see `minimum_near`.
 
     Examples
     --------
@@ -62,11 +64,11 @@ def maximise(rows: Poisson, times: NDArray) -> tuple[float, float]:
             _, value, slope = negative_binomial_profile(dispersion, pooled, exceeded, *similar)
             return -value, -slope
 
-    dispersion = 0.0
-    if times.sum() > 1:
-        dispersion = minimise(criterion, np.append(0.0, np.geomspace(1e-8, 1e4, 37)), rough)
-    criterion(dispersion)
-    return float(np.exp(start)), dispersion
+    best = minimum_near(criterion, near, takes_arrays=False) if times.sum() > 1 else 0.0
+    if best is None:
+        best = minimise(criterion, np.append(0.0, np.geomspace(1e-8, 1e4, 37)), rough)
+    criterion(best)
+    return float(np.exp(start)), best
 
 
 def averages(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["least_bic", "maximise", "minimise"]
+__all__ = ["least_bic", "maximise", "minimise", "minimum_near"]
 
 Fit = TypeVar("Fit")
 
@@ -65,6 +65,48 @@ def minimise(criterion: Criterion, grid: NDArray, rough: Rough | None = None) ->
         if criterion(sides[0])[1] < 0 < criterion(sides[1])[1]:
             low, high = sides
     return float(brentq(lambda t: criterion(t)[1], low, high, xtol=1e-300, rtol=1e-14))
+
+
+def minimum_near(criterion: Rough, near: float | None, takes_arrays: bool) -> float | None:
+    """Find a minimum that is within a factor of 2 of the one of similar data.
+
+    To some three digits; the scan of `minimise` finds it to all, wherever it is.
+
+    Parameters
+    ----------
+    criterion : callable
+        Function that returns value and slope.
+    near : float or None
+    takes_arrays : bool
+        Whether the criterion can be evaluated at several points in one call.
+
+    Returns
+    -------
+    float or None
+        None if there is no such minimum, or `near` is None or 0.
+
+    Examples
+    --------
+    >>> round(minimum_near(lambda t: ((t - 2) ** 2, 2 * (t - 2)), 1.5, True), 3)
+    2.0
+    """
+    from scipy.optimize import brentq
+
+    if not near:  # around zero there are no factors
+        return None
+    low, high = np.log(near / 2), np.log(2 * near)
+    if not takes_arrays:
+        if not criterion(near / 2)[1] < 0 < criterion(2 * near)[1]:
+            return None
+        return float(np.exp(brentq(lambda x: criterion(np.exp(x))[1], low, high, xtol=1e-4)))
+    points = np.linspace(low, high, 40)
+    slopes = criterion(np.exp(points))[1]
+    if not slopes[0] < 0 < slopes[-1]:
+        return None
+    above = int(np.argmax(slopes > 0))
+    return float(
+        np.exp(np.interp(0.0, slopes[above - 1 : above + 1], points[above - 1 : above + 1]))
+    )
 
 
 def maximise(

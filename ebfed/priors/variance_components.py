@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Gaussian
 from ebfed.priors.exploration import TILT, explore
-from ebfed.priors.search import minimise
+from ebfed.priors.search import minimise, minimum_near
 from ebfed.priors.unanswered import together
 from ebfed.tables.labels import number_integers
 
@@ -215,13 +215,17 @@ class MomentTable:
         return float((weights * others).sum() / weights.sum())
 
 
-def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float]:
+def fit_components(
+    tables: list[MomentTable], method: str, near: float | None = None
+) -> tuple[float, float]:
     """Between-group variance over scale, and scale (1 where the variances are known).
 
     Parameters
     ----------
     tables : the coordinates that share these two
     method : {"reml", "ml", "moments"}
+    near : float, optional
+        The first result for similar data, see `minimum_near`.
     """
     open_scale = tables[0].scatter is not None
     if sum(table.size for table in tables) <= len(tables):
@@ -235,15 +239,17 @@ def fit_components(tables: list[MomentTable], method: str) -> tuple[float, float
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
 
-    largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
-    if largest == 0:  # all values equal
-        return 0.0, _pooled(tables) if open_scale else 1.0
-    grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
     coarse = [table.coarse() for table in tables]
     criterion = partial(_criterion, tables, restricted=restricted)
     is_exact = all(one is other for one, other in zip(coarse, tables, strict=True))
-    rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
-    ratio = minimise(criterion, grid, rough)
+    ratio = minimum_near(criterion, near, is_exact)
+    if ratio is None:
+        largest = _largest_ratio(tables, _pooled(tables) if open_scale else 1.0)
+        if largest == 0:  # all values equal
+            return 0.0, _pooled(tables) if open_scale else 1.0
+        grid = np.concatenate(([0.0], np.geomspace(1e-12 * largest, largest, 120)))
+        rough = criterion if is_exact else partial(_criterion, coarse, restricted=restricted)
+        ratio = minimise(criterion, grid, rough)
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees

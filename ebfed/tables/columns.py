@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from ebfed.tables.numbers import check_numeric
 
-__all__ = ["column_of", "complete", "first_row", "levels_of", "matrix_of", "take", "values_of"]
+__all__ = [
+    "column_of",
+    "columns_apart",
+    "complete",
+    "first_row",
+    "levels_of",
+    "matrix_of",
+    "take",
+    "values_of",
+]
 
 
 def column_of(X: Any, name: str) -> Any:
@@ -39,6 +48,26 @@ def values_of(X: Any, name: str) -> NDArray:
     import narwhals as nw
 
     return nw.from_native(X, eager_only=True)[name].to_numpy()
+
+
+def columns_apart(X: Any) -> list[Any]:
+    """Return every column of a frame: series of pandas as they are, arrays of other libraries.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> [x.tolist() for x in columns_apart(pl.DataFrame({"x": [1, None], "y": ["a", "b"]}))]
+    [[1.0, nan], ['a', 'b']]
+    """
+    import narwhals as nw
+
+    table = nw.from_native(X, eager_only=True)
+    if table.implementation.is_pandas():
+        return [X.iloc[:, j] for j in range(table.shape[1])]
+    return [
+        (column.cast(nw.String) if column.dtype in (nw.Categorical, nw.Enum) else column).to_numpy()
+        for column in table.iter_columns()
+    ]
 
 
 def levels_of(X: Any, name: str) -> list | None:

@@ -1,0 +1,428 @@
+"""Target encoding: categories replaced by shrunken means of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.model_selection import check_cv
+from sklearn.utils.validation import (
+    check_array,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
+
+from ebfed.location.encodings import CategoryRows, Encoding, cross_predictions
+from ebfed.location.targets import Target
+from ebfed.tables.categories import NestedCategories
+from ebfed.tables.columns import columns_apart
+from ebfed.tables.frames import is_frame
+from ebfed.tables.numbers import unmasked
+
+__all__ = ["GroupEncoder"]
+
+Column = str | int
+
+
+class GroupEncoder(TransformerMixin, BaseEstimator):
+    """Target encoding for high-cardinality categories without leakage.
+
+    Each category of a column is replaced by an empirical Bayes estimate of the mean of the target
+    in it: of its own rows, shrunk towards the mean of all categories, by as much as the data say.
+    Category i has n_i rows ``y_ij`` around ``theta_i``, and ``theta_i`` is drawn from a population,
+    whose parameters are estimated; the encoding is the mean of theta_i given the rows,
+
+        (n_i ybar_i + k mu) / (n_i + k).
+
+    - A continuous target: ``y_ij ~ N(theta_i, s**2)``, ``theta_i ~ N(mu, t**2)``, ``k = s**2 /
+      t**2``, by restricted maximum likelihood, as in `GaussianEB`.
+    - A binary target: ``y_ij ~ Bernoulli(theta_i)``, ``theta_i ~ Beta(a, b)``, k = a + b, by
+      maximum likelihood, as in `BernoulliEB`. With several classes, each against the others: a
+      column for each.
+    - A count: ``y_ij ~ Poisson(theta_i)``, ``theta_i ~ Gamma(shape a, mean mu)``, k = a / mu, by
+      maximum likelihood, as in `PoissonEB`.
+
+    The population is one, so that one k serves all categories: small ones are shrunk more than
+    large ones, and a single row, whose variance cannot be seen, is shrunk most.
+
+    ``fit_transform`` is cross-fitted, so that no row's encoding uses its own target. Rows are
+    divided at random into `cv` folds of nearly equal size. Rows of a fold are encoded by the rows
+    of the other folds alone: sums, mu, k and, where there is one, the model of the mean. A category
+    that has no rows in the other folds is unseen there. ``fit(X, y).transform(X)`` uses the target
+    of every row, and must not be used to train a model. A `Pipeline` and a `ColumnTransformer` call
+    `fit_transform` on training rows and `transform` on others, so nothing has to be done there.
+
+    Categories may be text, numbers, dates or categories, in an array or a frame of pandas or
+    polars. Missing values are a category of their own. A category that was not in the fit has the
+    estimate of a new one: mu.
+
+    Parameters
+    ----------
+    target : {"auto", "continuous", "binary", "count", "multiclass"}
+        What the target is. ``"auto"``: two values are binary. Of more, text, categories and up to
+        30 integers are classes; floats and more integers are continuous. Counts have to be named.
+    levels : list of tuples of columns, optional
+        Columns within columns, the outermost first: with ``[("state", "county")]`` counties are
+        shrunk to their state, and states to the mean. A county is then the pair of both columns. An
+        unseen county has the estimate of its state. A column is in one tuple at most. Rows of such
+        columns are taken as normal whatever the target: the estimate is the best linear one
+        (hierarchical credibility), by the variances of each level.
+    mean_model : regressor of scikit-learn, optional
+        The population's mean depends on `covariates`: categories are shrunk towards the average of
+        the regressor's predictions for their rows, plus mu. It is fitted to the target (to the
+        indicator of a class), and predicts only rows that it was not fitted to. Deviations from it
+        are taken as normal. An unseen category has the prediction for the row, plus mu. With `cv`
+        folds it is fitted ``cv (cv + 1) / 2 + 1`` times.
+    covariates : list of columns, optional
+        Columns for the regressor. They are not encoded, and not among the results.
+    cv : int or splitter of scikit-learn
+        Number of folds of `fit_transform`, or a splitter whose test rows are each row once.
+    random_state : int, Generator or None
+        Seed of the folds.
+
+    Attributes
+    ----------
+    target_type_ : str
+        What the target is, if `target` is ``"auto"``.
+    classes_ : ndarray or None
+        Classes of a binary or multiclass target. The encoding of a binary target is the rate of the
+        second one.
+    mean_models_ : list of regressors or None
+        The regressor that was fitted to all rows, for each class.
+
+    Notes
+    -----
+    `sample_weight` of ``fit`` and ``fit_transform``: of a continuous target precisions,
+    ``Var y_ij = s**2 / w_ij``; of others frequencies, whole numbers of rows that a row stands for.
+
+    scikit-learn's `TargetEncoder` has a k_i for each category, by the variance of its own rows over
+    that of all rows. It shrinks less, and a category of one row, or of rows that are alike, not at
+    all.
+
+    References
+    ----------
+    Micci-Barreca (2001), A preprocessing scheme for high-cardinality categorical attributes in
+    classification and prediction problems; Efron and Morris (1975), Data analysis using Stein's
+    estimator and its generalizations; Pargent, Pfisterer, Thomas, Bischl (2022), Regularized target
+    encoding outperforms traditional methods in supervised machine learning with high cardinality
+    features; Jewell (1975), The use of collateral data in credibility theory.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import ebfed as eb
+    >>> X = pd.DataFrame({"city": ["Ulm"] * 6 + ["Bonn"] * 6 + ["Jena"]})
+    >>> y = [4.0, 6, 5, 7, 5, 3, 9, 8, 10, 9, 8, 10, 12]
+    >>> encoder = eb.GroupEncoder().fit(X, y)
+    >>> encoder.tidy().round(1)
+       term category  n  mean  estimate
+    0  city      Ulm  6   5.0       5.1
+    1  city     Bonn  6   9.0       9.0
+    2  city     Jena  1  12.0      11.6
+    >>> encoder.transform(pd.DataFrame({"city": ["Jena", "Kiel"]})).round(1).ravel()
+    array([11.6,  8.5])
+
+    In a model, with the other columns as they are:
+
+    >>> from sklearn.compose import make_column_transformer
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> street, rooms = rng.integers(0, 300, 2000), rng.integers(1, 6, 2000)
+    >>> rent = pd.DataFrame({"street": street, "rooms": rooms})
+    >>> price = rng.normal(0, 1, 300)[street] + rooms + rng.normal(0, 1, 2000)
+    >>> columns = make_column_transformer(
+    ...     (eb.GroupEncoder(random_state=0), ["street"]), remainder="passthrough"
+    ... )
+    >>> cross_val_score(make_pipeline(columns, Ridge()), rent, price).mean()
+    np.float64(0.6...)
+    """
+
+    def __init__(
+        self,
+        target: Literal["auto", "continuous", "binary", "count", "multiclass"] = "auto",
+        *,
+        levels: Sequence[Sequence[Column]] | None = None,
+        mean_model: Any = None,
+        covariates: Sequence[Column] | None = None,
+        cv: Any = 5,
+        random_state: Any = None,
+    ):
+        self.target = target
+        self.levels = levels
+        self.mean_model = mean_model
+        self.covariates = covariates
+        self.cv = cv
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Estimate the mean of the target in every category.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_rows, n_columns)
+        y : array-like of shape (n_rows,)
+        sample_weight : array-like of shape (n_rows,), optional
+            Precisions or frequencies; see the notes of the class.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If y is missing, infinite or not what `target` says, lengths differ, weights are
+            negative or, for another than a continuous target, not whole, or a column of `levels` or
+            `covariates` is not in X.
+        """
+        self._fit(X, y, sample_weight, cross=False)
+        return self
+
+    def fit_transform(
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> NDArray[np.float64]:
+        """Fit, and encode the same rows, each by rows of other folds alone.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as in `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_encoded), or a frame after `set_output`
+            A column for each encoded column of X, or one for each of its classes.
+        """
+        return self._fit(X, y, sample_weight, cross=True)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Encode rows that were not in the fit, by all rows of the fit.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_rows, n_columns)
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_encoded), or a frame after `set_output`
+        """
+        check_is_fitted(self, "target_type_")
+        columns, n_rows = self._columns(X, reset=False)
+        predictions: list[NDArray | None] = [None] * len(self._encodings[0])
+        if self.mean_models_ is not None:
+            rows = self._covariates(columns)
+            predictions = [np.asarray(model.predict(rows), float) for model in self.mean_models_]
+        out = np.empty((n_rows, self._n_outputs))
+        for chain, categories, encodings in self._learned():
+            nodes = categories.nodes_of([columns[j] for j in chain])
+            for c, encoding in enumerate(encodings):
+                for level, j in enumerate(chain):
+                    estimates = encoding.estimates(nodes, level, predictions[c])
+                    out[:, self._place_of(j, c)] = self._clipped(estimates)
+        return out
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray:
+        """Return the names of the columns of results.
+
+        Names of the encoded columns, with a class appended where there are several.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns of X, for fits on arrays.
+        """
+        from sklearn.utils.validation import _check_feature_names_in
+
+        check_is_fitted(self, "target_type_")
+        names = _check_feature_names_in(self, input_features)[self._encoded]
+        if self.target_type_ == "multiclass":
+            assert self.classes_ is not None
+            names = [f"{name}_{each}" for name in names for each in self.classes_]
+        return np.asarray(names, dtype=object)
+
+    def tidy(self) -> pd.DataFrame:
+        """Return the estimate of every category.
+
+        Returns
+        -------
+        DataFrame
+            ``term`` (the column), ``class`` (where there are several), ``category`` (a tuple of
+            those above and its own, where it is within others), ``n`` (rows, or sum of weights),
+            ``mean`` of its own rows, and ``estimate``.
+        """
+        check_is_fitted(self, "target_type_")
+        names = getattr(self, "feature_names_in_", None)
+        classes = self.classes_ if self.target_type_ == "multiclass" else None
+        frames = []
+        for chain, categories, encodings in self._learned():
+            for level, j in enumerate(chain):
+                for c, encoding in enumerate(encodings):
+                    size, mean = encoding.local(categories.parents, level)
+                    nodes = [np.arange(len(size))] * (level + 1)
+                    frame: dict[str, Any] = {"term": f"x{j}" if names is None else names[j]}
+                    if classes is not None:
+                        frame["class"] = classes[c]
+                    frame["category"] = pd.Series(categories.labels(level), dtype=object)
+                    whole = (size == np.rint(size)).all()
+                    frame |= {"n": size.astype(int) if whole else size, "mean": mean}
+                    frame["estimate"] = self._clipped(encoding.estimates(nodes, level))
+                    frames.append(pd.DataFrame(frame))
+        return pd.concat(frames, ignore_index=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _learned(self) -> Any:
+        """Return the columns, the categories and the encodings of every chain."""
+        return zip(self._chains, self._categories, self._encodings, strict=True)
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def _columns(self, X: Any, reset: bool) -> tuple[list[Any], int]:
+        """Read every column of X by itself, and the number of rows."""
+        if is_frame(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            columns = columns_apart(X)
+        else:
+            dtype = (
+                None if hasattr(X, "dtype") else object
+            )  # NumPy turns numbers beside text to text
+            rows = check_array(unmasked(X, "X"), dtype=dtype, ensure_all_finite=False)
+            validate_data(self, rows, skip_check_array=True, reset=reset)
+            columns = list(rows.T)
+        n_rows = len(columns[0]) if columns else 0
+        if not n_rows:
+            raise ValueError(f"Found array with 0 sample(s) (shape={np.shape(X)}); X has no rows.")
+        if reset:
+            self._place()
+        return columns, n_rows
+
+    def _place(self) -> None:
+        """Find the columns that `levels` and `covariates` name."""
+        names = list(getattr(self, "feature_names_in_", ()))
+        n_columns = self.n_features_in_
+
+        def place(column: Any, argument: str) -> int:
+            if isinstance(column, str) and column in names:
+                return names.index(column)
+            if isinstance(column, int | np.integer) and 0 <= column < n_columns:
+                return int(column)
+            shown = ", ".join(map(repr, names)) if names else f"0 to {n_columns - 1}"
+            raise ValueError(f"{argument} names {column!r}, not among the columns of X: {shown}.")
+
+        if (self.mean_model is None) != (self.covariates is None):
+            raise ValueError("give both mean_model and covariates, or neither.")
+        self._given = [place(each, "covariates") for each in self.covariates or ()]
+        chains = [tuple(place(each, "levels") for each in chain) for chain in self.levels or ()]
+        used = [each for chain in chains for each in chain]
+        if len(set(used + self._given)) < len(used + self._given):
+            raise ValueError("a column may be in levels or covariates, and there only once.")
+        self._encoded = [j for j in range(n_columns) if j not in self._given]
+        if not self._encoded:
+            raise ValueError("covariates has all columns of X; none is left to encode.")
+        self._chains = chains + [(j,) for j in self._encoded if j not in used]
+
+    def _covariates(self, columns: list[Any]) -> pd.DataFrame:
+        """Return the columns for the regressor as a frame of pandas."""
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(len(columns))])
+        frame = {names[j]: np.asarray(columns[j]) for j in self._given}
+        return pd.DataFrame(frame).infer_objects()
+
+    def _folds(self, X: Any, y: Any, n_rows: int) -> tuple[NDArray[np.int64], int]:
+        """Return the fold of each row, and the number of folds."""
+        if isinstance(self.cv, int | np.integer) and not isinstance(self.cv, bool):
+            if not self.cv > 1:
+                raise ValueError(f"cv must be 2 or more; got {self.cv!r}.")
+            folds, n_folds = np.arange(n_rows) % self.cv, int(self.cv)
+            np.random.default_rng(self.random_state).shuffle(folds)
+        else:
+            folds, n_folds = np.full(n_rows, -1), 0
+            for _, rows in check_cv(self.cv).split(X, y):
+                if (folds[rows] >= 0).any():
+                    folds[:] = -1
+                    break
+                folds[rows], n_folds = n_folds, n_folds + 1
+            if folds.min() < 0:
+                raise ValueError("cv must be a splitter whose test rows are each row once.")
+        if self.mean_model is not None and n_folds < 3:
+            raise ValueError("cv must have 3 folds or more with a mean_model.")
+        if (folds == folds[0]).all():
+            raise ValueError(f"cv must leave rows in two folds; got n_samples={n_rows}.")
+        return folds.astype(np.int64, copy=False), n_folds
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, cross: bool) -> NDArray[np.float64]:
+        """Fit to all rows and, if `cross`, to those outside each fold; return the encodings."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        columns, n_rows = self._columns(X, reset=True)
+        target = Target.of(y, self.target)
+        if len(target.columns[0]) != n_rows:
+            raise ValueError(
+                f"X and y have inconsistent numbers of samples: {n_rows} and "
+                f"{len(target.columns[0])}."
+            )
+        weights = target.weights(sample_weight)
+        self.target_type_, self.classes_ = target.kind, target.classes
+        self._n_outputs = len(self._encoded) * len(target.columns)
+        folds, n_folds = np.zeros(n_rows, np.int64), 1
+        if cross or self.mean_model is not None:
+            folds, n_folds = self._folds(X, y, n_rows)
+        out = np.empty((n_rows if cross else 0, self._n_outputs))
+        self.mean_models_ = None
+        predictions: list[Any] = [None] * len(target.columns)
+        if self.mean_model is not None:
+            given = self._covariates(columns)
+            fits = [self._regressor(given, values, weights) for values in target.columns]
+            self.mean_models_ = [fit(np.ones(n_rows, bool)) for fit in fits]
+            predictions = [cross_predictions(fit, given, folds, n_folds, cross) for fit in fits]
+        self._categories: list[NestedCategories] = []
+        self._encodings: list[list[Encoding]] = []
+        for chain in self._chains:
+            rows = CategoryRows.of([columns[j] for j in chain], folds, n_folds, weights)
+            self._categories.append(rows.categories)
+            self._encodings.append([])
+            for c, (values, predicted) in enumerate(zip(target.columns, predictions, strict=True)):
+                *apart, whole = rows.encodings(target.population, values, predicted, cross)
+                self._encodings[-1].append(whole)
+                for level, j in enumerate(chain if cross else ()):
+                    estimates = rows.crossed(apart, level, predicted)
+                    out[:, self._place_of(j, c)] = self._clipped(estimates)
+        return out
+
+    def _place_of(self, column: int, c: int) -> int:
+        """Return where the encoding of a column for class c is among the results."""
+        return self._encoded.index(column) * (self._n_outputs // len(self._encoded)) + c
+
+    def _clipped(self, estimates: NDArray) -> NDArray:
+        """Return estimates in the range of the target, which predictions may leave."""
+        if self.mean_model is None or self.target_type_ == "continuous":
+            return estimates
+        return np.clip(estimates, 0.0, None if self.target_type_ == "count" else 1.0)
+
+    def _regressor(
+        self, rows: pd.DataFrame, values: NDArray, weights: NDArray | None
+    ) -> Callable[[NDArray], Any]:
+        """Return a function that fits the regressor to the rows of a mask."""
+
+        def fit(mask: NDArray) -> Any:
+            model, given = clone(self.mean_model), {}
+            if weights is not None and has_fit_parameter(model, "sample_weight"):
+                given = {"sample_weight": weights[mask]}
+            return model.fit(rows[mask], values[mask], **given)
+
+        return fit

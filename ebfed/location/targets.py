@@ -1,0 +1,103 @@
+"""Targets of `GroupEncoder`: what they are, as columns of numbers, and weights of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import type_of_target
+
+from ebfed.families import Poisson
+from ebfed.tables.clients import LARGEST
+from ebfed.tables.numbers import numbers, unmasked
+
+__all__ = ["Target"]
+
+# More different integers than these are a quantity, and not the names of classes.
+MOST_CLASSES = 30
+TARGETS = ("auto", "continuous", "binary", "count", "multiclass")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target as columns of numbers: itself, or an indicator of each class.
+
+    Attributes
+    ----------
+    kind : {"continuous", "binary", "count", "multiclass"}
+    columns : list of float64 ndarrays of shape (n_rows,)
+    classes : ndarray or None
+    """
+
+    kind: str
+    columns: list[NDArray[np.float64]]
+    classes: NDArray | None = None
+
+    @property
+    def population(self) -> str:
+        """Kind of each column."""
+        return "binary" if self.kind == "multiclass" else self.kind
+
+    @classmethod
+    def of(cls, y: Any, kind: str) -> Self:
+        """Read a target."""
+        y = column_or_1d(unmasked(y, "y"), warn=True)
+        if kind not in TARGETS:
+            raise ValueError(
+                f"target must be one of {', '.join(map(repr, TARGETS))}; got {kind!r}."
+            )
+        if kind == "auto":
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            if kind == "multiclass" and (
+                y.dtype.kind == "f" or (y.dtype.kind in "iu" and len(pd.unique(y)) > MOST_CLASSES)
+            ):
+                kind = "continuous"
+        if kind in ("binary", "multiclass"):
+            codes, classes = pd.factorize(y, sort=True)
+            if (codes < 0).any():
+                raise ValueError(f"y has a missing value, the first in row {np.argmin(codes)}.")
+            if kind == "binary" and len(classes) > 2:
+                raise ValueError(
+                    f"a binary target has two values; y has {len(classes)}: target='multiclass'?"
+                )
+            wanted = [1] if kind == "binary" else range(len(classes))
+            return cls(kind, [(codes == c).astype(float) for c in wanted], np.asarray(classes))
+        values = np.ascontiguousarray(numbers(y, "y"))
+        wrong = ~(np.abs(values) < LARGEST)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"y must hold finite numbers below {LARGEST:g}; row {row} has {y[row]}."
+            )
+        if kind == "count":
+            Poisson().check_rows(values[:, None])
+        return cls(kind, [values])
+
+    def weights(self, sample_weight: Any) -> NDArray | None:
+        """Check weights of rows: precisions, or frequencies of another than a continuous target."""
+        if sample_weight is None:
+            return None
+        weights, n_rows = numbers(sample_weight, "sample_weight"), len(self.columns[0])
+        if weights.shape != (n_rows,):
+            raise ValueError(
+                f"sample_weight must be one number per row, {n_rows}; it has shape {weights.shape}."
+            )
+        wrong = ~((weights >= 0) & (weights < LARGEST))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"sample_weight must be finite, and 0 or more; row {row} has {weights[row]}."
+            )
+        if not weights.any():
+            raise ValueError("sample_weight must not be zero in every row.")
+        if self.kind != "continuous" and (weights != np.floor(weights)).any():
+            row = int(np.argmax(weights != np.floor(weights)))
+            raise ValueError(
+                f"sample_weight of a {self.kind} target must be whole numbers, the rows that a row "
+                f"stands for; row {row} has {weights[row]}."
+            )
+        return weights

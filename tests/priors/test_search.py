@@ -1,0 +1,32 @@
+"""Searches that begin near the optimum of similar data."""
+
+import numpy as np
+import pytest
+
+from ebfed.likelihoods import Binomial, Poisson
+from ebfed.priors import beta_binomial, negative_binomial
+from ebfed.priors.search import minimum_near
+
+
+@pytest.mark.parametrize("takes_arrays", [True, False])
+def test_a_minimum_nearby_is_found(takes_arrays):
+    def criterion(t):
+        return (np.log(t) - 1) ** 2, 2 * (np.log(t) - 1) / t
+
+    found = minimum_near(criterion, 3.0, takes_arrays)
+    assert found == pytest.approx(np.e, rel=1e-3)
+    assert minimum_near(criterion, 30.0, takes_arrays) is None
+    assert minimum_near(criterion, 0.0, takes_arrays) is None
+    assert minimum_near(criterion, None, takes_arrays) is None
+
+
+def test_fits_of_counts_may_begin_near():
+    rng = np.random.default_rng(0)
+    n = rng.integers(2, 30, 400)
+    rates = Binomial(rng.binomial(n, rng.beta(2, 3, 400))[:, None], n).compress()
+    events = rng.poisson(n * rng.gamma(2, 0.5, 400))
+    counts = Poisson(events[:, None], n.astype(float)).compress()
+    for maximise, table in ((beta_binomial.maximise, rates), (negative_binomial.maximise, counts)):
+        mean, spread = maximise(*table)
+        for near in (0.8 * spread, 0.0, 100 * spread):
+            np.testing.assert_allclose(maximise(*table, near), (mean, spread), rtol=1e-3)

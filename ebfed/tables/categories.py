@@ -67,7 +67,9 @@ class Categories:
             numbers = np.append(self.known.get_indexer(column.categories), -1)
             codes = numbers[column.codes]
         else:
-            codes = self.known.get_indexer(pd.Index(values))
+            # its own type: older pandas guess another for objects
+            dtype = values.dtype if isinstance(values, pd.Series) else None
+            codes = self.known.get_indexer(pd.Index(values, dtype=dtype))
         if self.has_missing:
             codes = np.where(pd.isna(values), len(self.known), codes)
         return np.asarray(codes, np.int64)

@@ -53,9 +53,11 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
     ``fit_transform`` is cross-fitted, so that no row's encoding uses its own target. Rows are
     divided at random into `cv` folds of nearly equal size. Rows of a fold are encoded by the rows
     of the other folds alone: sums, mu, k and, where there is one, the model of the mean. A category
-    that has no rows in the other folds is unseen there. ``fit(X, y).transform(X)`` uses the target
-    of every row, and must not be used to train a model. A `Pipeline` and a `ColumnTransformer` call
-    `fit_transform` on training rows and `transform` on others, so nothing has to be done there.
+    that has no rows in the other folds is unseen there. (The search for k begins where that of all
+    rows ended. This can change k by a thousandth of it, and nothing else.) Then ``fit(X,
+    y).transform(X)`` is something else: it uses the target of every row, and must not be used to
+    train a model. A `Pipeline` and a `ColumnTransformer` call `fit_transform` on training rows and
+    `transform` on others, so nothing has to be done there.
 
     Categories may be text, numbers, dates or categories, in an array or a frame of pandas or
     polars. Missing values are a category of their own. A category that was not in the fit has the
@@ -336,7 +338,7 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
     def _covariates(self, columns: list[Any]) -> pd.DataFrame:
         """Return the columns for the regressor as a frame of pandas."""
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(len(columns))])
-        frame = {names[j]: np.asarray(columns[j]) for j in self._given}
+        frame = {names[j]: pd.Series(columns[j]).reset_index(drop=True) for j in self._given}
         return pd.DataFrame(frame).infer_objects()
 
     def _folds(self, X: Any, y: Any, n_rows: int) -> tuple[NDArray[np.int64], int]:
@@ -344,7 +346,8 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         if isinstance(self.cv, int | np.integer) and not isinstance(self.cv, bool):
             if not self.cv > 1:
                 raise ValueError(f"cv must be 2 or more; got {self.cv!r}.")
-            folds, n_folds = np.arange(n_rows) % self.cv, int(self.cv)
+            n_folds = int(self.cv)
+            folds = np.tile(np.arange(n_folds), -(-n_rows // n_folds))[:n_rows]
             np.random.default_rng(self.random_state).shuffle(folds)
         else:
             folds, n_folds = np.full(n_rows, -1), 0

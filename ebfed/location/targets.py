@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
-from ebfed.families import Poisson
-from ebfed.tables.clients import LARGEST
+from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.numbers import numbers, unmasked
 
 __all__ = ["Target"]
@@ -73,8 +72,12 @@ class Target:
             raise ValueError(
                 f"y must hold finite numbers below {LARGEST:g}; row {row} has {y[row]}."
             )
-        if kind == "count":
-            Poisson().check_rows(values[:, None])
+        if 0 < np.abs(values).max() < SMALLEST:
+            raise ValueError(f"y is too small for float64 arithmetic (below {SMALLEST:g}).")
+        other = (values < 0) | (values != np.floor(values))
+        if kind == "count" and other.any():
+            row = int(np.argmax(other))
+            raise ValueError(f"y must hold counts, whole numbers from 0; row {row} has {y[row]}.")
         return cls(kind, [values])
 
     def weights(self, sample_weight: Any) -> NDArray | None:

@@ -209,6 +209,7 @@ class Learned:
         if method == "reml" and not self.keeps_means:
             method = "ml"  # of reports that are not normal around the means
         names = {"reml": "REML", "moments": "moments", "paper": "eq. (6)"}
+        names["paule_mandel"] = "Paule and Mandel"
         return names.get(method, "maximum likelihood")
 
     @property

@@ -19,7 +19,7 @@ from ebfed.priors.integrated import IntegratedPosterior
 from ebfed.priors.normal import Normal
 from ebfed.priors.posterior import NormalMarginals, Posterior
 from ebfed.priors.regression import Design, RegressionTable
-from ebfed.priors.variance_components import MomentTable, fit_components
+from ebfed.priors.variance_components import MomentTable, fit_components, information
 
 __all__ = ["CorrelatedPosterior", "IntegratedJointly", "shrink_jointly"]
 
@@ -240,7 +240,8 @@ def shrink_jointly(
     if learned:
         t = np.array([fit_components([table], prior.method)[0]])
     profile: Any = prior._set([table], t, np.ones(1), design)[0]
-    doubt = 1 / profile.information if learned and len(values) > 1 else 0.0
+    known = information(table, profile, prior.method)
+    doubt = 1 / known if learned and len(values) > 1 else 0.0
     prior.variance_variance_ = np.array([doubt])
     # the fourth moment is not known, the second has its standard error
     prior.kurtosis_ = np.full(1, np.inf)

@@ -25,6 +25,7 @@ from ebfed.priors.variance_components import (
     MomentTable,
     Profile,
     fit_components,
+    information,
     informative,
     plausible_components,
 )
@@ -65,8 +66,10 @@ class Normal(WithCovariates, Prior):
         Known variance; estimated if None.
     covariance : {"diag", "spherical"}
         Whether each column has its own variances or all share one.
-    method : {"reml", "ml", "moments"}
+    method : {"reml", "ml", "moments", "paule_mandel"}
         ``"moments"`` is the unbiased ANOVA (DerSimonian-Laird) estimate cut at zero.
+        ``"paule_mandel"`` is the variance at which ``sum_i (x_i - mean)**2 / v_i`` is its own
+        expectation; Fay and Herriot (1979) use it.
 
     Attributes
     ----------
@@ -110,7 +113,7 @@ class Normal(WithCovariates, Prior):
         variance: ArrayLike | None = None,
         *,
         covariance: Literal["diag", "spherical"] = "diag",
-        method: Literal["reml", "ml", "moments"] = "reml",
+        method: Literal["reml", "ml", "moments", "paule_mandel"] = "reml",
     ):
         self.mean = mean
         self.variance = variance
@@ -215,11 +218,16 @@ class Normal(WithCovariates, Prior):
             self.mean_variance_[~noisy & (self.variance_ == 0)] = 0.0
         if self.method == "reml" and self.mean is None and self.variance is None:
             self.restriction_ = self._restriction()
-        information = np.array([profile.information for profile in profiles])
+        known = np.array(
+            [
+                information(table, profile, self.method)
+                for table, profile in zip(tables, profiles, strict=True)
+            ]
+        )
         if self.covariance == "spherical":
-            information[:] = information.sum()
+            known[:] = known.sum()
         learned = self.variance is None and min(table.size for table in tables) > 1
-        self.variance_variance_ = scale**2 / information if learned else np.zeros(d)
+        self.variance_variance_ = scale**2 / known if learned else np.zeros(d)
         n_variances = 1 if self.covariance == "spherical" else d
         n_means = tables[0].n_means * (self.mean is None)
         self.n_parameters_ = d * n_means + n_variances * (self.variance is None)
@@ -291,7 +299,7 @@ class Normal(WithCovariates, Prior):
     def _fit_reports(self, likelihood: Likelihood) -> None:
         """Maximise the exact marginal likelihood of reports over mean and variance."""
         d = likelihood.n_features
-        if self.method == "moments":
+        if self.method not in ("reml", "ml"):
             raise ValueError("method must be 'reml' or 'ml' where a channel randomises reports.")
         if self.covariance == "spherical" and d > 1 and self.variance is None:
             raise ValueError("covariance must be 'diag' where a channel randomises reports.")
@@ -341,8 +349,10 @@ class Normal(WithCovariates, Prior):
     def _check(self) -> None:
         if self.covariance not in ("diag", "spherical"):
             raise ValueError(f"covariance must be 'diag' or 'spherical'; got {self.covariance!r}.")
-        if self.method not in ("reml", "ml", "moments"):
-            raise ValueError(f"method must be 'reml', 'ml' or 'moments'; got {self.method!r}.")
+        if self.method not in ("reml", "ml", "moments", "paule_mandel"):
+            raise ValueError(
+                f"method must be 'reml', 'ml', 'moments' or 'paule_mandel'; got {self.method!r}."
+            )
         for name in ("mean", "variance"):
             value = getattr(self, name)
             if value is not None and not np.isfinite(numbers(value, name)).all():

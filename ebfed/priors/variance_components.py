@@ -1,4 +1,4 @@
-"""Variance components of messages ``x_i ~ N(mean, variance + s_i**2)``: REML, ML, moments.
+"""Variance components of messages ``x_i ~ N(mean, variance + s_i**2)``: REML, ML, two by moments.
 
 Messages of equal variance are merged first, exactly, so that a step of the optimiser costs the
 number of different group sizes, not of groups. Where the variances are known up to a common scale
@@ -22,7 +22,15 @@ from ebfed.priors.search import minimise, minimum_near
 from ebfed.priors.unanswered import together
 from ebfed.tables.labels import number_integers
 
-__all__ = ["MomentTable", "Profile", "fit_components", "informative", "plausible_components"]
+__all__ = [
+    "MomentTable",
+    "Profile",
+    "fit_components",
+    "information",
+    "informative",
+    "plausible_components",
+    "ratio_at",
+]
 
 # Numbers in an array of ratios by messages: it stays within the processor's cache.
 LARGEST_BLOCK = 2**16
@@ -223,7 +231,7 @@ def fit_components(
     Parameters
     ----------
     tables : the coordinates that share these two
-    method : {"reml", "ml", "moments"}
+    method : {"reml", "ml", "moments", "paule_mandel"}
     near : float, optional
         The first result for similar data, see `minimum_near`.
     """
@@ -234,10 +242,14 @@ def fit_components(
     if method == "moments":
         scale = _pooled(tables) if open_scale else 1.0
         return _moments(tables, scale) / scale, scale
-    restricted = [method == "reml" and table.fixed_mean is None for table in tables]
+    restricted = [method != "ml" and table.fixed_mean is None for table in tables]
     degrees = _degrees(tables, restricted)
     if not any(table.variances.any() for table in tables):  # parameters seen without noise
         return sum(table.profile(0.0).quadratic for table in tables) / degrees, 1.0
+    if method == "paule_mandel":
+        scale = _pooled(tables) if open_scale else 1.0
+        rows = sum(table.degrees for table in tables)
+        return ratio_at(tables, scale * (degrees - rows)), scale
 
     coarse = [table.coarse() for table in tables]
     criterion = partial(_criterion, tables, restricted=restricted)
@@ -253,6 +265,49 @@ def fit_components(
     if not open_scale:
         return ratio, 1.0
     return ratio, _quadratic(tables, [table.profile(ratio) for table in tables]) / degrees
+
+
+def ratio_at(tables: list[MomentTable], goal: float) -> float:
+    """Ratio at which the weighted sum of squares falls to `goal`; 0 where it is less already.
+
+    With ``goal`` the degrees of freedom this is the estimate of Paule and Mandel; with quantiles of
+    chi-squared it gives their interval. The sum is ``sum c_j / (ratio + u_j)`` with positive c_j,
+    so its inverse is concave, and Newton's method for that never steps beyond the root.
+
+    References
+    ----------
+    R. C. Paule and J. Mandel (1982), Consensus values and weighting factors, Journal of Research of
+    the National Bureau of Standards 87, 377-385.
+
+    Examples
+    --------
+    >>> messages = Gaussian(np.array([[0.0], [2.0], [4.0]]), np.full((3, 1), 1.0))
+    >>> ratio_at([MomentTable.of(messages, 0, True)], 2.0)
+    3.0
+    """
+    ratio = 0.0
+    for _ in range(200):
+        profiles = together(partial(table.profile, ratio) for table in tables)
+        value = float(sum(profile.quadratic for profile in profiles))
+        slope = float(sum(profile.slope_quadratic for profile in profiles))
+        if value <= goal or slope == 0:
+            break
+        last, ratio = ratio, ratio - value * (value / goal - 1) / slope
+        if ratio - last <= 1e-15 * ratio:
+            break
+    return ratio
+
+
+def information(table: MomentTable, profile: Profile, method: str) -> Any:
+    """Inverse of the sampling variance of an estimated ratio, if the scale is 1.
+
+    That of maximum likelihood, restricted or not, is ``sum(1 / v_i**2) / 2``. It is taken for the
+    moments of DerSimonian and Laird too; those of Paule and Mandel have ``(sum 1 / v_i)**2 / 2 m``
+    (Datta, Rao and Smith, 2005).
+    """
+    if method != "paule_mandel":
+        return profile.information
+    return np.where(profile.slope_det == 0, np.inf, profile.slope_det**2 / (2 * table.size))
 
 
 def plausible_components(tables: list[MomentTable]) -> tuple[NDArray, NDArray]:

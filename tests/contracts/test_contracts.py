@@ -184,6 +184,7 @@ PRIORS = {
         priors.Normal(),
         priors.Normal(method="ml"),
         priors.Normal(method="moments"),
+        priors.Normal(method="paule_mandel"),
         priors.Normal(mean=1.0),
         priors.Normal(mean=0.5, variance=0.3),
     ],

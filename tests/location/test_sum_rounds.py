@@ -21,6 +21,7 @@ MODELS = {
     "REML": {},
     "ML": {"method": "ml"},
     "moments": {"method": "moments"},
+    "Paule and Mandel": {"prior": priors.Normal(method="paule_mandel")},
     "known noise": {"variances": [1.0, 4.0]},
     "spherical": {"prior": priors.Normal(covariance="spherical")},
     "known mean": {"prior": priors.Normal(mean=0.0)},

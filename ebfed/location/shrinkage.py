@@ -10,17 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import Gaussian
+from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
 from ebfed.priors import Normal, Posterior, Prior
 from ebfed.priors.correlated import shrink_jointly
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
-from ebfed.tables.alignment import aligned, index_of
-from ebfed.tables.clients import LARGEST, SMALLEST
-from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import is_frame, read, read_labels
-from ebfed.tables.lazy import column_names
-from ebfed.tables.numbers import filled, numbers
+from ebfed.tables.clients import LARGEST
 
 __all__ = ["posterior_from"]
 
@@ -158,154 +154,39 @@ def posterior_from(
             raise ValueError("std_errors must be left out: a regression has its covariance.")
         estimates, std_errors = _coefficients(estimates, terms)
         terms = None
-    estimates, std_errors = filled(estimates, "estimates"), filled(std_errors, "std_errors")
-    estimates, std_errors, covariates, labels = _paired(estimates, std_errors, covariates, labels)
-    values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
+    given = Estimates.read(estimates, std_errors, covariates, labels)
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
-    n = len(values) if values.ndim == 1 else -1
-    if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
-        raise ValueError(
-            f"estimates and std_errors must be one-dimensional and of one length, or std_errors a "
-            f"covariance of shape (n, n); they have shapes {values.shape} and {errors.shape}."
-        )
-    labels = _labels(estimates, labels)
-    if labels is not None and len(found := read_labels(labels, "labels")) != n:
-        raise ValueError(f"labels has {len(found)} entries for {n} estimates.")
-    table = read(estimates, labels)
     fitted: Any = GaussianEB(prior=prior).population()
-    covariance = _checked(errors) if errors.ndim == 2 else None
-    if covariance is not None:
-        errors = np.sqrt(np.diag(covariance))
-    _check(values, errors)
-    covariates, names = _covariates(covariates, n)
-    if covariance is not None and isinstance(fitted, Normal):
-        if covariates is not None:
-            check_covariates(covariates, names)
-        posterior: Posterior = shrink_jointly(fitted, values, covariance, covariates, integrate)
-    else:
-        posterior = _shrink(fitted, values, errors, covariates, names, integrate)
-        if covariance is not None:
-            fitted._add_note("Of the covariance, only the diagonal was used.")
+    joint = given.covariance is not None and isinstance(fitted, Normal)
+    posterior = (_shrink_jointly if joint else _shrink)(fitted, given, integrate)
     posterior.prior = fitted
-    return posterior.labelled(table.labels, {"local": values, "std_error": errors}, table.style)
+    columns = {"local": given.values, "std_error": given.errors}
+    return posterior.labelled(given.labels, columns, given.style)
 
 
-def _shrink(
-    prior: Any,
-    values: NDArray,
-    errors: NDArray,
-    covariates: NDArray | None,
-    names: list[str],
-    integrate: bool,
-) -> Posterior:
+def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
+    """Fit a population to correlated estimates, and shrink these."""
+    assert given.covariance is not None
+    if given.covariates is not None:
+        check_covariates(given.covariates, given.names)
+    return shrink_jointly(prior, given.values, given.covariance, given.covariates, integrate)
+
+
+def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
     """Fit a population to independent estimates, and shrink these."""
-    has_data = np.isfinite(errors)
-    likelihood = Gaussian(
-        np.where(has_data, values, 0.0)[:, None], np.where(has_data, errors, np.inf)[:, None] ** 2
-    )
+    values, variances = given.messages
+    likelihood = Gaussian(values[:, None], variances[:, None])
+    covariates = given.covariates
     if covariates is None:
-        return prior.fit(likelihood).posterior(likelihood, integrate)
-    check_covariates(covariates[informative(likelihood, 0, True)[0]], names)
-    return prior.fit(likelihood, covariates).at(covariates).posterior(likelihood, integrate)
-
-
-def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
-    if covariates is None:
-        return None, []
-    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
-        covariates = covariates.to_numpy()  # a series, in the order of the estimates by now
-    columns = column_names(covariates) if is_frame(covariates) else covariates
-    return read_covariates(columns, covariates, None, np.arange(n))
-
-
-# --- numbers -------------------------------------------------------------------------------------
-
-
-def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tuple:
-    """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
-    given = {"estimates": estimates, "std_errors": std_errors}
-    given |= {"covariates": covariates, "labels": labels}
-    given = aligned(given, rows=False)
-    if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
-        turned = {"rows of std_errors": given["std_errors"]}
-        turned["columns of std_errors"] = given["std_errors"].T
-        turned = aligned(turned, rows=False)
-        # labels, and so names of columns, may be repeated
-        given["std_errors"] = turned["columns of std_errors"].T.to_numpy()
-    return tuple(given.values())
-
-
-def _numbers(values: Any, name: str) -> NDArray:
-    try:
-        found = numbers(read(values).X, name, booleans=name == "estimates")
-        # a named series was read as a frame of one column
-        column = found.ndim == 2 and found.shape[1] == 1
-        return found[:, 0] if column and (len(found) != 1 or np.ndim(values) == 1) else found
-    except (TypeError, ValueError):
-        other = (
-            ", or a fitted regression with a covariance (of statsmodels, linearmodels, pyfixest)"
-        )
-        raise TypeError(
-            f"{name} must be numbers{other * (name == 'estimates')}; got {values!r}."
-        ) from None
-
-
-def _check(values: NDArray, errors: NDArray) -> None:
-    has_data = np.isfinite(errors)
-    if np.any(errors < 0):
-        raise ValueError("std_errors must not be negative.")
-    if not np.isfinite(values[has_data]).all():
-        raise ValueError("estimates must be finite wherever their standard error is.")
-    for sizes in (np.abs(values[has_data]), errors[has_data]):
-        if sizes.max(initial=0.0) > LARGEST or 0 < sizes.max(initial=0.0) < SMALLEST:
-            raise ValueError(
-                f"estimates and std_errors must stay below {LARGEST:g}, and not all be smaller "
-                f"than {SMALLEST:g}: their squares leave the range of float64. Rescale them."
-            )
-
-
-def _checked(covariance: NDArray) -> NDArray:
-    """Return a covariance that is finite, symmetric and positive definite."""
-    n = len(covariance)
-    invalid = ~np.isfinite(covariance)
-    if invalid.any():
-        i, j = np.argwhere(invalid)[0]
-        raise ValueError(
-            f"std_errors is a covariance with {int(invalid.sum())} entries missing or infinite, "
-            f"the first in row {i}, column {j}."
-        )
-    variances = np.diag(covariance)
-    if not (variances > SMALLEST**2).all() or not (variances < LARGEST**2).all():
-        raise ValueError(
-            f"std_errors is a covariance whose diagonal must lie between {SMALLEST**2:g} and "
-            f"{LARGEST**2:g}; it reaches from {variances.min():g} to {variances.max():g}."
-        )
-    size = np.sqrt(variances)
-    correlation = covariance / size / size[:, None]
-    if np.abs(correlation - correlation.T).max() > 1e-8:
-        raise ValueError("std_errors is a covariance that is not symmetric.")
-    covariance = (covariance + covariance.T) / 2
-    eigenvalues = np.linalg.eigvalsh(covariance)
-    if eigenvalues[0] <= 4 * n * np.finfo(float).eps * eigenvalues[-1]:
-        raise ValueError(
-            f"std_errors is a covariance that is not positive definite: its eigenvalues reach from "
-            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}. Leave out an estimate that the others "
-            "determine."
-        )
-    return covariance
-
-
-def _labels(estimates: Any, labels: Any) -> Any:
-    """Labels as given, or those in the index of a series; None without."""
-    import pandas as pd
-
-    if labels is not None or not isinstance(estimates, pd.Series):
-        return labels
-    index = estimates.index
-    if isinstance(index, pd.RangeIndex):
-        return None
-    return index.to_series(name=index.name if isinstance(index.name, str) else "term")
+        posterior: Posterior = prior.fit(likelihood).posterior(likelihood, integrate)
+    else:
+        check_covariates(covariates[informative(likelihood, 0, True)[0]], given.names)
+        there = prior.fit(likelihood, covariates).at(covariates)
+        posterior = there.posterior(likelihood, integrate)
+    if given.covariance is not None:
+        prior._add_note("Of the covariance, only the diagonal was used.")
+    return posterior
 
 
 # --- regressions ---------------------------------------------------------------------------------

@@ -1,0 +1,193 @@
+"""Tables of estimates with standard errors, covariates and labels, read from what users have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.alignment import aligned, index_of
+from ebfed.tables.clients import LARGEST, SMALLEST
+from ebfed.tables.covariates import read_covariates
+from ebfed.tables.frames import Style, is_frame, read, read_labels
+from ebfed.tables.lazy import column_names
+from ebfed.tables.numbers import filled, numbers
+
+__all__ = ["Estimates"]
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates, in the order of the first argument that has an index of pandas.
+
+    Attributes
+    ----------
+    values, errors : ndarray of shape (n,)
+        Estimates and standard errors.
+    covariance : ndarray of shape (n, n) or None
+        Covariance of the estimates, if that was given.
+    covariates : ndarray of shape (n, k) or None
+    names : list of k str
+        Names of the covariates.
+    labels : ndarray of shape (n,) or None
+    style : Style
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> given = Estimates.read(pd.Series([1.0, 2.0], index=["a", "b"]), [0.5, 0.5])
+    >>> given.labels.tolist(), given.has_data.tolist()
+    (['a', 'b'], [True, True])
+    """
+
+    values: NDArray
+    errors: NDArray
+    covariance: NDArray | None
+    covariates: NDArray | None
+    names: list[str]
+    labels: NDArray | None
+    style: Style
+
+    @classmethod
+    def read(
+        cls, estimates: Any, std_errors: Any, covariates: Any = None, labels: Any = None
+    ) -> Self:
+        """Read and check the arguments of `posterior_from`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `posterior_from` does.
+        """
+        estimates, std_errors = filled(estimates, "estimates"), filled(std_errors, "std_errors")
+        given = _paired(estimates, std_errors, covariates, labels)
+        estimates, std_errors, covariates, labels = given
+        values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
+        n = len(values) if values.ndim == 1 else -1
+        if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
+            raise ValueError(
+                f"estimates and std_errors must be one-dimensional and of one length, or "
+                f"std_errors a covariance of shape (n, n); they have shapes {values.shape} and "
+                f"{errors.shape}."
+            )
+        labels = _labels(estimates, labels)
+        if labels is not None and (size := len(read_labels(labels, "labels"))) != n:
+            raise ValueError(f"labels has {size} entries for {n} estimates.")
+        table = read(estimates, labels)
+        covariance = _checked(errors) if errors.ndim == 2 else None
+        if covariance is not None:
+            errors = np.sqrt(np.diag(covariance))
+        _check(values, errors)
+        found, names = _covariates(covariates, n)
+        return cls(values, errors, covariance, found, names, table.labels, table.style)
+
+    @property
+    def has_data(self) -> NDArray[np.bool_]:
+        """Which estimates have a finite standard error, shape (n,)."""
+        return np.isfinite(self.errors)
+
+    @property
+    def messages(self) -> tuple[NDArray, NDArray]:
+        """Estimates and their variances, shape (n,): 0 and infinite where there is no estimate."""
+        known = self.has_data
+        return np.where(known, self.values, 0.0), np.where(known, self.errors, np.inf) ** 2
+
+
+def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
+    if covariates is None:
+        return None, []
+    names = None
+    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
+        name = getattr(covariates, "name", None)
+        names = [name] if isinstance(name, str) and name else None
+        covariates = covariates.to_numpy()  # a series, in the order of the estimates by now
+    columns = column_names(covariates) if is_frame(covariates) else covariates
+    return read_covariates(columns, covariates, None, np.arange(n), names=names)
+
+
+def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tuple:
+    """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
+    given = {"estimates": estimates, "std_errors": std_errors}
+    given |= {"covariates": covariates, "labels": labels}
+    given = aligned(given, rows=False)
+    if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
+        turned = {"rows of std_errors": given["std_errors"]}
+        turned["columns of std_errors"] = given["std_errors"].T
+        turned = aligned(turned, rows=False)
+        # labels, and so names of columns, may be repeated
+        given["std_errors"] = turned["columns of std_errors"].T.to_numpy()
+    return tuple(given.values())
+
+
+def _numbers(values: Any, name: str) -> NDArray:
+    try:
+        found = numbers(read(values).X, name, booleans=name == "estimates")
+        # a named series was read as a frame of one column
+        column = found.ndim == 2 and found.shape[1] == 1
+        return found[:, 0] if column and (len(found) != 1 or np.ndim(values) == 1) else found
+    except (TypeError, ValueError):
+        other = (
+            ", or a fitted regression with a covariance (of statsmodels, linearmodels, pyfixest)"
+        )
+        raise TypeError(
+            f"{name} must be numbers{other * (name == 'estimates')}; got {values!r}."
+        ) from None
+
+
+def _check(values: NDArray, errors: NDArray) -> None:
+    has_data = np.isfinite(errors)
+    if np.any(errors < 0):
+        raise ValueError("std_errors must not be negative.")
+    if not np.isfinite(values[has_data]).all():
+        raise ValueError("estimates must be finite wherever their standard error is.")
+    for sizes in (np.abs(values[has_data]), errors[has_data]):
+        if sizes.max(initial=0.0) > LARGEST or 0 < sizes.max(initial=0.0) < SMALLEST:
+            raise ValueError(
+                f"estimates and std_errors must stay below {LARGEST:g}, and not all be smaller "
+                f"than {SMALLEST:g}: their squares leave the range of float64. Rescale them."
+            )
+
+
+def _checked(covariance: NDArray) -> NDArray:
+    """Return a covariance that is finite, symmetric and positive definite."""
+    n = len(covariance)
+    invalid = ~np.isfinite(covariance)
+    if invalid.any():
+        i, j = np.argwhere(invalid)[0]
+        raise ValueError(
+            f"std_errors is a covariance with {int(invalid.sum())} entries missing or infinite, "
+            f"the first in row {i}, column {j}."
+        )
+    variances = np.diag(covariance)
+    if not (variances > SMALLEST**2).all() or not (variances < LARGEST**2).all():
+        raise ValueError(
+            f"std_errors is a covariance whose diagonal must lie between {SMALLEST**2:g} and "
+            f"{LARGEST**2:g}; it reaches from {variances.min():g} to {variances.max():g}."
+        )
+    size = np.sqrt(variances)
+    correlation = covariance / size / size[:, None]
+    if np.abs(correlation - correlation.T).max() > 1e-8:
+        raise ValueError("std_errors is a covariance that is not symmetric.")
+    covariance = (covariance + covariance.T) / 2
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    if eigenvalues[0] <= 4 * n * np.finfo(float).eps * eigenvalues[-1]:
+        raise ValueError(
+            f"std_errors is a covariance that is not positive definite: its eigenvalues reach from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}. Leave out an estimate that the others "
+            "determine."
+        )
+    return covariance
+
+
+def _labels(estimates: Any, labels: Any) -> Any:
+    """Labels as given, or those in the index of a series; None without."""
+    import pandas as pd
+
+    if labels is not None or not isinstance(estimates, pd.Series):
+        return labels
+    index = estimates.index
+    if isinstance(index, pd.RangeIndex):
+        return None
+    return index.to_series(name=index.name if isinstance(index.name, str) else "term")

@@ -1,8 +1,10 @@
 """A parameter for every group, estimated in one round: one file per estimator."""
 
 from ebfed.location.bernoulli import BernoulliEB
+from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
 from ebfed.location.gaussian import GaussianEB
+from ebfed.location.meta_analysis import MetaAnalysis, meta_analysis
 from ebfed.location.mixture import MixtureEB
 from ebfed.location.moderated import ModeratedT, moderated_t
 from ebfed.location.opt_out import OptOutMean
@@ -14,11 +16,14 @@ __all__ = [
     "BernoulliEB",
     "GaussianEB",
     "GroupEncoder",
+    "MetaAnalysis",
     "MixtureEB",
     "ModeratedT",
     "OptOutMean",
     "PoissonEB",
     "VarianceEB",
+    "effect_sizes",
+    "meta_analysis",
     "moderated_t",
     "posterior_from",
 ]

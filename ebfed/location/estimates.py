@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from ebfed.tables.frames import Style, is_frame, read, read_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import filled, numbers
 
-__all__ = ["Estimates"]
+__all__ = ["Estimates", "check_level", "covariates_like"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,17 @@ class Estimates:
         found, names = _covariates(covariates, n)
         return cls(values, errors, covariance, found, names, table.labels, table.style)
 
+    def called(self, unit: str) -> Self:
+        """Name the column of labels, if they have no name."""
+        if self.style.group != "group":
+            return self
+        return replace(self, style=replace(self.style, group=unit))
+
+    @property
+    def ids(self) -> NDArray:
+        """Labels, shape (n,); estimates are numbered where they have none."""
+        return np.arange(len(self.values)) if self.labels is None else self.labels
+
     @property
     def has_data(self) -> NDArray[np.bool_]:
         """Which estimates have a finite standard error, shape (n,)."""
@@ -93,6 +104,34 @@ class Estimates:
         """Estimates and their variances, shape (n,): 0 and infinite where there is no estimate."""
         known = self.has_data
         return np.where(known, self.values, 0.0), np.where(known, self.errors, np.inf) ** 2
+
+
+def check_level(level: float) -> None:
+    """Refuse what is no level of an interval."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+
+
+def covariates_like(given: Estimates, covariates: Any) -> NDArray:
+    """Read covariates of new units, in the order of those of a fit.
+
+    Raises
+    ------
+    ValueError
+        If there were none in the fit, or other ones.
+    """
+    if not given.names:
+        raise ValueError("covariates must be None: there were none in the fit.")
+    if hasattr(covariates, "to_numpy") and not is_frame(covariates):
+        covariates = covariates.to_numpy()
+    n = len(covariates)
+    columns = column_names(covariates) if is_frame(covariates) else covariates
+    if is_frame(covariates):
+        missing = [name for name in given.names if name not in columns]
+        if missing:
+            raise ValueError(f"covariates lack the column {missing[0]!r}, which the fit had.")
+        columns = given.names
+    return read_covariates(columns, covariates, None, np.arange(n), names=given.names)[0]
 
 
 def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:

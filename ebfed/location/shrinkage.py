@@ -18,7 +18,7 @@ from ebfed.priors.regression import check_covariates
 from ebfed.priors.variance_components import informative
 from ebfed.tables.clients import LARGEST
 
-__all__ = ["posterior_from"]
+__all__ = ["posterior_from", "shrink"]
 
 INTERCEPTS = ("Intercept", "const", "(Intercept)", "intercept")
 # Contrasts other than with a reference level, as patsy and formulaic name their coefficients.
@@ -157,16 +157,26 @@ def posterior_from(
     given = Estimates.read(estimates, std_errors, covariates, labels)
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
-    fitted: Any = GaussianEB(prior=prior).population()
-    joint = given.covariance is not None and isinstance(fitted, Normal)
-    posterior = (_shrink_jointly if joint else _shrink)(fitted, given, integrate)
-    posterior.prior = fitted
+    return shrink(GaussianEB(prior=prior).population(), given, integrate)
+
+
+def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
+    """Fit a population to estimates, and shrink these.
+
+    Examples
+    --------
+    >>> shrink(Normal(), Estimates.read([0.0, 4.0, 9.0], [1.0, 1.0, 0.0])).mean.ravel()
+    array([0.25, 3.75, 9.  ])
+    """
+    joint = given.covariance is not None and isinstance(prior, Normal)
+    posterior = (_shrink_jointly if joint else _shrink)(prior, given, integrate)
+    posterior.prior = prior
     columns = {"local": given.values, "std_error": given.errors}
     return posterior.labelled(given.labels, columns, given.style)
 
 
 def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
-    """Fit a population to correlated estimates, and shrink these."""
+    """Shrink correlated estimates."""
     assert given.covariance is not None
     if given.covariates is not None:
         check_covariates(given.covariates, given.names)
@@ -174,7 +184,7 @@ def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
 
 
 def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
-    """Fit a population to independent estimates, and shrink these."""
+    """Shrink independent estimates."""
     values, variances = given.messages
     likelihood = Gaussian(values[:, None], variances[:, None])
     covariates = given.covariates

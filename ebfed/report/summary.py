@@ -66,9 +66,11 @@ class Sheet:
     details : list of (name, text)
         Longer facts, one in a line.
     titles, rows : sequence of str, and list of such
-        Table; the last two columns are numbers.
+        Table.
     widths : sequence of int
         Widths of the columns of the table.
+    n_numbers : int
+        Number of the last columns of the table, which are numbers.
     remarks : list of str
     notes : list of str
     """
@@ -79,6 +81,7 @@ class Sheet:
     titles: Sequence[str] = ()
     rows: list[Sequence[str]] = field(default_factory=list)
     widths: Sequence[int] = ()
+    n_numbers: int = 2
     remarks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -106,12 +109,10 @@ class Sheet:
         return [*lines, "=" * WIDTH]
 
     def _row(self, cells: Sequence[str]) -> str:
-        *words, value, error = cells
-        line = "".join(
-            f"{_short(word, width - 1):<{width}}"
-            for word, width in zip(words, self.widths, strict=False)
-        )
-        return f"{line}{value:>{self.widths[-2]}}{error:>{self.widths[-1]}}"
+        n_words = len(cells) - self.n_numbers
+        pairs = list(zip(cells, self.widths, strict=True))
+        words = "".join(f"{_short(word, width - 1):<{width}}" for word, width in pairs[:n_words])
+        return words + "".join(f"{number:>{width}}" for number, width in pairs[n_words:])
 
     def _markup(self) -> str:
         escape = html.escape

@@ -128,7 +128,8 @@ def test_every_estimator_is_tried():
     wings = (eb.location, eb.regression, eb.learning)
     names = [(wing, name) for wing in wings for name in wing.__all__]
     found = {name for wing, name in names if inspect.isclass(getattr(wing, name))}
-    assert found - {"ClientPrivacy", "Learner"} == set(ESTIMATORS)
+    found -= {"ClientPrivacy", "Learner", "FayHerriot", "MetaAnalysis"}  # the last are results
+    assert found == set(ESTIMATORS)
 
 
 def test_the_text_fits_a_terminal(fitted):

@@ -25,6 +25,8 @@ from ebfed.report.plots.caterpillar import plot_caterpillar
 from ebfed.report.plots.coefficients import plot_coefficients
 from ebfed.report.plots.convergence import plot_convergence
 from ebfed.report.plots.counties import plot_counties
+from ebfed.report.plots.forest import plot_forest
+from ebfed.report.plots.funnel import plot_funnel
 from ebfed.report.plots.marginal import plot_marginal
 from ebfed.report.plots.population import plot_population
 from ebfed.report.plots.privacy import plot_privacy
@@ -55,7 +57,9 @@ __all__ = [
     "plot_convergence",
     "plot_counties",
     "plot_curves",
+    "plot_forest",
     "plot_formulas",
+    "plot_funnel",
     "plot_marginal",
     "plot_population",
     "plot_privacy",

@@ -1,0 +1,514 @@
+"""Random-effects meta-analysis: the mean of studies, how they differ, and each study shrunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.location.estimates import Estimates, check_level, covariates_like
+from ebfed.location.shrinkage import shrink
+from ebfed.priors import Normal, Posterior
+from ebfed.priors.random_effects import RandomEffects, design_of
+from ebfed.priors.regression import check_covariates
+from ebfed.report.plots.forest import plot_forest
+from ebfed.report.plots.funnel import plot_funnel
+from ebfed.report.summary import Sheet, Text
+from ebfed.tables.frames import Style, frame
+
+__all__ = ["MetaAnalysis", "meta_analysis"]
+
+# Methods of the variance between studies: that of the population, and the name in a summary.
+METHODS = {
+    "reml": ("reml", "REML"),
+    "ml": ("ml", "maximum likelihood"),
+    "pm": ("paule_mandel", "Paule-Mandel"),
+    "dl": ("moments", "DerSimonian-Laird"),
+}
+TESTS = {"z": "normal", "knha": "Knapp-Hartung"}
+
+
+def meta_analysis(
+    estimates: Any,
+    std_errors: ArrayLike,
+    covariates: Any = None,
+    *,
+    labels: Any = None,
+    method: Literal["reml", "ml", "pm", "dl"] = "reml",
+    test: Literal["z", "knha"] = "z",
+    level: float = 0.95,
+) -> MetaAnalysis:
+    """Combine the estimates of studies whose true effects differ: a random-effects meta-analysis.
+
+    Study i has the estimate ``x_i ~ N(theta_i, s_i**2)`` of its own effect, and the effects of
+    studies are normal, ``theta_i ~ N(mu, tau2)``; with covariates (moderators), around
+    ``w_i' beta``. The function estimates mu, its interval, the variance tau2 between studies with
+    its interval, the effect in a new study, and the effect in each study, shrunk to the mean.
+    Intervals of mu take tau2 as known; with few studies use ``test="knha"``. The posterior of each
+    study averages over the plausible tau2.
+
+    Parameters
+    ----------
+    estimates : array-like or series of shape (k,)
+        Effects: log risk ratios, mean differences, ….  See `effect_sizes`.
+    std_errors : array-like or series of shape (k,)
+        Their standard errors, in the same unit.
+    covariates : data frame or array-like of shape (k, p) or (k,), optional
+        Moderators of each study, as numbers: a meta-regression. An intercept is always included.
+    labels : array-like or series of shape (k,), optional
+        Names of the studies; if None, the index of a pandas series.
+    method : {"reml", "ml", "pm", "dl"}
+        Estimate of tau2: restricted or full maximum likelihood, Paule and Mandel's moments (also
+        called empirical Bayes), or DerSimonian and Laird's.
+    test : {"z", "knha"}
+        Intervals and tests of coefficients: normal, or by Knapp and Hartung (2003; also Hartung,
+        Knapp, Sidik and Jonkman), with a variance from the residuals and Student's t.
+    level : float in (0, 1)
+        Level of all intervals.
+
+    Returns
+    -------
+    MetaAnalysis
+
+    Raises
+    ------
+    ValueError
+        If an estimate is missing, a standard error is not positive and finite, lengths or labels
+        differ, there are fewer than two studies (with p covariates, p + 2), covariates are missing,
+        constant or collinear, or `method`, `test` or `level` is unknown.
+
+    References
+    ----------
+    DerSimonian and Laird (1986), Meta-analysis in clinical trials; Knapp and Hartung (2003),
+    Improved tests for a random effects meta-regression with a single covariate; Higgins, Thompson
+    and Spiegelhalter (2009), A re-evaluation of random-effects meta-analysis; Viechtbauer (2010),
+    Conducting meta-analyses in R with the metafor package.
+
+    Examples
+    --------
+    >>> found = meta_analysis([0.2, 0.5, 0.9, 0.1], [0.1, 0.15, 0.3, 0.2], labels=list("abcd"))
+    >>> round(found.estimate, 3), [round(end, 3) for end in found.interval]
+    (0.363, [0.089, 0.636])
+    >>> round(found.tau2, 4), round(found.i2, 3)
+    (0.0459, 0.628)
+    >>> found.to_frame()[["study", "local", "estimate", "lower", "upper"]].round(2)
+      study  local  estimate  lower  upper
+    0     a    0.2      0.23   0.03   0.41
+    1     b    0.5      0.45   0.20   0.76
+    2     c    0.9      0.54   0.19   1.29
+    3     d    0.1      0.22  -0.21   0.52
+    """
+    for name, value, known in (("method", method, METHODS), ("test", test, TESTS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
+    check_level(level)
+    given = Estimates.read(estimates, std_errors, covariates, labels).called("study")
+    if given.covariance is not None:
+        raise ValueError("std_errors must be one-dimensional: studies are independent.")
+    wrong = ~(np.isfinite(given.values) & given.has_data & (given.errors > 0))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(
+            "estimates must be finite, and std_errors positive and finite; got "
+            f"{given.values[i]:g} and {given.errors[i]:g} in row {i}. Leave such a study out."
+        )
+    if len(given.values) < 2:
+        raise ValueError("estimates must be of at least two studies.")
+    if given.covariates is not None:
+        check_covariates(given.covariates, given.names)
+    design = design_of(given.covariates, given.has_data)
+    fit = RandomEffects.fit(given.values, given.errors**2, design, METHODS[method][0])
+    return MetaAnalysis(given, fit, method, test, level)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MetaAnalysis:
+    """Result of `meta_analysis`.
+
+    Attributes
+    ----------
+    given : Estimates
+        Estimates, standard errors, covariates and labels of the studies.
+    random_effects : RandomEffects
+        The fit of the variance and the coefficients.
+    method, test : str
+    level : float
+        Level of all intervals.
+    """
+
+    given: Estimates
+    random_effects: RandomEffects
+    method: str
+    test: str
+    level: float
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().to_html()
+
+    # The studies ---------------------------------------------------------------------------------
+
+    @property
+    def labels(self) -> NDArray:
+        """Names of the studies, shape (k,); they are numbered where they have none."""
+        return self.given.ids
+
+    @property
+    def n_studies(self) -> int:
+        """Number of studies."""
+        return self.random_effects.size
+
+    @property
+    def share(self) -> NDArray:
+        """Weight of each study in the mean, of all weights, shape (k,)."""
+        weights = 1 / (self.tau2 + self.given.errors**2)
+        return weights / weights.sum()
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Posterior of the effect in each study."""
+        return shrink(Normal(method=METHODS[self.method][0]), self.given)  # type: ignore[arg-type]
+
+    def to_frame(self) -> Any:
+        """Return one row per study: estimates as given and shrunk.
+
+        Returns
+        -------
+        DataFrame
+            The name of the study, ``local`` and ``std_error`` (as given), ``share`` (of the study
+            in the mean), and of its own effect ``estimate``, ``sd``, ``lower``, ``upper`` and
+            ``weight`` (of its own estimate); in the library of the estimates.
+        """
+        posterior, given = self.posterior, self.given
+        columns = {"local": given.values, "std_error": given.errors, "share": self.share}
+        return posterior.labelled(given.ids, columns, given.style).to_frame(self.level)
+
+    # Coefficients --------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the coefficients."""
+        return ["intercept", *self.given.names] if self.given.names else ["mean"]
+
+    @property
+    def coefficients(self) -> NDArray:
+        """Mean of the studies; with covariates intercept and slopes, shape (1 + p,)."""
+        return self.random_effects.coefficients
+
+    @property
+    def covariance(self) -> NDArray:
+        """Covariance of `coefficients`, shape (1 + p, 1 + p)."""
+        return self._inflation * self.random_effects.covariance
+
+    @property
+    def std_errors(self) -> NDArray:
+        """Standard errors of `coefficients`, shape (1 + p,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def estimate(self) -> float:
+        """Mean of the effects of studies; with covariates, at their average."""
+        return float(self.random_effects.inner[0][0])
+
+    @property
+    def std_error(self) -> float:
+        """Standard error of `estimate`."""
+        return float(np.sqrt(self._inflation * self.random_effects.inner[1][0, 0]))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval of `estimate`."""
+        half = self._reach * self.std_error
+        return self.estimate - half, self.estimate + half
+
+    @property
+    def prediction_interval(self) -> tuple[float, float]:
+        """Interval of the effect in a new study; with covariates, in one with average ones.
+
+        ``estimate ± q sqrt(tau2 + std_error**2)``, with q the quantile of `interval`.
+        """
+        half = self._reach * float(np.sqrt(self.tau2 + self.std_error**2))
+        return self.estimate - half, self.estimate + half
+
+    def predict(self, covariates: Any = None) -> Any:
+        """Return the mean effect, and that in a new study, at given covariates.
+
+        Parameters
+        ----------
+        covariates : data frame or array-like of shape (n, p) or (n,), optional
+            Those of the studies if None.
+
+        Returns
+        -------
+        DataFrame
+            ``estimate``, ``std_error``, ``lower`` and ``upper`` of the mean, and ``new_lower`` and
+            ``new_upper``, the prediction interval of a new study.
+
+        Raises
+        ------
+        ValueError
+            If the analysis has no covariates, or other ones.
+        """
+        found = None
+        if covariates is not None:
+            found = covariates_like(self.given, covariates)
+        centre, variance = self.random_effects.predict(found)
+        error = np.sqrt(self._inflation * variance)
+        half, wide = self._reach * error, self._reach * np.sqrt(self.tau2 + error**2)
+        columns = {"estimate": centre, "std_error": error}
+        columns |= {"lower": centre - half, "upper": centre + half}
+        columns |= {"new_lower": centre - wide, "new_upper": centre + wide}
+        return frame(columns, Style(self.given.style.backend))
+
+    @property
+    def _inflation(self) -> float:
+        """Factor of the variances of coefficients by Knapp and Hartung."""
+        return (
+            float(self.random_effects.profile.quadratic) / self.random_effects.degrees
+            if self.test == "knha"
+            else 1.0
+        )
+
+    @property
+    def _law(self) -> Any:
+        """Distribution of a coefficient over its standard error."""
+        from scipy import stats
+
+        return stats.norm if self.test == "z" else stats.t(self.random_effects.degrees)
+
+    @property
+    def _reach(self) -> float:
+        return float(self._law.ppf((1 + self.level) / 2))
+
+    @property
+    def statistics(self) -> NDArray:
+        """Quotients of `coefficients` and `std_errors`, shape (1 + p,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.coefficients / self.std_errors
+
+    @property
+    def p_values(self) -> NDArray:
+        """Two-sided p-values of `coefficients`, shape (1 + p,)."""
+        return 2 * self._law.sf(np.abs(self.statistics))
+
+    # How the studies differ ----------------------------------------------------------------------
+
+    @property
+    def tau2(self) -> float:
+        """Variance between studies; with covariates, around their means."""
+        return self.random_effects.variance
+
+    @property
+    def tau2_interval(self) -> tuple[float, float]:
+        """Interval of `tau2` by the Q-profile (Viechtbauer 2007)."""
+        return self.random_effects.variance_interval(self.level)
+
+    @property
+    def i2(self) -> float:
+        """Share of the variance of estimates that is between studies, I squared.
+
+        ``tau2 / (tau2 + s2)`` with s2 the sampling variance of a typical study (Higgins and
+        Thompson 2002).
+        """
+        return float(self._i2(self.tau2))
+
+    @property
+    def i2_interval(self) -> tuple[float, float]:
+        """Interval of `i2`, from that of `tau2`."""
+        lower, upper = self.tau2_interval
+        return float(self._i2(lower)), float(self._i2(upper))
+
+    def _i2(self, tau2: float) -> float:
+        return tau2 / (tau2 + self.random_effects.typical_variance)
+
+    @property
+    def h2(self) -> float:
+        """Variance of estimates over that of sampling, H squared."""
+        return 1 + self.tau2 / self.random_effects.typical_variance
+
+    @property
+    def q(self) -> float:
+        """Cochran's Q; with covariates, of the residuals."""
+        return self.random_effects.q
+
+    @property
+    def q_p_value(self) -> float:
+        """Probability of a larger `q` if studies did not differ."""
+        from scipy.stats import chi2
+
+        return float(chi2.sf(self.q, self.random_effects.degrees))
+
+    @property
+    def moderator_test(self) -> tuple[float, float]:
+        """Test that all slopes are zero: statistic and p-value; NaN without covariates.
+
+        The statistic is Wald's, chi-squared with p degrees of freedom; with ``test="knha"`` it is
+        that over p, with F's distribution.
+        """
+        from scipy import stats
+
+        slopes, p = self.coefficients[1:], len(self.coefficients) - 1
+        if p == 0:
+            return np.nan, np.nan
+        given = self.random_effects.covariance[1:, 1:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wald = float(np.float64(slopes @ np.linalg.solve(given, slopes)) / self._inflation)
+        if self.test == "z":
+            return wald, float(stats.chi2.sf(wald, p))
+        return wald / p, float(stats.f.sf(wald / p, p, self.random_effects.degrees))
+
+    @property
+    def r2(self) -> float:
+        """Share of the variance between studies that covariates explain; NaN without them.
+
+        ``1 - tau2 / tau2_0``, cut at 0, with tau2_0 that of the same studies without covariates.
+        """
+        if not self.given.names:
+            return np.nan
+        design = design_of(None, self.given.has_data)
+        alone = RandomEffects.fit(
+            self.given.values, self.given.errors**2, design, self.random_effects.method
+        ).variance
+        return max(0.0, 1 - self.tau2 / alone) if alone > 0 else np.nan
+
+    # Reports -------------------------------------------------------------------------------------
+
+    def tidy(self, *, exponentiate: bool = False) -> Any:
+        """Return coefficients and the variance between studies, with the columns of broom.
+
+        Parameters
+        ----------
+        exponentiate : bool
+            Whether coefficients and their intervals are exponentiated: ratios from their
+            logarithms. Standard errors and ``tau2`` are not.
+
+        Returns
+        -------
+        DataFrame
+            ``term``, ``estimate``, ``std.error``, ``statistic``, ``p.value``, ``conf.low``,
+            ``conf.high``.
+        """
+        shown = np.exp if exponentiate else np.asarray
+        x, error = self.coefficients, self.std_errors
+        half, empty = self._reach * error, [np.nan]
+        low, high = self.tau2_interval
+        columns: dict[str, Any] = {
+            "term": np.array([*self.terms, "tau2"], object),
+            "estimate": [*shown(x), self.tau2],
+            "std.error": [*error, self.random_effects.variance_error],
+            "statistic": [*self.statistics, *empty],
+            "p.value": [*self.p_values, *empty],
+            "conf.low": [*shown(x - half), low],
+            "conf.high": [*shown(x + half), high],
+        }
+        return frame(columns, Style(self.given.style.backend))
+
+    def glance(self) -> Any:
+        """Return the analysis in one row.
+
+        Returns
+        -------
+        DataFrame
+            ``nobs`` (studies), ``npar``, ``tau2``, ``i2``, ``h2``, ``q``, ``q.df``, ``q.p.value``,
+            ``logLik`` (log marginal likelihood at the estimates, by every method), ``AIC``,
+            ``BIC``.
+        """
+        k, npar, value = (
+            self.n_studies,
+            len(self.coefficients) + 1,
+            self.random_effects.log_likelihood,
+        )
+        columns: dict[str, Any] = {
+            "nobs": k,
+            "npar": npar,
+            "tau2": self.tau2,
+            "i2": self.i2,
+            "h2": self.h2,
+            "q": self.q,
+            "q.df": self.random_effects.degrees,
+            "q.p.value": self.q_p_value,
+            "logLik": value,
+            "AIC": 2 * npar - 2 * value,
+            "BIC": npar * np.log(k) - 2 * value,
+        }
+        return frame(
+            {name: np.array([value]) for name, value in columns.items()},
+            Style(self.given.style.backend),
+        )
+
+    def summary(self, *, exponentiate: bool = False) -> Text:
+        """Describe the analysis: coefficients, and how studies differ.
+
+        Parameters
+        ----------
+        exponentiate : bool
+            Whether coefficients, their intervals and the prediction interval are exponentiated.
+        """
+        shown = np.exp if exponentiate else np.asarray
+        sheet = Sheet("Random-effects meta-analysis")
+        sheet.facts = [
+            ("Studies", f"{self.n_studies:,}"),
+            ("tau^2 by", METHODS[self.method][1]),
+            ("Intervals", TESTS[self.test]),
+            ("Level", f"{100 * self.level:g}%"),
+        ]
+        low, high = self.tau2_interval
+        error = self.random_effects.variance_error
+        sheet.details = [
+            ("tau^2", f"{self.tau2:.4f} (std. error {error:.4f}), {_range(low, high)}"),
+            ("tau", f"{np.sqrt(self.tau2):.4f}, {_range(np.sqrt(low), np.sqrt(high))}"),
+            ("I^2", f"{self.i2:.2%}, {' to '.join(f'{end:.2%}' for end in self.i2_interval)}"),
+            ("H^2", f"{self.h2:.2f}"),
+            ("Q", f"{self.q:.4f} on {self.random_effects.degrees} df, {_p_value(self.q_p_value)}"),
+        ]
+        if self.given.names:
+            statistic, p = self.moderator_test
+            name = "chi-squared" if self.test == "z" else "F"
+            sheet.details += [("Moderators", f"{name} {statistic:.4f}, {_p_value(p)}")]
+            if np.isfinite(self.r2):
+                sheet.details += [("R^2", f"{self.r2:.2%} of tau^2 without covariates")]
+        error_title = "std. error" + (" (log)" if exponentiate else "")
+        sheet.titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
+        sheet.widths, sheet.n_numbers = (20, 11, 17, 10, 10, 10), 5
+        half = self._reach * self.std_errors
+        ends = shown(self.coefficients - half), shown(self.coefficients + half)
+        for row in zip(
+            self.terms, shown(self.coefficients), self.std_errors, self.p_values, *ends, strict=True
+        ):
+            name, x, error, p, lower, upper = row
+            numbers = (f"{x:.4f}", f"{error:.4f}", f"{p:.4f}", f"{lower:.4f}", f"{upper:.4f}")
+            sheet.rows.append((name, *numbers))
+        new = shown(self.prediction_interval)
+        where = " with average covariates" if self.given.names else ""
+        sheet.remarks = [f"Effect in a new study{where}: {_range(*new)}"]
+        if self.tau2 == 0:
+            sheet.notes = [
+                "tau^2 is estimated as zero: the studies differ no more than chance explains."
+            ]
+        if self._inflation < 1:
+            sheet.notes += [
+                "The estimates are more alike than their standard errors explain, so the intervals "
+                "of Knapp and Hartung are short: compare with test='z'."
+            ]
+        return sheet.show()
+
+    def forest(self, *, exponentiate: bool = False, ax: Any = None) -> Any:
+        """Draw the studies with their intervals, and the mean; see `report.plot_forest`."""
+        return plot_forest(self, exponentiate=exponentiate, ax=ax)
+
+    def funnel(self, *, ax: Any = None) -> Any:
+        """Draw the studies' estimates against their errors; see `report.plot_funnel`."""
+        return plot_funnel(self, ax=ax)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.4f} to {high:.4f}"
+
+
+def _p_value(p: float) -> str:
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"

@@ -3,6 +3,7 @@
 from ebfed.location.bernoulli import BernoulliEB
 from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
+from ebfed.location.fay_herriot import FayHerriot, fay_herriot
 from ebfed.location.gaussian import GaussianEB
 from ebfed.location.meta_analysis import MetaAnalysis, meta_analysis
 from ebfed.location.mixture import MixtureEB
@@ -14,6 +15,7 @@ from ebfed.location.variance import VarianceEB
 
 __all__ = [
     "BernoulliEB",
+    "FayHerriot",
     "GaussianEB",
     "GroupEncoder",
     "MetaAnalysis",
@@ -23,6 +25,7 @@ __all__ = [
     "PoissonEB",
     "VarianceEB",
     "effect_sizes",
+    "fay_herriot",
     "meta_analysis",
     "moderated_t",
     "posterior_from",

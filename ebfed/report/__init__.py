@@ -3,6 +3,7 @@
 from ebfed.report.page import write_report
 from ebfed.report.plots import (
     new_axes,
+    plot_areas,
     plot_arrows,
     plot_by_fold,
     plot_calibration,
@@ -45,6 +46,7 @@ __all__ = [
     "RegressionView",
     "glance",
     "new_axes",
+    "plot_areas",
     "plot_arrows",
     "plot_by_fold",
     "plot_calibration",

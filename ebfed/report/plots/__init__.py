@@ -5,6 +5,7 @@ shows. `new_axes` gives axes outside pyplot, for files: they need no display and
 can be read without colours. Those of fits take an estimator, a formula or its `view`.
 """
 
+from ebfed.report.plots.areas import plot_areas
 from ebfed.report.plots.arrows import plot_arrows
 from ebfed.report.plots.axes import (
     BLACK,
@@ -49,6 +50,7 @@ __all__ = [
     "SKY",
     "VERMILLION",
     "new_axes",
+    "plot_areas",
     "plot_arrows",
     "plot_by_fold",
     "plot_calibration",

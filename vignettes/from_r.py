@@ -1,10 +1,12 @@
 # %% [markdown]
-# # Coming from R: lme4, ebnm, ashr and ebbr
+# # Coming from R: lme4, ebnm, ashr, ebbr, metafor and sae
 #
-# In R, the packages lme4, ebnm, ashr and ebbr estimate many groups at once. This page shows their
-# commands and the commands of ebfed. Every line of Python on this page is executed when the page is
-# built. The data are reaction times of drivers on ten days without sleep (lme4's `sleepstudy`;
-# Belenky and others, 2003), and effects and batting records that are made up.
+# In R, the packages lme4, ebnm, ashr and ebbr estimate many groups at once, metafor combines
+# studies, and sae estimates small areas. This page shows their commands and the commands of ebfed.
+# Every line of Python on this page is executed when the page is built. The data are reaction times
+# of drivers on ten days without sleep (lme4's `sleepstudy`; Belenky and others, 2003), trials of a
+# vaccine and a survey (see [Meta-analysis](meta_analysis.md) and [Small areas](small_areas.md)),
+# and effects and batting records that are made up.
 
 # %%
 from pathlib import Path
@@ -170,6 +172,35 @@ EBBR = [
     ),
 ]
 show(EBBR)
+
+# %% [markdown]
+# In metafor, `sei` are standard errors. In sae, the third argument of `mseFH` is a variance, the
+# square of the standard errors that `fay_herriot` takes.
+
+# %%
+METAFOR = [
+    (
+        'e <- escalc("RR", ai = cases, n1i = vaccinated, ci = control_cases, n2i = controls)',
+        "e = eb.effect_sizes(bcg.cases, bcg.vaccinated, bcg.control_cases, bcg.controls)",
+    ),
+    ("r <- rma(yi, vi, data = e)", "r = eb.meta_analysis(e.estimate, e.std_error)"),
+    ("confint(r)", "r.tau2_interval, r.i2_interval"),
+    ("predict(r)", "r.predict()"),
+    ("blup(r)", "r.to_frame()"),
+    (
+        'rma(yi, vi, mods = ~ latitude, method = "PM", test = "knha")',
+        'eb.meta_analysis(e.estimate, e.std_error, bcg.latitude, method="pm", test="knha")',
+    ),
+    ("forest(r, atransf = exp)", "r.forest(exponentiate=True)"),
+]
+SAE = [
+    ("f <- mseFH(direct ~ w, se^2)", "f = eb.fay_herriot(milk.direct, milk.std_error, milk.w)"),
+    ("f$est$eblup; f$mse", "f.to_frame()"),
+]
+milk = pd.read_csv(reference / "milk.csv")
+milk["w"] = (milk["major_area"] == 4) * 1.0
+names |= {"bcg": pd.read_csv(reference / "bcg.csv"), "milk": milk}
+show(METAFOR + SAE)
 
 # %%
 prior = names["prior"]

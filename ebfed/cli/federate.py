@@ -74,6 +74,13 @@ def up(
             metavar="COLUMN", help="Column of the class of consent that each group chose."
         ),
     ] = None,
+    database: Annotated[
+        bool,
+        typer.Option(
+            "--database",
+            help="Store messages in a file, so that a server that is killed goes on; slower.",
+        ),
+    ] = False,
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
@@ -127,7 +134,7 @@ def up(
             names = list(files)
             with replaced(noted) as new:
                 new.write_text(json.dumps(names, indent=1))
-        Federation(directory).up({name: nodes_of / name for name in names})
+        Federation(directory).up({name: nodes_of / name for name in names}, database=database)
         typer.echo(f"A server and {len(names)} nodes are running: {', '.join(names)}.")
         first = f"edit {directory / 'app' / 'model.py'}, then " if consent else ""
         typer.echo(f"Next: {first}ebfed federate run {directory}")
@@ -183,7 +190,7 @@ def restart(
         federation = Federation(directory)
         known = json.loads((directory / "federation.json").read_text())
         if node == "server":
-            federation.restart_server()
+            federation.restart_server({name: directory / "nodes" / name for name in known})
         elif node in known:
             federation.restart(node, directory / "nodes" / node)
         else:

@@ -81,7 +81,13 @@ class Federation:
     ) -> None:
         self.down()
 
-    def up(self, nodes: Mapping[str, str | Path], *, seed: int | None = None) -> Self:
+    def up(
+        self,
+        nodes: Mapping[str, str | Path],
+        *,
+        database: bool = False,
+        seed: int | None = None,
+    ) -> Self:
         """Start a SuperLink, and a node for each name.
 
         Connections are encrypted. The SuperLink accepts only nodes whose keys were registered, and
@@ -91,6 +97,9 @@ class Federation:
         ----------
         nodes : dict of paths
             Directory of each node by its name, with its `node.toml`.
+        database : bool
+            Whether the SuperLink stores keys, runs and messages in a file, from which it goes on
+            after it was killed. Exchanges are slower then.
         seed : int, optional
             Seed of simulated noise, for tests.
 
@@ -114,6 +123,8 @@ class Federation:
         certificates = self.directory / "certificates"
         make_certificates(certificates)
         self._forget_messages()  # of a federation that was not taken down
+        if database:
+            (flower / DATABASE).touch(mode=0o600)
         make_token(flower / "secret")  # of the process that runs the server's program
         remember_token(flower, f"{HOST}:{port}", make_token(flower / "token"))
         with replaced(flower / "config.toml") as new:
@@ -125,9 +136,8 @@ class Federation:
             new.write_text(f"{HOST}:{port}")
         try:
             self._start_server()
+            self._register(nodes)
             for name, directory in nodes.items():
-                public = make_key_pair(Path(directory) / "node-key")
-                self._flwr("supernode", "register", str(public), "loopback", "--name", name)
                 self.start_node(name, directory, seed=seed)
             for name, child in zip(nodes, self._children[-len(nodes) :], strict=True):
                 self._wait(name, child, partial(self._has_logged, name, "Connected as node"))
@@ -136,6 +146,11 @@ class Federation:
             self.down()
             raise
         return self
+
+    def _register(self, nodes: Mapping[str, str | Path]) -> None:
+        for name, directory in nodes.items():
+            public = make_key_pair(Path(directory) / "node-key")
+            self._flwr("supernode", "register", str(public), "loopback", "--name", name)
 
     def _start_server(self) -> None:
         """Start the SuperLink, and the process that starts the server's program for each run."""
@@ -149,7 +164,8 @@ class Federation:
             *["--ssl-keyfile", str(certificates / "server.key")],
             *["--host", HOST, "--port", port, "--enable-supernode-auth"],
             *["--isolation", "process", "--superexec-auth-secret-file", str(flower / "secret")],
-            *["--database", str(flower / DATABASE), "--disable-runtime-dependency-installation"],
+            *(["--database", str(flower / DATABASE)] if (flower / DATABASE).exists() else []),
+            "--disable-runtime-dependency-installation",
         )
         self._wait("superlink", self._children[-1], self._server_answers)
         if "superexec" not in self.status():
@@ -160,15 +176,18 @@ class Federation:
                 *["--superexec-auth-secret-file", str(flower / "secret")],
             )
 
-    def restart_server(self) -> None:
-        """End the SuperLink, if it runs, and start it again with what it had stored.
+    def restart_server(self, nodes: Mapping[str, str | Path]) -> None:
+        """End the SuperLink, if it runs, and start it again.
 
-        Nodes connect again by themselves, and the server's program goes on.
+        Nodes connect again by themselves. With a database, the server's program goes on; without
+        one, these nodes are registered anew, and the next run goes on with an unfinished fit.
         """
         if not self.status():
             raise RuntimeError(f"nothing runs in {self.directory}; take it up first.")
         self._end({"superlink"})
         self._start_server()
+        if not (self.directory / "flower" / DATABASE).exists():
+            self._register(nodes)
 
     def _forget_messages(self) -> None:
         for path in (self.directory / "flower").glob(f"{DATABASE}*"):

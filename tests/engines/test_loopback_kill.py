@@ -33,7 +33,7 @@ def rows():
     x = rng.normal(size=(12_000, 4))
     score = x @ [1.5, -1.0, 0.5, 0.0] + 0.5 * rng.normal(size=12_000)
     table = pd.DataFrame(x, columns=list("abcd"))
-    return table.assign(score=score, won=(score > 0) * 1, group=np.arange(12_000) // 6)
+    return table.assign(score=score, won=(score > 0) * 1, group=np.arange(12_000) // 5)
 
 
 def make_nodes(folder, rows):
@@ -88,7 +88,10 @@ def test_kills_of_each(tmp_path, rows, trust):
     words |= {"quorum": 1.0 if trust == "server" else 0.6}
     project = write_project(tmp_path / "apps", "result", **words)
     out = tmp_path / "result"
-    with Federation(tmp_path).up(nodes, seed=5) as federation, ThreadPoolExecutor(2) as pool:
+    with (
+        Federation(tmp_path).up(nodes, database=True, seed=5) as federation,
+        ThreadPoolExecutor(2) as pool,
+    ):
         began = time.monotonic()
         run = pool.submit(federation.run, project)
         wait_for(out, 10, run)
@@ -99,7 +102,7 @@ def test_kills_of_each(tmp_path, rows, trust):
         again = pool.submit(run_until_fitted, federation, project, out)
         wait_for(out, 30, again)
         kill(federation, "superlink")
-        federation.restart_server()
+        federation.restart_server(nodes)
         again.result()
         seconds = time.monotonic() - began
     assert len(fits(out)) == 1
@@ -143,7 +146,7 @@ def test_twenty_kills_at_random(tmp_path, rows):
     here = eval(LINEAR, LEARNERS).fit(rows[columns["X"]], rows["score"], groups=rows["group"])
     expected = here.shared_["w"]
     rng, same, wrong = np.random.default_rng(20), 0, []
-    with Federation(tmp_path).up(nodes, seed=5) as federation:
+    with Federation(tmp_path).up(nodes, database=True, seed=5) as federation:
         began = time.monotonic()
         federation.run(projects[0])
         length = time.monotonic() - began
@@ -190,7 +193,7 @@ def disturb(federation, project, folder, who, moment, pause, nodes):
         done = rounds_of(folder)
         kill(federation, who)
         if who == "superlink":
-            federation.restart_server()
+            federation.restart_server(nodes)
         elif who != "program":
             time.sleep(pause)
             federation.restart(who, nodes[who], seed=5)

@@ -42,7 +42,14 @@ def _fit_every_kind() -> None:
     import numpy as np
 
     from ebfed.engines.sums import fixed_point, total
-    from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, VarianceEB, posterior_from
+    from ebfed.location import (
+        BernoulliEB,
+        CategoricalEB,
+        GaussianEB,
+        PoissonEB,
+        VarianceEB,
+        posterior_from,
+    )
     from ebfed.regression import AdaMixClassifier, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
@@ -66,6 +73,7 @@ def _fit_every_kind() -> None:
             GaussianEB().fit(np.column_stack([X, X]), groups=groups).predict()
         BernoulliEB().fit(X, groups=near).predict()
         BernoulliEB().fit(X, groups=near, covariates=[0.0, 1.0, 3.0, 4.0])
+        CategoricalEB().fit(X, groups=near)
         PoissonEB().fit(X, groups=near)
         VarianceEB().fit(np.arange(12) ** 2, groups=near).posterior().interval()
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read

@@ -96,6 +96,8 @@ class Family(ABC):
     """Name of the conjugate population in `ebfed.priors`."""
     is_transformed: ClassVar[bool] = False
     """Whether estimates are shown on another scale than that of theta: see `shown`."""
+    exact_only: ClassVar[str] = ""
+    """Why rows are sent through `channels.Exact` alone; empty if other channels serve too."""
     takes_exposure: ClassVar[bool] = False
     """Whether a row may count for more than one: `exposure=`."""
 

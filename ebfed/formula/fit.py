@@ -17,7 +17,7 @@ from ebfed.engines import Estimator
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.location import BernoulliEB, GaussianEB, PoissonEB, VarianceEB
+from ebfed.location import BernoulliEB, CategoricalEB, GaussianEB, PoissonEB, VarianceEB
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
@@ -40,7 +40,7 @@ def from_formula(
     data: Any,
     estimator: Any = None,
     *,
-    family: Literal["gaussian", "binomial", "poisson", "variance"] | None = None,
+    family: Literal["gaussian", "binomial", "categorical", "poisson", "variance"] | None = None,
     prior: str | Prior | None = None,
     consent: str | None = None,
     missing: Literal["raise", "drop"] = "raise",
@@ -76,7 +76,7 @@ def from_formula(
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
-    family : {"gaussian", "binomial", "poisson", "variance"}, optional
+    family : {"gaussian", "binomial", "categorical", "poisson", "variance"}, optional
         Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. For
         Poisson rows, ``offset(log(e))`` gives the exposure e.
     prior : str or Prior, optional
@@ -152,7 +152,8 @@ def from_formula(
 
 # Estimators of a parameter for every group, and of coefficients, by family.
 LOCATION: dict[str, Any] = {
-    make().family().name: make for make in (GaussianEB, BernoulliEB, PoissonEB, VarianceEB)
+    make().family().name: make
+    for make in (GaussianEB, BernoulliEB, CategoricalEB, PoissonEB, VarianceEB)
 }
 REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
 

@@ -20,6 +20,7 @@ from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
 from ebfed.kernels.rising import (
     beta_binomial_profile,
     beta_binomial_values,
+    dirichlet_profile,
     negative_binomial_profile,
     rising_sums,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "beta_binomial_values",
     "column_sums",
     "count_members",
+    "dirichlet_profile",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",

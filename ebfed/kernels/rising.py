@@ -151,6 +151,64 @@ def beta_binomial_values(means, dispersions, up, down, both):
 
 
 @jit
+def dirichlet_profile(dispersion, start, exceeding, edges, values, times, ends, both):
+    """Best shares given the overdispersion, by Newton's method; their log-likelihood is concave.
+
+    Second derivatives are a diagonal, and shares add up to 1, so that a step costs as much as the
+    sums (Minka, 2000).
+
+    Parameters
+    ----------
+    dispersion : float
+        Not negative.
+    start : ndarray of shape (k,)
+        Positive shares that add up to 1, of categories that were counted.
+    exceeding, values, times : ndarray of shape (any,)
+        Counts of all categories, one after another, as `tallied_sums` takes them.
+    edges, ends : int64 ndarray of shape (k + 1,)
+        Where those of each category begin, in `exceeding`, and in `values` and `times`.
+    both : tuple of three ndarrays
+        Totals of all categories.
+
+    Returns
+    -------
+    shares : ndarray of shape (k,)
+    value, slope : float
+        Log-likelihood there, and its derivative in the overdispersion.
+    """
+    k = len(start)
+    shares, gradient, inverse = start.copy(), np.empty(k), np.empty(k)
+    for _ in range(100):
+        level, total = 0.0, 0.0
+        for j in range(k):
+            some, rest = slice(edges[j], edges[j + 1]), slice(ends[j], ends[j + 1])
+            sums = tallied_sums(
+                shares[j], dispersion, exceeding[some], values[rest], times[rest], False
+            )
+            gradient[j], inverse[j] = sums[1], 1.0 / sums[2]
+            level += gradient[j] * inverse[j]
+            total += inverse[j]
+        size, largest = 1.0, 0.0
+        for j in range(k):
+            step = (gradient[j] - level / total) * inverse[j]
+            while shares[j] + size * step <= 0.0:
+                size /= 2.0
+            largest = max(largest, abs(step) / shares[j])
+        for j in range(k):
+            shares[j] += size * (gradient[j] - level / total) * inverse[j]
+        if largest < 1e-14:
+            break
+    all_ = tallied_sums(1.0, dispersion, both[0], both[1], both[2], True)
+    value, slope = -all_[0], -all_[3]
+    for j in range(k):
+        some, rest = slice(edges[j], edges[j + 1]), slice(ends[j], ends[j + 1])
+        sums = tallied_sums(shares[j], dispersion, exceeding[some], values[rest], times[rest], True)
+        value += sums[0]
+        slope += sums[3]
+    return shares, value, slope
+
+
+@jit
 def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, events):
     """Best logarithm of the mean rate given the overdispersion, in which it is concave.
 

@@ -5,6 +5,7 @@ from ebfed.likelihoods.binomial import Binomial, ReportedCounts
 from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.likelihoods.joined import Joined, join
 from ebfed.likelihoods.log_variance import LogVariance, ReportedLogVariances
+from ebfed.likelihoods.multinomial import Multinomial
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
 
@@ -14,6 +15,7 @@ __all__ = [
     "Joined",
     "Likelihood",
     "LogVariance",
+    "Multinomial",
     "Poisson",
     "Reported",
     "ReportedCounts",

@@ -43,6 +43,8 @@ class Likelihood(ABC):
     """Whether messages are local means, perhaps with noise that was added."""
     counts_rows: ClassVar[bool] = False
     """Whether local estimates are proportions of rows, so that reports may be of counts."""
+    adds_up: ClassVar[bool] = False
+    """Whether the coordinates of theta are shares that add up to 1."""
     row_counts: int = 0
     """Rows of the first client, of which its reports may be counts; 0 where they are none."""
 

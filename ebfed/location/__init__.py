@@ -1,6 +1,7 @@
 """A parameter for every group, estimated in one round: one file per estimator."""
 
 from ebfed.location.bernoulli import BernoulliEB
+from ebfed.location.categorical import CategoricalEB
 from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
 from ebfed.location.fay_herriot import FayHerriot, fay_herriot
@@ -15,6 +16,7 @@ from ebfed.location.variance import VarianceEB
 
 __all__ = [
     "BernoulliEB",
+    "CategoricalEB",
     "FayHerriot",
     "GaussianEB",
     "GroupEncoder",

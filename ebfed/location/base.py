@@ -166,7 +166,9 @@ class LocationEstimator(
     ) -> tuple[Summary, LocationMemory]:
         """Summarise rows, and note covariates and which class each client chose."""
         check_single(self)
-        named_channels(self.channel)
+        reason, channels = self.family().exact_only, named_channels(self.channel).values()
+        if reason and not all(channel.is_exact for channel in channels):
+            raise ValueError(f"channel must be channels.Exact(): {reason}; got {self.channel!r}.")
         if covariates is not None:
             self.check_covariates()
         self._intake = Intake()

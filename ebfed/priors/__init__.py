@@ -2,6 +2,7 @@
 
 from ebfed.priors.base import IdentificationWarning, Prior
 from ebfed.priors.beta import Beta
+from ebfed.priors.dirichlet import Dirichlet
 from ebfed.priors.discrete import Discrete
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.gaussian_mixture import GaussianMixture
@@ -16,6 +17,7 @@ from ebfed.priors.scale_mixture import ScaleMixture
 
 __all__ = [
     "Beta",
+    "Dirichlet",
     "Discrete",
     "Gamma",
     "GaussianMixture",

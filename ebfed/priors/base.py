@@ -151,7 +151,8 @@ class Prior(BaseEstimator, ABC):
         """Return whether this prior is for parameters of that likelihood."""
         low, high = likelihood.support
         inside = low <= self.support[0] and self.support[1] <= high
-        return inside and likelihood.n_features <= self.max_features
+        few = likelihood.n_features <= self.max_features
+        return inside and few and not likelihood.adds_up
 
     def fit(self, likelihood: Likelihood, covariates: NDArray | None = None) -> Self:
         """Estimate the population by maximum marginal likelihood.

@@ -173,8 +173,8 @@ class Discrete(Prior):
         return isinstance(self.atoms, str) or np.ndim(self.atoms) == 0
 
     def accepts(self, likelihood: Likelihood) -> bool:
-        """Return whether the likelihood has few enough coordinates; any support will do."""
-        return likelihood.n_features <= self.max_features
+        """Return whether there are few enough free coordinates; any support will do."""
+        return likelihood.n_features <= self.max_features and not likelihood.adds_up
 
     def logpdf(self, theta: NDArray) -> NDArray:
         """Log-probability of theta of shape (k, d): -inf off the atoms."""

@@ -30,10 +30,12 @@ __all__ = [
     "frame",
     "indexed_like",
     "is_frame",
+    "is_series",
     "numeric_columns",
     "read",
     "read_labels",
     "value_columns",
+    "with_values",
 ]
 
 
@@ -272,6 +274,44 @@ def is_frame(X: Any) -> bool:
     import narwhals as nw
 
     return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def is_series(X: Any) -> bool:
+    """Return whether `X` is a series.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> is_series(pd.Series([1.0])), is_series([1.0])
+    (True, False)
+    """
+    import narwhals as nw
+
+    return isinstance(nw.from_native(X, series_only=True, pass_through=True), nw.Series)
+
+
+def with_values(X: Any, values: NDArray[np.int64], name: str | None = None) -> Any:
+    """Return a series, or a frame, with these whole numbers in place of its own in one column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> labels = pd.DataFrame({"x": ["b", "a"]}, index=[7, 5])
+    >>> with_values(labels, np.array([1, 0]), "x").x.to_dict()
+    {7: 1, 5: 0}
+    """
+    import narwhals as nw
+
+    table: Any = nw.from_native(X, allow_series=True, eager_only=True)
+    title = table.name if name is None else name
+    if table.implementation.is_pandas_like():  # whose rows have an index
+        if name is None:
+            return pd.Series(values, index=X.index, name=title)
+        copy = X.copy(deep=False)
+        copy[name] = values
+        return copy
+    new = nw.new_series(title, values, nw.Int64, backend=table.implementation)
+    return (new if name is None else table.with_columns(new)).to_native()
 
 
 def drop_columns(X: Any, names: Iterable[str]) -> Any:

@@ -199,6 +199,21 @@ class Intake:
         given = self._read_covariates(covariates, whole, labels, summary.ids, style, learn)
         return GroupRows(summary, labels, codes, style, table.consent, given, values, exposure)
 
+    def value_columns(self, X: Any, *named: Any) -> list[str]:
+        """List the columns of a frame in memory that hold values of rows.
+
+        Parameters
+        ----------
+        X : data frame
+        *named
+            What was given for labels, choices and covariates: names of columns, or anything else.
+        """
+        keys = {
+            name for each in named for name in [each, *named_columns(each)] if isinstance(name, str)
+        }
+        known = {self._group, self._consent, self._exposure, *self._covariates}
+        return [name for name in column_names(X) if name not in keys | known]
+
     def read_lazily(
         self,
         X: Any,

@@ -177,6 +177,12 @@ PLANES = {
         np.full(40, 4),
     ),
 }
+# Of parameters that add up to 1.
+SHARES = likelihoods.Multinomial(
+    np.random.default_rng(12).multinomial(
+        SIZES, np.random.default_rng(13).dirichlet([2.0, 1.0, 4.0], 200)
+    )
+)
 UNIT = likelihoods.Gaussian(RNG.normal(RATES, 0.1)[:, None], np.full((200, 1), 0.01))
 
 PRIORS = {
@@ -217,6 +223,9 @@ PRIORS = {
     "LogSpline": [priors.LogSpline(), priors.LogSpline(6, c0=0.5)],
     "PointLaplace": [priors.PointLaplace(), priors.PointLaplace(mode=None)],
     "ScaleMixture": [priors.ScaleMixture(), priors.ScaleMixture(mode=1.0, scales=[0, 0.5, 2])],
+}
+PRIORS_OF_SHARES = {
+    "Dirichlet": [priors.Dirichlet(), priors.Dirichlet(0.5), priors.Dirichlet([1.0, 2.0, 0.5])],
 }
 
 
@@ -297,13 +306,16 @@ LEARNERS = {
 
 def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(likelihoods, likelihoods.Likelihood)} == (
-        set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS)
+        set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS) | {"Multinomial"}
     )
-    assert {cls.__name__ for cls in registered(priors, priors.Prior)} == set(PRIORS)
+    assert {cls.__name__ for cls in registered(priors, priors.Prior)} == (
+        set(PRIORS) | set(PRIORS_OF_SHARES)
+    )
     assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
     assert {cls.__name__ for cls in registered(learning, learning.Learner)} == set(LEARNERS)
     assert {cls.__name__ for cls in registered(location, LocationEstimator)} == {
         "BernoulliEB",
+        "CategoricalEB",
         "GaussianEB",
         "MixtureEB",
         "OptOutMean",
@@ -321,7 +333,7 @@ def test_every_registered_class_is_tried():
 
 @pytest.mark.parametrize(
     "likelihood",
-    [*LIKELIHOODS.values(), *PLANES.values()],
+    [*LIKELIHOODS.values(), *PLANES.values(), SHARES],
     ids=lambda x: f"{type(x).__name__}-{x.n_features}",
 )
 def test_likelihood(likelihood):
@@ -332,6 +344,7 @@ def test_likelihood_with_silent_and_exact_clients():
     values = np.array([[0.0], [1.0], [2.0], [5.0]])
     check_likelihood(likelihoods.Gaussian(values, np.array([[1.0], [np.inf], [0.5], [0.0]])))
     check_likelihood(likelihoods.Binomial(np.array([[1], [0], [2]]), np.array([3, 0, 4])))
+    check_likelihood(likelihoods.Multinomial(np.array([[1, 4], [0, 0], [2, 0]])))
 
 
 def test_binning_keeps_the_likelihood():
@@ -378,6 +391,16 @@ def test_prior(prior, name):
 )
 def test_prior_of_vectors(prior, name):
     check_prior(prior, PLANES[name])
+
+
+@pytest.mark.parametrize("prior", PRIORS_OF_SHARES["Dirichlet"], ids=repr)
+def test_prior_of_shares(prior):
+    check_prior(prior, SHARES)
+    draws = clone(prior).fit(SHARES).posterior(SHARES).sample(20, 0)
+    np.testing.assert_allclose(draws.sum(axis=2), 1.0, rtol=1e-11)
+    for other in (priors.Beta(), priors.LogSpline(), priors.Normal(), priors.Discrete(2)):
+        with pytest.raises(TypeError, match="Choose a prior"):
+            other.fit(SHARES)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedMeans"], ids=lambda x: None)
@@ -610,6 +633,25 @@ def test_variance_estimator(estimator):
     loose = isinstance(estimator.population(), priors.Discrete)
     groups = np.arange(600) % 200
     check_estimator_contract(estimator, NOISY, groups, 1e-3 if loose else 1e-6)
+
+
+ANSWERS = np.random.default_rng(14).choice(3, 600, p=[0.5, 0.2, 0.3]) + np.arange(600) % 200 // 150
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.CategoricalEB(),
+        eb.CategoricalEB(categories=[0, 1, 2, 3, 4]),
+        eb.CategoricalEB(prior=priors.Dirichlet(2.0)),
+    ],
+    ids=repr,
+)
+def test_categorical_estimator(estimator):
+    estimator = clone(estimator)
+    if estimator.categories is None:
+        estimator.set_params(categories=[0, 1, 2, 3])  # which each node has to know
+    check_estimator_contract(estimator, ANSWERS, np.arange(600) % 200)
 
 
 SLOPES = RNG.normal([1.0, 2.0, -1.0], 0.5, (60, 3))

@@ -10,6 +10,7 @@ from ebfed.families.base import IDENTITY, LOG, LOGIT
 FAMILIES = {
     "gaussian": families.Gaussian(0.5),
     "binomial": families.Binomial(),
+    "categorical": families.Categorical(),
     "poisson": families.Poisson(),
     "variance": families.Variance(),
 }

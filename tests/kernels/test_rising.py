@@ -9,6 +9,7 @@ from scipy import stats
 from ebfed.kernels import (
     beta_binomial_profile,
     beta_binomial_values,
+    dirichlet_profile,
     negative_binomial_profile,
     rising_sums,
 )
@@ -141,3 +142,41 @@ def test_values_where_all_succeed():
     np.testing.assert_allclose(found, [0.0, log_likelihood(n, n, 0.5, 1.0)], atol=1e-15)
     some = [tally(x, np.ones(2)) for x in (n - 1, n - n + 1, n)]
     assert beta_binomial_values(np.ones(1), np.ones(1), *some)[0] == -np.inf
+
+
+@pytest.mark.parametrize("dispersion", [0.0, 0.3, 50.0])
+def test_dirichlet_profile(dispersion):
+    """Shares, value and slope against scipy's optimum and differences; large counts included."""
+    from scipy.optimize import minimize
+
+    counts = np.array([[9, 1, 2], [0, 4, 100], [5, 1, 5], [1, 9, 0]])
+    once = np.ones(len(counts))
+    *parts, all_ = [tally(column, once) for column in (*counts.T, counts.sum(axis=1))]
+    flat = [np.concatenate([part[i] for part in parts]) for i in range(3)]
+    edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+    start = counts.sum(axis=0) / counts.sum()
+
+    def profile(phi):
+        return dirichlet_profile(phi, start, flat[0], edges, *flat[1:], ends, all_)
+
+    def log_likelihood(shares):
+        total = -sum(reference(1.0, n, dispersion)[0] for n in counts.sum(axis=1))
+        return total + sum(
+            reference(share, z, dispersion)[0]
+            for share, column in zip(shares, counts.T, strict=True)
+            for z in column
+        )
+
+    def free(x):
+        weights = np.exp(np.append(x, 0.0))
+        return -log_likelihood(weights / weights.sum())
+
+    shares, value, slope = profile(dispersion)
+    best = minimize(free, np.zeros(2), method="BFGS", options={"gtol": 1e-7})
+    assert shares.sum() == pytest.approx(1.0, abs=1e-14)
+    assert value == pytest.approx(log_likelihood(shares), rel=1e-12)
+    assert value == pytest.approx(-best.fun, rel=1e-9)
+    step = 1e-5 * (1 + dispersion)
+    low, high = max(dispersion - step, 0.0), dispersion + step
+    difference = (profile(high)[1] - profile(low)[1]) / (high - low)
+    assert slope == pytest.approx(difference, rel=1e-3)

@@ -1,0 +1,268 @@
+"""Categories: the shares of several answers, for every group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ebfed.channels import Channel
+from ebfed.engines import Engine
+from ebfed.families import Categorical
+from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.priors import Dirichlet, Prior
+from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.columns import column_of
+from ebfed.tables.frames import is_frame, is_series, read_labels, with_values
+from ebfed.tables.intake import GroupRows, Intake
+from ebfed.tables.labels import number_labels
+
+__all__ = ["CategoricalEB"]
+
+# Categories that are named in an error.
+SHOWN = 5
+
+
+class CategoricalEB(LocationEstimator):
+    r"""Empirical Bayes shares of several categories, in many groups.
+
+    Rows of group i are answers, each of one of k categories with probabilities ``theta_i``, which
+    add up to 1. ``theta_i`` is drawn from a distribution, the population. With a Dirichlet
+    population of mean shares mu and concentration A, ``z_ij`` answers of category j out of ``n_i``
+    give
+
+    .. math:: \hat\theta_{ij} = a_i \frac{z_{ij}}{n_i} + (1 - a_i) \mu_j,
+        \qquad a_i = \frac{n_i}{n_i + A},
+
+    with mu and A by maximum likelihood of the Dirichlet-multinomial. An infinite A is a normal
+    answer: groups then differ no more than by chance. With two categories this is `BernoulliEB`.
+
+    `X` is one column of labels: text, whole numbers, booleans, or categories of pandas. Or it has a
+    column for each category, with the number of its answers: the answers of a group may be in one
+    row or in several, and the columns have the names of the categories.
+
+    Estimates, intervals and draws have a coordinate for each category, named by it. The estimates
+    of a group, and its draws, add up to 1.
+
+    Parameters
+    ----------
+    categories : array-like, optional
+        All categories; those of the rows if None. Nodes of a federation must be given the same, and
+        so must a fit of which `partial_fit` or `predict` will read categories that the first rows
+        lack.
+    prior : "dirichlet" or Prior
+        The population; a `priors.Dirichlet` with a known alpha is copied.
+    channel : Channel, optional
+        How a client, the owner of a group's rows, reports them. It must be `channels.Exact`, which
+        sends counts without noise. To send one share through a private channel, fit `BernoulliEB`
+        to ``answers == category``.
+    participation : int or bool array-like of shape (n_groups,), optional
+        Clients that report; all if None; see `BernoulliEB`.
+    engine : Engine, optional
+        Engine on which clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Seed of `participation`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (k,)
+        The categories, sorted; of counts, in the order of their columns. A server's copy, or one
+        from a file, has them as text.
+    prior_ : Prior
+        The fitted population, with `alpha_`, `concentration_`, `mean_` and `variance_`.
+    feature_names_in_ : ndarray of shape (k,)
+        The categories as text.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Mosimann (1962), On the compound multinomial distribution; Minka (2000), Estimating a Dirichlet
+    distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> shares = rng.dirichlet([6, 3, 1], 500)
+    >>> county = np.repeat(np.arange(500), 12)
+    >>> drawn = (rng.random((6000, 1)) > shares.cumsum(axis=1)[county]).sum(axis=1)
+    >>> party = np.array(["blue", "green", "red"])[drawn]
+    >>> est = eb.CategoricalEB().fit(party, groups=county)
+    >>> est.classes_.tolist(), est.prior_.mean_.round(1), round(est.prior_.concentration_)
+    (['blue', 'green', 'red'], array([0.6, 0.3, 0.1]), 11)
+    >>> est.predict(groups=[0, 999]).round(2)  # 999: no row of it was seen
+    array([[0.72, 0.19, 0.09],
+           [0.59, 0.3 , 0.1 ]])
+
+    A table of counts, one row for each group:
+
+    >>> counts = [[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]
+    >>> eb.CategoricalEB(categories=["a", "b", "c"]).fit(counts).predict().round(2)[0]
+    array([0.84, 0.13, 0.03])
+    """
+
+    # A channel that is exact has nothing to choose.
+    guess: None = None
+    # A response of a formula may be text.
+    _numeric: ClassVar[bool] = False
+    _classes: NDArray | None = None
+
+    def __init__(
+        self,
+        *,
+        categories: ArrayLike | None = None,
+        prior: str | Prior = "dirichlet",
+        channel: Channel | Mapping[Any, Channel] | None = None,
+        participation: int | ArrayLike | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.categories = categories
+        self.prior = prior
+        self.channel = channel
+        self.participation = participation
+        self.engine = engine
+        self.random_state = random_state
+
+    def family(self) -> Categorical:
+        """Rows of one category out of several."""
+        return Categorical(getattr(self, "n_features_in_", None))
+
+    def population(self) -> Prior:
+        """Return an unfitted prior, as `prior` says."""
+        return chosen_prior(self.prior, {"dirichlet": Dirichlet()})
+
+    @property
+    def classes_(self) -> NDArray:
+        """The categories, shape (k,)."""
+        if self._classes is not None:
+            return self._classes
+        return np.asarray(getattr(self, "feature_names_in_", np.arange(self.n_features_in_)))
+
+    def _read(
+        self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
+    ) -> GroupRows:
+        """Read rows of labels or of counts; see `Intake.read`."""
+        if learn:
+            for name in ("feature_names_in_", "_classes"):
+                self.__dict__.pop(name, None)
+        if isinstance(X, Clients | Summary):
+            rows = super()._read(X, groups, y=y, learn=learn, **given)
+            if learn:
+                self._name_columns()
+            return rows
+        if not Intake.is_lazy(X):
+            X = self._numbered(X, learn, groups, given.get("consent"), given.get("covariates"))
+        rows = super()._read(X, groups, y=y, learn=learn, **given)
+        if rows.values is None or learn:
+            return rows
+        values = rows.values
+        if values.shape[1] == 1:
+            values = np.zeros((len(values), self.n_features_in_))
+            values[np.arange(len(values)), rows.values[:, 0].astype(np.int64)] = 1.0
+        # a row may have several answers, of which `augment` expects as many
+        return replace(rows, values=values, exposure=values.sum(axis=1))
+
+    def _numbered(self, X: Any, learn: bool, *named: Any) -> Any:
+        """Return rows with the number of each label in its place; counts as they are."""
+        if is_frame(X):
+            names = self._intake.value_columns(X, *named)
+            if len(names) != 1:
+                return X
+            return with_values(X, self._codes(column_of(X, names[0]), learn), names[0])
+        if is_series(X):
+            return with_values(X, self._codes(X, learn))
+        array = X if isinstance(X, np.ndarray) else _array(X)
+        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != 1):
+            return array
+        return self._codes(X if array.ndim == 1 else array[:, 0], learn)
+
+    def _codes(self, labels: Any, learn: bool) -> NDArray[np.int64]:
+        """Number the labels by category; learn these, or refuse labels of others."""
+        found, codes = number_labels(read_labels(labels, "X"), "X")
+        _check_labels(found)
+        if learn:
+            self._classes = found
+            if self.categories is not None:
+                self._classes = _given(self.categories)
+            self.n_features_in_ = len(self._classes)
+            self.feature_names_in_ = np.array(_names(self._classes), object)
+        places = {name: j for j, name in enumerate(_names(self.classes_))}
+        new = [name for name in _names(found) if name not in places]
+        if new:
+            shown = ", ".join(map(repr, new[:SHOWN])) + ", …" * (len(new) > SHOWN)
+            raise ValueError(
+                f"X has categories that are not among the {len(places)} known ones: {shown}. Give "
+                "all of them by categories=."
+            )
+        place = np.array([places[name] for name in _names(found)], np.int64)
+        return codes if np.array_equal(place, np.arange(len(place))) else place[codes]
+
+    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+        """Check counts; labels are numbers of categories already."""
+        if X.ndim == 1 or X.shape[1] == 1:
+            return np.asarray(X).reshape(-1, 1)
+        values = super().checked_rows(X, learn)
+        if learn:
+            self._name_columns()
+        return values
+
+    def _name_columns(self) -> None:
+        """Name the columns of counts as `categories` says."""
+        if self.categories is None:
+            return
+        classes = _given(self.categories, ordered=False)
+        names = _names(classes)
+        there = list(getattr(self, "feature_names_in_", names))
+        if len(names) != self.n_features_in_ or there != names:
+            raise ValueError(
+                f"categories must be those of the {self.n_features_in_} columns of X, in their "
+                f"order; got {', '.join(map(repr, names[:SHOWN]))}."
+            )
+        self._classes, self.feature_names_in_ = classes, np.array(names, object)
+
+    def check_lazy(self) -> None:
+        """Refuse tables of other engines, which count no categories."""
+        raise ValueError(
+            "CategoricalEB reads rows in memory; collect them, or count the answers of each group "
+            "and category where they are."
+        )
+
+
+def _array(X: Any) -> NDArray:
+    """Return lists as an array; of labels, whatever types they have."""
+    try:
+        return np.asarray(X)
+    except ValueError:
+        raise ValueError("X must have rows of one length.") from None
+
+
+def _given(categories: Any, ordered: bool = True) -> NDArray:
+    """Read the argument `categories`; sorted, unless they are names of columns."""
+    labels = read_labels(categories, "categories")
+    found, codes = number_labels(labels, "categories")
+    if len(found) < len(labels):
+        raise ValueError("categories must be all different.")
+    _check_labels(found, "categories")
+    return found if ordered else found[codes]
+
+
+def _check_labels(labels: NDArray, name: str = "X") -> None:
+    """Refuse measurements."""
+    if labels.dtype.kind in "mM" or (labels.dtype.kind == "f" and np.any(labels % 1)):
+        first = labels[labels % 1 != 0][0] if labels.dtype.kind == "f" else labels[0]
+        raise ValueError(
+            f"{name} must hold labels of categories, text or whole numbers; got {first}. Cut "
+            "measurements into classes first."
+        )
+
+
+def _names(labels: NDArray) -> list[str]:
+    """Labels as text; 2.0 is that of 2."""
+    whole = labels.astype(np.int64) if labels.dtype.kind == "f" else labels
+    return [str(label) for label in whole.tolist()]

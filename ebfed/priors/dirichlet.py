@@ -1,0 +1,357 @@
+"""Dirichlet population of shares that add up to 1."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.likelihoods import Binomial, Likelihood, Multinomial
+from ebfed.priors import robust
+from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
+from ebfed.priors.beta import Beta, BetaPosterior
+from ebfed.priors.beta_binomial import POINT_MASS
+from ebfed.priors.dirichlet_multinomial import Tables
+from ebfed.priors.exploration import interval_of
+from ebfed.priors.posterior import Posterior
+from ebfed.tables.numbers import numbers
+
+__all__ = ["Dirichlet", "DirichletPosterior"]
+
+# Points that stand for the distribution of a share, in intervals of the population's mean.
+N_POINTS = 200
+
+
+class Dirichlet(Prior):
+    r"""Population ``theta ~ Dirichlet(alpha)`` of shares of d categories.
+
+    Its density is proportional to ``prod_j theta_j**(alpha_j - 1)``; the share of one category is
+    ``Beta(alpha_j, A - alpha_j)``, with A the sum of alpha. Fitted to counts by maximum likelihood
+    of the Dirichlet-multinomial in mean shares ``mu`` and overdispersion ``phi = 1 / A >= 0``,
+
+    .. math:: \sum_i \Big[\sum_j \sum_{l < z_{ij}} \log(\mu_j + l \phi)
+        - \sum_{l < n_i} \log(1 + l \phi)\Big],
+
+    a form that is exact down to ``phi = 0``, where all groups have the same shares. With two
+    categories it is the beta-binomial of `Beta`.
+
+    Where the spread is not known well, or a category has no answers, posteriors average over
+    plausible values of phi, under the prior that `Beta` has. Given phi, the mean shares are
+    Dirichlet, as after a flat prior and as many answers as the counts are worth.
+
+    Parameters
+    ----------
+    alpha : float or array-like of shape (d,), optional
+        Known parameters, one for all categories or one for each; estimated if None.
+
+    Attributes
+    ----------
+    alpha_ : ndarray of shape (d,)
+        Parameters; infinite where the spread is zero.
+    concentration_ : float
+        Sum of `alpha_`, capped at 1e14.
+    mean_, variance_ : ndarray of shape (d,)
+    mean_variance_, variance_variance_ : ndarray of shape (d,)
+        Sampling variances of `mean_` and `variance_`.
+    second_moment_, fourth_moment_ : ndarray of shape (d,)
+        Central moments of the population, for robust intervals.
+
+    References
+    ----------
+    Mosimann (1962), On the compound multinomial distribution; Minka (2000), Estimating a Dirichlet
+    distribution, for Newton's method.
+
+    Examples
+    --------
+    >>> votes = Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]))
+    >>> prior = Dirichlet().fit(votes)
+    >>> prior.alpha_.round(2), prior.mean_.round(2)
+    (array([0.83, 0.57, 0.36]), array([0.47, 0.32, 0.21]))
+    >>> prior.posterior(votes).mean.round(2)[0]
+    array([0.84, 0.13, 0.03])
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    max_features: ClassVar[float] = np.inf
+    couples_columns: ClassVar[bool] = True
+
+    alpha_: NDArray
+    concentration_: float
+
+    def __init__(self, alpha: float | ArrayLike | None = None):
+        self.alpha = alpha
+
+    @property
+    def estimates_spread(self) -> bool:
+        """Whether the parameters are not given."""
+        return self.alpha is None
+
+    def accepts(self, likelihood: Likelihood) -> bool:
+        """Return whether the coordinates are shares that add up to 1."""
+        return likelihood.adds_up
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, d), with respect to all coordinates but one."""
+        from scipy.special import gammaln, xlogy
+
+        alpha = self._finite_alpha()
+        constant = gammaln(alpha.sum()) - gammaln(alpha).sum()
+        return xlogy(alpha - 1, theta).sum(axis=1) + constant
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population, shape (size, d); rows add up to 1."""
+        rng = np.random.default_rng(random_state)
+        return _draws(np.broadcast_to(self._finite_alpha(), (size, len(self.mean_))), rng)
+
+    def parameters(self, j: int = 0) -> dict[str, float]:
+        """Return alpha of category j."""
+        return {"alpha": float(self.alpha_[j])}
+
+    def _finite_alpha(self) -> NDArray:
+        return np.maximum(self.mean_ * self.concentration_, np.finfo(float).tiny)
+
+    def column(self, j: int) -> Beta:
+        """Return the population of the share of category j, a beta.
+
+        Examples
+        --------
+        >>> votes = Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]))
+        >>> share = Dirichlet([1.0, 2.0, 3.0]).fit(votes).column(1)
+        >>> share.alpha_, share.beta_
+        (array([2.]), array([4.]))
+        """
+        one = Beta()
+        one.notes_, one.noise_variance_ = list(self.notes_), None
+        one._set(self.mean_[[j]], np.array([1 / self.concentration_]))
+        for name in ("mean_variance_", "variance_variance_", "second_moment_", "fourth_moment_"):
+            setattr(one, name, getattr(self, name)[[j]])
+        if self.plausible_ is not None:
+            held = self.plausible_
+            one.plausible_ = {
+                "mean": held["mean"][:, [j]],
+                "dispersion": held["dispersion"][:, None],
+                "weights": held["weights"][:, [j]],
+            }
+        return one
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        assert isinstance(likelihood, Multinomial)
+        d = likelihood.n_features
+        if self.alpha is not None:
+            alpha = numbers(self.alpha, "alpha")
+            if alpha.shape not in ((), (d,)):
+                raise ValueError(
+                    f"alpha must be a number or one for each of {d} categories; it has shape "
+                    f"{alpha.shape}."
+                )
+            if not (np.all(alpha > 0) and np.isfinite(alpha).all()):
+                raise ValueError(f"alpha must be positive; got {self.alpha!r}.")
+            alpha = np.broadcast_to(alpha, d)
+            self._set(alpha / alpha.sum(), 1 / alpha.sum())
+            self.n_parameters_ = 0
+            return
+        self.n_parameters_ = d
+        tables = Tables.of(likelihood)
+        if not tables.n_groups:
+            self._add_note("No client has data: the population is unknown, taken as uniform.", True)
+            self._set(np.full(d, 1 / d), 1 / d)
+            return
+        mean, overdispersion = tables.maximise()
+        self._set(mean, overdispersion)
+        self._learn_precision(likelihood, tables)
+        self._explain(tables)
+        doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
+        if np.any(doubt | (self.variance_ == 0)):
+            dispersions, means, variances, weights = tables.plausible()
+            self.plausible_ = {
+                "mean": means,
+                "mean_variance": variances,
+                "dispersion": dispersions,
+                "weights": np.repeat(weights[:, None], d, axis=1),
+            }
+
+    def _set(self, mean: NDArray, overdispersion: float) -> None:
+        """Set every attribute from mean and overdispersion 1 / concentration."""
+        with np.errstate(divide="ignore"):
+            self.concentration_ = float(np.minimum(np.divide(1.0, overdispersion), POINT_MASS))
+        self.mean_ = mean
+        spread = self.concentration_ < POINT_MASS
+        self.alpha_ = mean * self.concentration_ if spread else np.full(len(mean), np.inf)
+        self.variance_ = mean * (1 - mean) * overdispersion / (1 + overdispersion)
+        self.mean_variance_, self.variance_variance_ = np.zeros_like(mean), np.zeros_like(mean)
+        self.second_moment_, self.fourth_moment_ = self.variance_.copy(), 3 * self.variance_**2
+
+    def _learn_precision(self, likelihood: Multinomial, tables: Tables) -> None:
+        """Sampling variances of mean and variance, and moments for robust intervals."""
+        spread, sizes = self.mean_ * (1 - self.mean_), tables.sizes
+        self.mean_variance_ = spread / tables.information(1 / self.concentration_)
+        # how the variances of shares move with the correlation of two answers, per unit of them
+        growth = (sizes - 1) * (1 + self.concentration_) / (sizes + self.concentration_)
+        free = max(int((tables.events > 0).sum()) - 1, 1)
+        if growth.any():
+            self.variance_variance_ = 2 * spread**2 / (free * (tables.times @ growth**2))
+        for j in np.flatnonzero(spread > 0).tolist():
+            if sizes.max() > 1:
+                rows, counts = likelihood.column(j).compress()
+                self.second_moment_[j], self.fourth_moment_[j] = robust.binomial_moments(
+                    rows.successes[:, 0], rows.trials, self.mean_[j], counts
+                )
+            else:  # nothing is known of the spread: as wide as it can be
+                self.second_moment_[j] = spread[j]
+                self.fourth_moment_[j] = spread[j] * max(self.mean_[j], 1 - self.mean_[j]) ** 2
+
+    def _explain(self, tables: Tables) -> None:
+        """Add a note on what the data do not identify."""
+        if tables.n_groups == 1:
+            self._add_note(ONE_GROUP, True)
+        elif tables.sizes.max() == 1:
+            self._add_note(
+                "No group has two answers: the spread of the population is not identified and "
+                "taken to be zero, so every estimate is that of all answers together.",
+                True,
+            )
+        elif tables.pooled.max() == 1:
+            self._add_note(
+                "All answers are of one category: the spread of the population is not identified "
+                "and taken to be zero.",
+                True,
+            )
+        elif np.isinf(self.alpha_).any():
+            self._add_note(
+                "The estimated concentration is infinite: groups differ no more than multinomial "
+                "noise explains, and every estimate is that of all answers together."
+            )
+        if (empty := int((tables.events == 0).sum())) and len(tables.events) > 1:
+            self._add_note(
+                f"{empty} categor{'y has' if empty == 1 else 'ies have'} no answers; the estimate "
+                "of a share is 0 there, and its interval says how large it may be."
+            )
+
+    def _like(self, parameters: dict[str, NDArray]) -> Self:
+        one = super()._like({})
+        if parameters:
+            one._set(parameters["mean"], float(parameters["dispersion"]))
+            one.mean_variance_ = parameters["mean_variance"]
+        return one
+
+    # What is not known of the population ------------------------------------------------------
+
+    def mean_error(self) -> NDArray:
+        """Return the standard error of the population's mean, shape (d,)."""
+        closed = np.sqrt(self.mean_variance_)
+        if self.plausible_ is None:
+            return closed
+        weights, means = self.plausible_["weights"], self.plausible_["mean"]
+        around = (means - (weights * means).sum(axis=0)) ** 2
+        spread = (weights * (around + self.plausible_["mean_variance"])).sum(axis=0)
+        return np.where(closed > 0, closed, np.sqrt(spread))
+
+    def mean_interval(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
+        """Return the interval of the population's mean, (d,) each; see `Prior.mean_interval`."""
+        from scipy.special import betaincinv
+
+        populations, weights = self.populations()
+        places = (np.arange(N_POINTS) + 0.5) / N_POINTS
+        ends = []
+        for j in range(len(self.mean_)):
+            points = []
+            for one in populations:
+                mean, variance = one.mean_[j], one.mean_variance_[j]
+                many = mean * (1 - mean) / variance - 1 if variance > 0 else POINT_MASS
+                points.append(betaincinv(mean * many, (1 - mean) * many, places))
+            shares = np.repeat(weights[:, j] / N_POINTS, N_POINTS)
+            ends.append(interval_of(np.concatenate(points), shares, level))
+        lower, upper = np.array(ends).T
+        return lower, upper
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def _posterior(self, likelihood: Likelihood) -> Posterior:
+        """Return the conjugate posterior of counts."""
+        self._check(likelihood)
+        assert isinstance(likelihood, Multinomial)
+        return DirichletPosterior(likelihood, self)
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Dirichlet-multinomial log-probability of each client's counts, shape (n,)."""
+        check_is_fitted(self, "mean_")
+        self._check(likelihood)
+        assert isinstance(likelihood, Multinomial)
+        ordered = likelihood.ordered_log_marginal(self.mean_, 1 / self.concentration_)
+        return ordered + likelihood.log_coefficient()
+
+    def _check(self, likelihood: Likelihood) -> None:
+        """Refuse other messages than counts of these categories."""
+        if not isinstance(likelihood, Multinomial) or likelihood.n_features != len(self.mean_):
+            raise TypeError(
+                f"a Dirichlet population of {len(self.mean_)} categories needs Multinomial counts "
+                f"of as many; got {type(likelihood).__name__} of {likelihood.n_features}."
+            )
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError("Dirichlet is fitted by its own method.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError("Dirichlet is fitted by its own method.")
+
+
+class DirichletPosterior(BetaPosterior):
+    """``Dirichlet(alpha + z_i)``, the population's uncertainty included.
+
+    Single shares are beta, with moments as in `BetaPosterior`. Draws are of all shares together,
+    and add up to 1.
+
+    Parameters
+    ----------
+    likelihood : Multinomial
+    prior : Dirichlet, fitted
+    """
+
+    def __init__(self, likelihood: Multinomial, prior: Dirichlet):
+        super().__init__(
+            Binomial(likelihood.counts, likelihood.trials),
+            prior.mean_,
+            np.full(len(prior.mean_), prior.concentration_),
+            prior.mean_variance_,
+            prior.variance_variance_,
+            (prior.second_moment_, prior.fourth_moment_),
+        )
+        self._counts, self._concentration = likelihood.counts, prior.concentration_
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw `size` values of each client's shares, shape (size, n, d).
+
+        In each draw all clients have one mean of the population, which is Dirichlet. Given it,
+        shares are Dirichlet with such a concentration that all in all their variances add up to
+        those of the posterior.
+        """
+        rng = np.random.default_rng(random_state)
+        centre, doubt = self._centre, np.broadcast_to(self._mean_variance, self._centre.shape)
+        draws = np.empty((size, *self.mean.shape))
+        # what is not known of the mean adds the same share of m (1 - m) in each category
+        added = doubt.sum() / max((centre * (1 - centre)).sum(), np.finfo(float).tiny)
+        total = self._trials[:, None] + self._concentration
+        inside = (self.mean * (1 - self.mean) - self._common).sum(axis=1, keepdims=True)
+        own = (self.sd**2 - self._common).sum(axis=1, keepdims=True)
+        many = np.divide(inside, own, out=np.full(own.shape, POINT_MASS), where=own > 0) - 1
+        many = np.maximum(many, np.finfo(float).tiny)
+        for draw in draws:
+            mean = centre
+            if 0 < added < 1:
+                mean = _draws(np.maximum(centre * (1 / added - 1), np.finfo(float).tiny), rng)
+            each = (self._counts + self._concentration * mean) / total
+            draw[:] = _draws(np.maximum(each * many, np.finfo(float).tiny), rng)
+        return draws
+
+
+def _draws(alpha: NDArray, rng: np.random.Generator) -> NDArray:
+    """Draw from Dirichlet distributions along the last axis, however small alpha is."""
+    # a gamma of a small shape is below the smallest float: its logarithm is not
+    logs = np.log(rng.standard_gamma(alpha + 1)) + np.log(rng.random(alpha.shape)) / alpha
+    logs -= logs.max(axis=-1, keepdims=True)
+    shares = np.exp(logs)
+    return shares / shares.sum(axis=-1, keepdims=True)

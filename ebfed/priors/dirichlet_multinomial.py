@@ -1,0 +1,147 @@
+"""Shares and overdispersion of counts ``z_i ~ DirichletMultinomial(n_i, shares, overdispersion)``.
+
+Overdispersion is one over the concentration; zero means that all groups have the same shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels import dirichlet_profile
+from ebfed.likelihoods import Multinomial
+from ebfed.likelihoods.distinct import number_rows
+from ebfed.priors import beta_binomial
+from ebfed.priors.exploration import TILT, explore
+from ebfed.priors.search import minimise
+
+__all__ = ["Tables"]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a fit needs of counts: how many groups exceed each number, by category.
+
+    Attributes
+    ----------
+    events : ndarray of shape (d,)
+        Answers of each category.
+    sizes, times : ndarray of shape (k,)
+        Distinct numbers of answers of a group, and how many groups have each.
+    tallies : list of tuple
+        Of each category with answers, and of all together at the end; see `beta_binomial.tally`.
+
+    Examples
+    --------
+    >>> tables = Tables.of(Multinomial(np.array([[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]])))
+    >>> shares, overdispersion = tables.maximise()
+    >>> shares.round(3), round(overdispersion, 3)
+    (array([0.471, 0.324, 0.205]), 0.565)
+    """
+
+    events: NDArray
+    sizes: NDArray
+    times: NDArray
+    tallies: list[tuple[NDArray, NDArray, NDArray]]
+
+    @classmethod
+    def of(cls, counts: Multinomial) -> Tables:
+        """Tabulate the counts of groups."""
+        sizes, times = _distinct(counts.trials)
+        beta_binomial.check_size(counts.column(0))
+        seen, times = sizes > 0, times.astype(float)
+        events = counts.counts.sum(axis=0).astype(float)
+        tables = [_distinct(column) for column in counts.counts.T[events > 0]]
+        tables.append((sizes, times))
+        tallies = [beta_binomial.tally(values, many.astype(float)) for values, many in tables]
+        return cls(events, sizes[seen], times[seen], tallies)
+
+    @property
+    def n_groups(self) -> float:
+        """Number of groups that have answers."""
+        return float(self.times.sum())
+
+    @property
+    def pooled(self) -> NDArray:
+        """Shares of all answers, shape (d,)."""
+        return self.events / self.events.sum()
+
+    def maximise(self) -> tuple[NDArray, float]:
+        """Shares and overdispersion of greatest likelihood.
+
+        Given the overdispersion the log-likelihood is concave in the shares, which are profiled
+        out; categories without answers have a share of zero.
+        """
+        shares = self.pooled
+        if shares.max() == 1 or self.sizes.max() == 1 or self.n_groups == 1:
+            return shares, 0.0
+
+        def criterion(overdispersion: float) -> tuple[float, float]:
+            _, value, slope = self.profile(overdispersion)
+            return -value, -slope
+
+        grid = np.concatenate(([0.0], np.geomspace(1e-9, 1e6, 60)))
+        overdispersion = minimise(criterion, grid)
+        return self.profile(overdispersion)[0], overdispersion
+
+    def profile(self, overdispersion: float) -> tuple[NDArray, float, float]:
+        """Best shares given the overdispersion, log-likelihood there, and slope of that."""
+        some = self.events > 0
+        *parts, all_ = self.tallies
+        exceeding, values, times = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+        found, value, slope = dirichlet_profile(
+            overdispersion, self.pooled[some], exceeding, edges, values, times, ends, all_
+        )
+        shares = np.zeros(len(some))
+        shares[some] = found
+        return shares, value, slope
+
+    def information(self, overdispersion: float) -> float:
+        """Number of independent answers that would say as much of the population's shares."""
+        each = self.sizes * (1 + overdispersion) / (1 + self.sizes * overdispersion)
+        return float(self.times @ each)
+
+    def plausible(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+        """Find overdispersions that counts leave plausible, with the shares given each.
+
+        Given the overdispersion, shares have a Dirichlet distribution, as after as many
+        independent answers as the counts are worth (`information`), with a flat prior. The prior
+        of the overdispersion is that of `beta_binomial.plausible`.
+
+        Returns
+        -------
+        overdispersions : ndarray of shape (K,)
+        means, variances : ndarray of shape (K, d)
+            Moments of the shares.
+        weights : ndarray of shape (K,)
+        """
+        from scipy.special import gammaln, log_expit, xlogy
+
+        def log_density(points: NDArray) -> NDArray:
+            values = np.empty(len(points))
+            for i, overdispersion in enumerate(np.exp(points[:, 0])):
+                shares, values[i], _ = self.profile(overdispersion)
+                many = self.information(overdispersion)
+                # the likelihood around the best shares, integrated over all shares
+                values[i] += gammaln(many * shares + 1).sum() - gammaln(many + len(shares))
+                values[i] -= many * xlogy(shares, shares).sum()
+            # derivative of the root of the correlation by its logit
+            return values + (0.5 + TILT) * log_expit(points[:, 0]) + log_expit(-points[:, 0])
+
+        reach = np.array([15.0])
+        points, weights = explore(log_density, -reach, reach, np.array([-2.0]))
+        overdispersions = np.exp(points[:, 0])
+        many = np.array([[self.information(each)] for each in overdispersions])
+        best = np.array([self.profile(each)[0] for each in overdispersions])
+        total = many + len(self.events)
+        means = (many * best + 1) / total
+        return overdispersions, means, means * (1 - means) / (total + 1), weights
+
+
+def _distinct(values: NDArray) -> tuple[NDArray, NDArray]:
+    """Distinct numbers, and how often each occurs."""
+    _, first, times = number_rows([values])
+    return values[first], times

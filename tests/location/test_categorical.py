@@ -1,0 +1,164 @@
+"""Shares of categories, in tables as people have them."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import ebfed as eb
+from ebfed.report import plots
+
+RNG = np.random.default_rng(0)
+SHARES = RNG.dirichlet([6, 3, 1], 40)
+GROUPS = np.repeat(np.arange(40), 10)
+LABELS = np.array(["blue", "green", "red"])[
+    (RNG.random((400, 1)) > SHARES.cumsum(axis=1)[GROUPS]).sum(axis=1)
+]
+FRAME = pd.DataFrame({"county": GROUPS, "party": LABELS})
+FIT = eb.CategoricalEB().fit(LABELS, groups=GROUPS)
+
+
+def test_two_categories_are_rates():
+    red = LABELS == "red"
+    rates = eb.BernoulliEB().fit(red.astype(float), groups=GROUPS)
+    both = eb.CategoricalEB().fit(red, groups=GROUPS)
+    np.testing.assert_array_equal(both.classes_, [False, True])
+    np.testing.assert_allclose(both.predict()[:, 1], rates.predict(), rtol=1e-8)
+    assert both.log_likelihood_ == pytest.approx(rates.log_likelihood_, rel=1e-10)
+    assert both.score(red, groups=GROUPS + 7) == pytest.approx(
+        rates.score(red.astype(float), groups=GROUPS + 7), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        FRAME,
+        FRAME.astype({"party": "category"}),
+        FRAME.sample(frac=1.0, random_state=0),
+        pl.from_pandas(FRAME),
+        pd.crosstab(GROUPS, LABELS).rename_axis(index="county").reset_index(),
+        pd.crosstab([GROUPS, np.arange(400) % 3], LABELS).reset_index(0, names="county"),
+    ],
+    ids=["text", "category", "shuffled", "polars", "counts", "counts in parts"],
+)
+def test_tables(table):
+    fit = eb.CategoricalEB().fit(table, groups="county")
+    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+    assert fit.classes_.tolist() == fit.feature_names_in_.tolist() == ["blue", "green", "red"]
+    assert len(fit.predict(table)) == len(table)
+    np.testing.assert_allclose(fit.score(table), FIT.score(LABELS, groups=GROUPS), rtol=1e-12)
+    found = fit.augment(table)
+    fitted = np.column_stack([np.asarray(found[f".fitted_{name}"]) for name in fit.classes_])
+    counted = np.column_stack([np.asarray(found[name]) for name in fit.classes_])
+    np.testing.assert_allclose(fitted.sum(axis=1), counted.sum(axis=1))
+    assert fit.posterior().terms == ("blue", "green", "red")
+    assert isinstance(fit.posterior().to_frame(), pl.DataFrame) == isinstance(table, pl.DataFrame)
+
+
+def test_series_and_lists():
+    index = np.arange(400)[::-1]
+    series = eb.CategoricalEB().fit(pd.Series(LABELS, index), groups=pd.Series(GROUPS, index))
+    np.testing.assert_array_equal(series.predict(), FIT.predict())
+    for labels in (LABELS.tolist(), LABELS[:, None], pl.Series(LABELS), LABELS.astype(object)):
+        np.testing.assert_array_equal(
+            eb.CategoricalEB().fit(labels, groups=GROUPS).predict(), FIT.predict()
+        )
+    numbers = eb.CategoricalEB().fit(np.unique(LABELS, return_inverse=True)[1], groups=GROUPS)
+    np.testing.assert_array_equal(numbers.predict(), FIT.predict())
+    np.testing.assert_array_equal(numbers.predict([0.0, 2.0]), FIT.predict(["blue", "red"]))
+
+
+def test_estimates_and_draws_add_up():
+    posterior = FIT.posterior()
+    np.testing.assert_allclose(posterior.mean.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(posterior.sample(50, 0).sum(axis=2), 1.0, rtol=1e-12)
+    unseen = FIT.predict(["red"], groups=[999])
+    weight = 1 / (1 + FIT.prior_.concentration_)
+    expected = (1 - weight) * FIT.prior_.mean_ + weight * np.array([0, 0, 1])
+    np.testing.assert_allclose(unseen[0], expected, rtol=1e-12)
+
+
+def test_intervals_hold_the_shares():
+    """2,000 groups: 95 % intervals hold 93.5 to 96.5 % of each share (three standard errors)."""
+    rng = np.random.default_rng(4)
+    shares = rng.dirichlet([3, 2, 1], 2000)
+    fit = eb.CategoricalEB().fit(rng.multinomial(np.full(2000, 8), shares))
+    lower, upper = fit.posterior().interval(0.95)
+    held = ((lower <= shares) & (shares <= upper)).mean(axis=0)
+    assert np.all((held > 0.935) & (held < 0.965))
+    robust = fit.posterior().interval(0.95, kind="robust")
+    assert np.all((robust[0] <= lower) & (robust[1] >= upper))
+
+
+def test_blocks_of_rows_and_new_categories():
+    known = eb.CategoricalEB(categories=["red", "blue", "green"])
+    for part in np.array_split(np.arange(400), 3):
+        known.partial_fit(LABELS[part], groups=GROUPS[part])
+    np.testing.assert_allclose(known.predict(), FIT.predict(), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"not among the 3 known ones: 'pink'. .*categories="):
+        FIT.predict(["pink"], groups=[0])
+
+
+def test_a_known_population():
+    fit = eb.CategoricalEB(prior=eb.priors.Dirichlet([1, 2, 3])).fit(LABELS, groups=GROUPS)
+    counts = np.array([(LABELS[:10] == name).sum() for name in fit.classes_])
+    np.testing.assert_allclose(fit.predict()[0], (counts + np.array([1, 2, 3])) / 16, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows", "text"),
+    [
+        ({}, [0.5, 0.2], "Cut measurements into classes"),
+        ({}, ["a", None], "missing"),
+        ({}, [[1, 2], [0.5, 1]], "whole numbers from 0"),
+        ({}, [[1, 2], [-1, 1]], "whole numbers from 0"),
+        ({}, np.array(["2026-01-01"], "M8[D]"), "labels of categories"),
+        ({"categories": ["a", "a"]}, ["a"], "all different"),
+        ({"categories": ["a", "b", "c"]}, [[1, 2], [3, 4]], "those of the 2 columns"),
+        ({"channel": eb.channels.OneBit(1.0)}, ["a", "b"], r"channel must be channels.Exact\(\)"),
+        ({"prior": "beta"}, ["a", "b"], "'dirichlet' or an ebfed.priors.Prior"),
+    ],
+)
+def test_refused(arguments, rows, text):
+    with pytest.raises(ValueError, match=text):
+        eb.CategoricalEB(**arguments).fit(rows)
+
+
+def test_lazy_tables_are_refused():
+    with pytest.raises(ValueError, match="collect them, or count"):
+        eb.CategoricalEB().fit(pl.LazyFrame({"g": GROUPS, "x": LABELS}), groups="g")
+
+
+def test_summaries_and_formulas():
+    fit = eb.CategoricalEB(categories=FIT.classes_).fit(FIT.summaries_)
+    np.testing.assert_array_equal(fit.predict(), FIT.predict())
+    assert fit.classes_.tolist() == FIT.classes_.tolist()
+    written = eb.from_formula("party ~ 1 + (1 | county)", FRAME, family="categorical")
+    np.testing.assert_allclose(written.estimator_.predict(), FIT.predict(), rtol=1e-12)
+
+
+def test_copies_without_rows(tmp_path):
+    server = FIT.published()
+    np.testing.assert_allclose(
+        server.predict(LABELS, groups=GROUPS), FIT.predict(LABELS, groups=GROUPS)
+    )
+    FIT.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict(), FIT.predict())
+    assert again.classes_.tolist() == ["blue", "green", "red"]
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        plots.plot_arrows,
+        plots.plot_calibration,
+        plots.plot_caterpillar,
+        plots.plot_marginal,
+        plots.plot_population,
+        plots.plot_shrinkage,
+    ],
+)
+def test_plots_of_one_share(plot):
+    assert plot(FIT, column=2) is not None

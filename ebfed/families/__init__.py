@@ -6,8 +6,18 @@ Estimators, channels, plots, comparisons, formulas and the command line all use 
 from ebfed.families.base import Family, Link
 from ebfed.families.binomial import Binomial
 from ebfed.families.categorical import Categorical
+from ebfed.families.duration import Duration
 from ebfed.families.gaussian import Gaussian
 from ebfed.families.poisson import Poisson
 from ebfed.families.variance import Variance
 
-__all__ = ["Binomial", "Categorical", "Family", "Gaussian", "Link", "Poisson", "Variance"]
+__all__ = [
+    "Binomial",
+    "Categorical",
+    "Duration",
+    "Family",
+    "Gaussian",
+    "Link",
+    "Poisson",
+    "Variance",
+]

@@ -60,11 +60,8 @@ class Poisson(Family):
         self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
     ) -> Summary:
         """Add up events, exposures and the base measure of the rows of each group."""
-        from scipy.special import gammaln, xlogy
-
         n_rows, d = values.shape
         exposure = np.ones(n_rows) if exposure is None else exposure
-        base = xlogy(values, exposure[:, None]) - gammaln(values + 1)
         if labels is None:
             ids, codes = np.arange(n_rows), np.arange(n_rows)
         else:
@@ -75,7 +72,9 @@ class Poisson(Family):
             return np.bincount(codes, column, minlength=m)
 
         weight = total(exposure)
-        events, base = (np.stack([total(x) for x in part.T], axis=1) for part in (values, base))
+        parts = {"events": values} | self._base_of_rows(values, exposure)
+        sums = {name: np.stack([total(x) for x in part.T], axis=1) for name, part in parts.items()}
+        events = sums.pop("events")
         n = np.bincount(codes, minlength=m).astype(np.int64)
         return Summary(
             ids,
@@ -83,8 +82,14 @@ class Poisson(Family):
             events / weight[:, None],
             np.zeros((m, d)),
             weight=weight,
-            sums={"log_base": base},
+            sums=sums,
         )
+
+    def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
+        """Log base measures of rows, shape (n_rows, d), where these are to be summed up."""
+        from scipy.special import gammaln, xlogy
+
+        return {"log_base": xlogy(values, exposure[:, None]) - gammaln(values + 1)}
 
     def likelihood(self, figures: Figures) -> PoissonLikelihood:
         """``y_i ~ Poisson(E_i theta_i)``."""

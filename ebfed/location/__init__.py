@@ -2,6 +2,7 @@
 
 from ebfed.location.bernoulli import BernoulliEB
 from ebfed.location.categorical import CategoricalEB
+from ebfed.location.duration import DurationEB
 from ebfed.location.effect_sizes import effect_sizes
 from ebfed.location.encoder import GroupEncoder
 from ebfed.location.fay_herriot import FayHerriot, fay_herriot
@@ -17,6 +18,7 @@ from ebfed.location.variance import VarianceEB
 __all__ = [
     "BernoulliEB",
     "CategoricalEB",
+    "DurationEB",
     "FayHerriot",
     "GaussianEB",
     "GroupEncoder",

@@ -290,8 +290,8 @@ def is_series(X: Any) -> bool:
     return isinstance(nw.from_native(X, series_only=True, pass_through=True), nw.Series)
 
 
-def with_values(X: Any, values: NDArray[np.int64], name: str | None = None) -> Any:
-    """Return a series, or a frame, with these whole numbers in place of its own in one column.
+def with_values(X: Any, values: NDArray, name: str | None = None) -> Any:
+    """Return a series, or a frame, with these values in place of its own in one column.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def with_values(X: Any, values: NDArray[np.int64], name: str | None = None) -> A
         copy = X.copy(deep=False)
         copy[name] = values
         return copy
-    new = nw.new_series(title, values, nw.Int64, backend=table.implementation)
+    new = nw.new_series(title, values, backend=table.implementation)
     return (new if name is None else table.with_columns(new)).to_native()
 
 

@@ -316,6 +316,7 @@ def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(location, LocationEstimator)} == {
         "BernoulliEB",
         "CategoricalEB",
+        "DurationEB",
         "GaussianEB",
         "MixtureEB",
         "OptOutMean",
@@ -652,6 +653,16 @@ def test_categorical_estimator(estimator):
     if estimator.categories is None:
         estimator.set_params(categories=[0, 1, 2, 3])  # which each node has to know
     check_estimator_contract(estimator, ANSWERS, np.arange(600) % 200)
+
+
+WAITS = np.random.default_rng(15).exponential(1.0, 600) * (1 + np.arange(600) % 200 / 50)
+WAITS[0] = 1.0  # in which as many events are expected as the rate says
+
+
+@pytest.mark.parametrize("estimator", [eb.DurationEB(), eb.DurationEB(prior="npmle")], ids=repr)
+def test_duration_estimator(estimator):
+    loose = isinstance(estimator.population(), priors.Discrete)
+    check_estimator_contract(estimator, WAITS, np.arange(600) % 200, 1e-3 if loose else 1e-6)
 
 
 SLOPES = RNG.normal([1.0, 2.0, -1.0], 0.5, (60, 3))

@@ -11,6 +11,7 @@ FAMILIES = {
     "gaussian": families.Gaussian(0.5),
     "binomial": families.Binomial(),
     "categorical": families.Categorical(),
+    "duration": families.Duration(),
     "poisson": families.Poisson(),
     "variance": families.Variance(),
 }

@@ -1,0 +1,63 @@
+"""Rows that are durations until an event, some of them censored; a rate for every group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.families.base import Family
+from ebfed.families.poisson import Poisson
+from ebfed.tables.clients import Summary
+
+__all__ = ["Duration"]
+
+
+@dataclass(frozen=True)
+class Duration(Poisson):
+    """Durations ``t_ij ~ Exponential(theta_i)``, of which an event or censoring is the end.
+
+    A row is 1 where the event was observed and 0 where the duration is censored; its exposure is
+    the duration. The density of a row is ``theta**row exp(-theta t)``: the likelihood of theta is
+    that of a Poisson number of events in the total time, and only the base measure is another.
+
+    Examples
+    --------
+    >>> observed, labels = np.array([[1.0], [0.0], [1.0]]), np.array(["a", "a", "b"])
+    >>> summary = Duration().summarise(observed, labels, np.array([1.5, 2.5, 4.0]))
+    >>> summary.mean.ravel(), summary.weight
+    (array([0.25, 0.25]), array([4., 4.]))
+    """
+
+    name: ClassVar[str] = "duration"
+    has_density: ClassVar[bool] = True
+    exact_only: ClassVar[str] = (
+        "exposures are public in private fits, and the durations that add up to them are the data "
+        "to be protected here"
+    )
+
+    def check_rows(self, values: NDArray) -> NDArray:
+        """Refuse rows that are not 0 or 1."""
+        other = ~((values == 0) | (values == 1)).all(axis=1)
+        if other.any():
+            row = int(np.argmax(other))
+            raise ValueError(
+                "observed must be 1 where the event ended a duration and 0 where that is "
+                f"censored; row {row} has {values[row, 0]:g}."
+            )
+        return values
+
+    def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
+        """Nothing: events and total times say all of the density of durations."""
+        return {}
+
+    def log_base_measure(self, summary: Summary) -> NDArray:
+        """Log-density of durations beside the probability of their number of events."""
+        return -self.likelihood(self.figures(summary)).log_coefficient()
+
+    def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
+        """Return a summary of groups with so many rows, without events."""
+        weight = n.astype(float) if weight is None else weight
+        return Family.blank(self, n, n_features, weight)

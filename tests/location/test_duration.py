@@ -1,0 +1,170 @@
+"""Rates from durations, against brute force and against rates of counts."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import stats
+from scipy.optimize import minimize
+from sklearn.base import clone
+
+import ebfed as eb
+from ebfed.report import plots
+from ebfed.testing.nodes import fit_on_two_nodes
+
+RNG = np.random.default_rng(0)
+GROUPS = np.repeat(np.arange(120), 4)
+HOURS = RNG.exponential(1 / RNG.gamma(4, 0.05, 120)[GROUPS])
+TIMES, SEEN = np.minimum(HOURS, 10.0), (HOURS < 10).astype(int)
+FRAME = pd.DataFrame({"machine": GROUPS, "hours": TIMES, "failed": SEEN})
+FIT = eb.DurationEB().fit(TIMES, groups=GROUPS, observed=SEEN)
+
+
+def test_maximum_likelihood_by_brute_force():
+    """Rates integrated out: ``Gamma(a + y) / Gamma(a) r**a / (r + T)**(a + y)`` for each group."""
+    from scipy.special import gammaln
+
+    events = np.bincount(GROUPS, SEEN)
+    total = np.bincount(GROUPS, TIMES)
+
+    def minus(x):
+        shape, rate = np.exp(x)
+        logs = gammaln(shape + events) - gammaln(shape) + shape * np.log(rate)
+        return -(logs - (shape + events) * np.log(rate + total)).sum()
+
+    best = minimize(minus, np.zeros(2), method="BFGS", options={"gtol": 1e-7})
+    shape, rate = np.exp(best.x)
+    assert FIT.prior_.shape_[0] == pytest.approx(shape, rel=1e-5)
+    assert FIT.prior_.mean_[0] == pytest.approx(shape / rate, rel=1e-6)
+    assert FIT.log_likelihood_ == pytest.approx(-best.fun, rel=1e-10)
+    np.testing.assert_allclose(FIT.predict(), (shape + events) / (rate + total), rtol=1e-5)
+
+
+def test_one_duration_is_lomax():
+    """The density of a first duration of a new group, and its tail where it is censored."""
+    shape = FIT.prior_.shape_[0]
+    law = stats.lomax(shape, scale=shape / FIT.prior_.mean_[0])
+    assert FIT.score([3.0], groups=[999]) == pytest.approx(law.logpdf(3.0), rel=1e-10)
+    assert FIT.score([3.0], groups=[999], observed=[0]) == pytest.approx(law.logsf(3.0), rel=1e-10)
+
+
+def test_rates_are_those_of_events_in_time():
+    counts = eb.PoissonEB().fit(SEEN, groups=GROUPS, exposure=TIMES)
+    np.testing.assert_allclose(FIT.predict(), counts.predict(), rtol=1e-12)
+    for prior in ("npmle", "log_spline"):
+        rates = eb.DurationEB(prior=prior).fit(TIMES, groups=GROUPS, observed=SEEN)
+        counts = eb.PoissonEB(prior=prior).fit(SEEN, groups=GROUPS, exposure=TIMES)
+        np.testing.assert_allclose(rates.predict(), counts.predict(), rtol=1e-9)
+    warm = np.arange(120) % 3 * 1.0
+    rates = eb.DurationEB().fit(TIMES, groups=GROUPS, observed=SEEN, covariates=warm)
+    counts = eb.PoissonEB().fit(SEEN, groups=GROUPS, exposure=TIMES, covariates=warm)
+    np.testing.assert_allclose(rates.coef_, counts.coef_, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [FRAME, FRAME.sample(frac=1.0, random_state=0), pl.from_pandas(FRAME)],
+    ids=["pandas", "shuffled", "polars"],
+)
+def test_tables(table):
+    fit = eb.DurationEB().fit(table, groups="machine", observed="failed")
+    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+    rates = fit.predict(table)
+    assert len(rates) == 480
+    expected = FIT.score(TIMES, groups=GROUPS, observed=SEEN)
+    assert fit.score(table) == pytest.approx(expected, rel=1e-12)
+    found = fit.augment(table)
+    np.testing.assert_array_equal(np.asarray(found["hours"]), np.asarray(table["hours"]))
+    np.testing.assert_allclose(np.asarray(found[".fitted"]), rates * np.asarray(table["hours"]))
+    residuals = np.asarray(table["failed"]) - np.asarray(found[".fitted"])
+    np.testing.assert_allclose(np.asarray(found[".resid"]), residuals, atol=1e-12)
+    assert isinstance(fit.posterior().to_frame(), pl.DataFrame) == isinstance(table, pl.DataFrame)
+
+
+def test_series_pair_by_label():
+    index = RNG.permutation(480)
+    order = RNG.permutation(480)
+    times, seen = pd.Series(TIMES, index), pd.Series(SEEN == 1, index)
+    groups = pd.Series(GROUPS, index)
+    fit = eb.DurationEB().fit(times, groups=groups.iloc[order], observed=seen.iloc[order])
+    np.testing.assert_allclose(fit.predict(), FIT.predict(), rtol=1e-12)
+
+
+def test_without_censoring():
+    fit = eb.DurationEB().fit(HOURS, groups=GROUPS)
+    every = eb.DurationEB().fit(HOURS, groups=GROUPS, observed=np.ones(480))
+    np.testing.assert_array_equal(fit.predict(), every.predict())
+    np.testing.assert_allclose(
+        fit.posterior(HOURS, groups=GROUPS).mean, fit.posterior().mean, rtol=1e-12
+    )
+    np.testing.assert_array_equal(
+        eb.DurationEB().fit_predict(HOURS, groups=GROUPS), fit.predict(HOURS, groups=GROUPS)
+    )
+    np.testing.assert_array_equal(
+        eb.DurationEB().fit_transform(HOURS, groups=GROUPS)[:, 0], fit.predict(HOURS, groups=GROUPS)
+    )
+
+
+def test_blocks_and_nodes():
+    pieces = eb.DurationEB()
+    for part in np.array_split(np.arange(480), 3):
+        pieces.partial_fit(TIMES[part], groups=GROUPS[part], observed=SEEN[part])
+    np.testing.assert_allclose(pieces.predict(), FIT.predict(), rtol=1e-9)
+    apart = fit_on_two_nodes(eb.DurationEB(), HOURS, GROUPS)
+    whole = eb.DurationEB().fit(HOURS, groups=GROUPS)
+    np.testing.assert_array_equal(
+        np.concatenate([node.predict() for node in apart]), whole.predict()
+    )
+    summary = clone(FIT).fit(FIT.summaries_)
+    np.testing.assert_allclose(summary.predict(), FIT.predict(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows", "given", "text"),
+    [
+        ({}, [1.0, 0.0], {}, "positive durations; row 1 has 0.0"),
+        ({}, [1.0, np.nan], {}, "positive durations; row 1 has nan"),
+        ({}, [1.0, 1e308], {}, "row 1 has"),
+        ({}, [1.0, 2.0], {"observed": [1, 2]}, "censored; row 1 has 2"),
+        ({}, [1.0, 2.0], {"observed": [1]}, "there are 2 durations"),
+        ({}, [1.0, 2.0], {"observed": "failed"}, "not a data frame"),
+        ({}, [[1.0, 2.0], [3.0, 4.0]], {}, "one duration per row"),
+        ({}, FRAME, {"groups": "machine"}, "one column of durations"),
+        ({"channel": eb.channels.OneBit(1.0)}, [1.0, 2.0], {}, "exposures are public"),
+    ],
+)
+def test_refused(arguments, rows, given, text):
+    with pytest.raises(ValueError, match=text):
+        eb.DurationEB(**arguments).fit(rows, **given)
+
+
+def test_text_is_not_observed():
+    with pytest.raises(TypeError, match="observed must be 0 and 1, or False and True; got 'yes'"):
+        eb.DurationEB().fit([1.0, 2.0], observed=["yes", "no"])
+
+
+def test_copies_and_reports(tmp_path):
+    np.testing.assert_allclose(
+        FIT.published().predict(TIMES, groups=GROUPS, observed=SEEN),
+        FIT.predict(TIMES, groups=GROUPS, observed=SEEN),
+    )
+    FIT.save(tmp_path / "fit.json")
+    np.testing.assert_array_equal(eb.load_fit(tmp_path / "fit.json").predict(), FIT.predict())
+    assert "DurationEB" in str(FIT.summary())
+    assert len(FIT.tidy()) == 3
+    for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
+        assert plot(FIT) is not None
+
+
+def test_metadata_routing():
+    """A grid search passes groups and what is observed to fits and scores."""
+    from sklearn import config_context
+    from sklearn.model_selection import GridSearchCV, GroupKFold
+
+    with config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            eb.DurationEB(), {"prior": ["gamma", "npmle"]}, cv=GroupKFold(3), error_score="raise"
+        )
+        search.fit(TIMES[:, None], groups=GROUPS, observed=SEEN)
+    assert search.best_estimator_.log_likelihood_ <= 0
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

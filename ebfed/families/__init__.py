@@ -8,6 +8,7 @@ from ebfed.families.binomial import Binomial
 from ebfed.families.categorical import Categorical
 from ebfed.families.duration import Duration
 from ebfed.families.gaussian import Gaussian
+from ebfed.families.negative_binomial import NegativeBinomial
 from ebfed.families.poisson import Poisson
 from ebfed.families.variance import Variance
 
@@ -18,6 +19,7 @@ __all__ = [
     "Family",
     "Gaussian",
     "Link",
+    "NegativeBinomial",
     "Poisson",
     "Variance",
 ]

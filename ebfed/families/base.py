@@ -98,6 +98,10 @@ class Family(ABC):
     """Whether estimates are shown on another scale than that of theta: see `shown`."""
     exact_only: ClassVar[str] = ""
     """Why rows are sent through `channels.Exact` alone; empty if other channels serve too."""
+    pools_first: ClassVar[bool] = False
+    """Whether what is open is settled by `pooled` before populations are fitted."""
+    unidentified: ClassVar[str] = ""
+    """Note on a fit in which `pooled` finds nothing, where that comes first."""
     takes_exposure: ClassVar[bool] = False
     """Whether a row may count for more than one: `exposure=`."""
 

@@ -17,7 +17,14 @@ from ebfed.engines import Estimator
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.location import BernoulliEB, CategoricalEB, GaussianEB, PoissonEB, VarianceEB
+from ebfed.location import (
+    BernoulliEB,
+    CategoricalEB,
+    GaussianEB,
+    NegativeBinomialEB,
+    PoissonEB,
+    VarianceEB,
+)
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
@@ -40,7 +47,10 @@ def from_formula(
     data: Any,
     estimator: Any = None,
     *,
-    family: Literal["gaussian", "binomial", "categorical", "poisson", "variance"] | None = None,
+    family: Literal[
+        "gaussian", "binomial", "categorical", "poisson", "negative_binomial", "variance"
+    ]
+    | None = None,
     prior: str | Prior | None = None,
     consent: str | None = None,
     missing: Literal["raise", "drop"] = "raise",
@@ -76,9 +86,10 @@ def from_formula(
     estimator : Estimator, optional
         Chosen by formula and family if None. It is copied; `varying` and `covariance` follow the
         formula where that has an ``( … | … )``.
-    family : {"gaussian", "binomial", "categorical", "poisson", "variance"}, optional
-        Family of the rows; Gaussian if None, unless the response is ``cbind(…)``. For
-        Poisson rows, ``offset(log(e))`` gives the exposure e.
+    family : str, optional
+        Family of the rows, ``"gaussian"``, ``"binomial"``, ``"categorical"``, ``"poisson"``,
+        ``"negative_binomial"`` or ``"variance"``; Gaussian if None, unless the response is
+        ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
         `priors.Discrete`. If `estimator` is None and the rows are binomial, `prior` also chooses
@@ -153,7 +164,14 @@ def from_formula(
 # Estimators of a parameter for every group, and of coefficients, by family.
 LOCATION: dict[str, Any] = {
     make().family().name: make
-    for make in (GaussianEB, BernoulliEB, CategoricalEB, PoissonEB, VarianceEB)
+    for make in (
+        GaussianEB,
+        BernoulliEB,
+        CategoricalEB,
+        PoissonEB,
+        NegativeBinomialEB,
+        VarianceEB,
+    )
 }
 REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
 

@@ -6,6 +6,7 @@ from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.likelihoods.joined import Joined, join
 from ebfed.likelihoods.log_variance import LogVariance, ReportedLogVariances
 from ebfed.likelihoods.multinomial import Multinomial
+from ebfed.likelihoods.negative_binomial import NegativeBinomial
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
 
@@ -16,6 +17,7 @@ __all__ = [
     "Likelihood",
     "LogVariance",
     "Multinomial",
+    "NegativeBinomial",
     "Poisson",
     "Reported",
     "ReportedCounts",

@@ -10,6 +10,7 @@ from ebfed.location.gaussian import GaussianEB
 from ebfed.location.meta_analysis import MetaAnalysis, meta_analysis
 from ebfed.location.mixture import MixtureEB
 from ebfed.location.moderated import ModeratedT, moderated_t
+from ebfed.location.negative_binomial import NegativeBinomialEB
 from ebfed.location.opt_out import OptOutMean
 from ebfed.location.poisson import PoissonEB
 from ebfed.location.shrinkage import posterior_from
@@ -25,6 +26,7 @@ __all__ = [
     "MetaAnalysis",
     "MixtureEB",
     "ModeratedT",
+    "NegativeBinomialEB",
     "OptOutMean",
     "PoissonEB",
     "VarianceEB",

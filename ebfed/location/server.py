@@ -158,6 +158,12 @@ class Server:
         return self.adds_up and whole and self.all_exact
 
     @property
+    def pools_noise(self) -> bool:
+        """Whether parameters of rows are estimated before the population, and not with it."""
+        family = self.family
+        return family.needs_scatter and (family.pools_first or not self.all_exact)
+
+    @property
     def all_exact(self) -> bool:
         """Whether every client sends its figures as they are."""
         return all(channel.is_exact for channel in self.channels.values())
@@ -278,8 +284,10 @@ class Server:
             return prior.fit_raw_reports(self._raw_reports(state))
         covariates = self.stated_covariates(state)
         prior.fit(self.likelihood(state), covariates if covariates.shape[1] else None)
-        if self.family.needs_scatter and not self.all_exact:
+        if self.pools_noise:
             prior.noise_variance_ = self.pooled(state)
+            if prior.noise_variance_ is None and self.family.pools_first:
+                prior._add_note(self.family.unidentified, True)
         return prior
 
     def likelihood(self, state: LocationState) -> Likelihood:
@@ -291,7 +299,7 @@ class Server:
 
     def _likelihood(self, state: LocationState) -> Likelihood:
         family = self.family
-        if family.needs_scatter and not self.all_exact:
+        if self.pools_noise:
             family = family.settled(self.pooled(state))
         parts = [
             (channel, message[name])

@@ -46,6 +46,11 @@ LIKELIHOODS = {
     "Poisson": likelihoods.Poisson(
         np.random.default_rng(8).poisson(SIZES * RATES)[:, None], SIZES + 0.5
     ),
+    "NegativeBinomial": likelihoods.NegativeBinomial(
+        np.random.default_rng(16).negative_binomial(SIZES * 2, 2 / (2 + RATES))[:, None],
+        SIZES + 0.0,
+        SIZES[:, None] * 2.0,
+    ),
     "LogVariance": likelihoods.LogVariance(
         (np.exp(THETA) * np.random.default_rng(9).chisquare(SIZES))[:, None], SIZES
     ),
@@ -319,6 +324,7 @@ def test_every_registered_class_is_tried():
         "DurationEB",
         "GaussianEB",
         "MixtureEB",
+        "NegativeBinomialEB",
         "OptOutMean",
         "PoissonEB",
         "VarianceEB",
@@ -653,6 +659,26 @@ def test_categorical_estimator(estimator):
     if estimator.categories is None:
         estimator.set_params(categories=[0, 1, 2, 3])  # which each node has to know
     check_estimator_contract(estimator, ANSWERS, np.arange(600) % 200)
+
+
+EVENTS_IN_ROWS = (
+    np.random.default_rng(17).negative_binomial(2, 0.3, 600) + np.arange(600) % 200 // 40
+)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.NegativeBinomialEB(),
+        eb.NegativeBinomialEB(dispersion=0.4),
+        eb.NegativeBinomialEB(prior="npmle"),
+    ],
+    ids=repr,
+)
+def test_negative_binomial_estimator(estimator):
+    loose = isinstance(estimator.population(), priors.Discrete)
+    groups = np.arange(600) % 200
+    check_estimator_contract(estimator, EVENTS_IN_ROWS, groups, 1e-3 if loose else 1e-5)
 
 
 WAITS = np.random.default_rng(15).exponential(1.0, 600) * (1 + np.arange(600) % 200 / 50)

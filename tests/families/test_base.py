@@ -12,6 +12,7 @@ FAMILIES = {
     "binomial": families.Binomial(),
     "categorical": families.Categorical(),
     "duration": families.Duration(),
+    "negative_binomial": families.NegativeBinomial(0.5),
     "poisson": families.Poisson(),
     "variance": families.Variance(),
 }

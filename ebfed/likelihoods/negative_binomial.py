@@ -1,0 +1,212 @@
+"""Negative binomial messages: events whose rows scatter more than Poisson counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.distinct import number_rows
+
+__all__ = ["NegativeBinomial"]
+
+# Nodes of the quadrature over a population, around the mode of each client.
+N_NODES = 61
+# Sizes beyond which rows are Poisson counts to all digits.
+POISSON = 1e18
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Likelihood):
+    """Client i's message is ``counts[i, j] ~ NB(mean M, variance M + M**2 / sizes[i, j])``.
+
+    The mean is ``M = exposure[i] theta_i[j]``. The sum of n rows of the same exposure, each with a
+    variance of ``m + dispersion m**2`` at a mean of m, has the size ``n / dispersion``.
+
+    Parameters
+    ----------
+    counts : int64 ndarray of shape (n, d)
+    exposure : ndarray of shape (n,)
+        Exposure of each client. At 0 the message says nothing.
+    sizes : ndarray of shape (n, d)
+
+    Examples
+    --------
+    >>> counts = NegativeBinomial(np.array([[2]]), np.array([4.0]), np.array([[3.0]]))
+    >>> counts.logpdf(np.array([[0.5]])).round(4)  # log(6 * .6**3 * .4**2)
+    array([[-1.5733]])
+    """
+
+    counts: NDArray
+    exposure: NDArray
+    sizes: NDArray
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+
+    @property
+    def n_features(self) -> int:
+        """Dimension d of theta."""
+        return self.counts.shape[1]
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self.exposure)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-probability of the counts."""
+        from scipy.special import xlogy
+
+        total = self._log_base()[:, None]
+        for counts, sizes, rate in zip(self.counts.T, self._finite.T, theta.T, strict=True):
+            mean = self.exposure[:, None] * rate
+            y, size = counts[:, None], sizes[:, None]
+            total = total + xlogy(y, mean) - (y + size) * np.log1p(mean / size)
+        return total
+
+    @property
+    def _finite(self) -> NDArray:
+        return np.where(self.exposure[:, None] > 0, np.minimum(self.sizes, POISSON), 1.0)
+
+    def _log_base(self) -> NDArray:
+        """Part of the log-probability without theta, shape (n,)."""
+        from scipy.special import gammaln
+
+        base = log_rising_of(self.counts, self._finite) - self.counts * np.log(self._finite)
+        return (base - gammaln(self.counts + 1.0)).sum(axis=1)
+
+    def log_coefficient(self) -> NDArray:
+        """``sum_j log(size (size + 1) ... (size + y - 1) / y!)``, shape (n,)."""
+        from scipy.special import gammaln
+
+        return (log_rising_of(self.counts, self._finite) - gammaln(self.counts + 1.0)).sum(axis=1)
+
+    def log_peak(self) -> NDArray:
+        """Log-probability of the counts at their own rates."""
+        from scipy.special import xlogy
+
+        terms = xlogy(self.counts, self.counts)
+        terms = terms - (self.counts + self._finite) * np.log1p(self.counts / self._finite)
+        return self._log_base() + terms.sum(axis=1)
+
+    @property
+    def local(self) -> NDArray:
+        """Events over exposure; NaN without exposure."""
+        return self.counts / np.where(self.exposure > 0, self.exposure, np.nan)[:, None]
+
+    def nodes(self, k: int) -> NDArray:
+        """``t**2`` for even t from 0, wide enough for the noise of rows.
+
+        Steps and ends are powers of two, so that batches of similar clients have the same nodes.
+        """
+        has_data = self.exposure > 0
+        if not has_data.any():
+            return np.linspace(0.0, 2.0, k + 1)[1:]
+        exposure, counts = self.exposure[has_data], self.counts[has_data, 0]
+        more = np.sqrt(1 + (counts + 1) / self._finite[has_data, 0])
+        error = 0.5 * more / np.sqrt(exposure)  # of the root of a rate
+        high = 2.0 ** np.ceil(np.log2((np.sqrt(counts / exposure) + 12 * error).max()))
+        finest = max(high / 2000, np.quantile(error, 0.05) / 4)
+        step = 2.0 ** np.floor(np.log2(min(finest, high / k)))
+        # off 0 by less than matters: no count is impossible anywhere
+        return np.maximum(np.arange(round(high / step)) * step, 1e-6 * step) ** 2
+
+    def resampled(self, theta: NDArray, rng: np.random.Generator) -> NegativeBinomial:
+        """Draw counts of the same exposures and sizes.
+
+        Examples
+        --------
+        >>> events = NegativeBinomial(np.array([[2]]), np.array([4.0]), np.array([[3.0]]))
+        >>> events.resampled(np.array([[0.0]]), np.random.default_rng(0)).counts
+        array([[0]])
+        """
+        mean = rng.gamma(self._finite, self.exposure[:, None] * theta / self._finite)
+        return NegativeBinomial(rng.poisson(mean), self.exposure, self.sizes)
+
+    def compress(self) -> tuple[NegativeBinomial, NDArray]:
+        """Table of the distinct (counts, exposure, sizes)."""
+        _, first, times = number_rows([self.exposure, *self.sizes.T, *self.counts.T])
+        rows, times = self.take(first), times.astype(float)
+        order = np.lexsort((*rows.counts.T, *rows.sizes.T, rows.exposure))
+        order = order[rows.exposure[order] > 0]
+        return rows.take(order), times[order]
+
+    def numbered(self) -> tuple[Self, NDArray]:
+        """Return the distinct messages, and which of them each client has."""
+        codes, first, _ = number_rows([self.exposure, *self.sizes.T, *self.counts.T])
+        return self.take(first), codes
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
+        total = np.zeros(len(self))
+        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
+            total += self.column(j)._gamma_marginal(float(centre), float(spread))
+        return total
+
+    def _gamma_marginal(self, mean: float, variance: float) -> NDArray:
+        """Adaptive Gauss-Hermite quadrature of the log of theta, in which all is concave."""
+        from scipy.special import gammaln, logsumexp, xlogy
+
+        if not variance > 0:
+            return self.logpdf(np.array([[mean]]))[:, 0]
+        shape, rate = mean**2 / variance, mean / variance
+        y, size, exposure = self.counts[:, 0], self._finite[:, 0], self.exposure
+        mode = np.log((shape + y) / (rate + exposure))
+        for _ in range(60):
+            inside = exposure * np.exp(mode) / size
+            share, prior = inside / (1 + inside), rate * np.exp(mode)
+            bend = prior + (y + size) * share / (1 + inside)
+            step = np.clip((shape + y - prior - (y + size) * share) / bend, -2.0, 2.0)
+            mode = mode + step
+            if np.abs(step).max(initial=0.0) < 1e-10:
+                break
+        width = 1 / np.sqrt(bend)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
+        at = mode[:, None] + width[:, None] * nodes
+        theta = np.exp(np.minimum(at, 700.0))  # beyond, the density is 0
+        density = (shape + y)[:, None] * at - rate * theta + 0.5 * nodes**2
+        density -= (y + size)[:, None] * np.log1p((exposure / size)[:, None] * theta)
+        found = logsumexp(density, b=weights, axis=1) + np.log(width) + xlogy(y, exposure)
+        return self._log_base() + found + shape * np.log(rate) - gammaln(shape)
+
+    def sampling_variance(self, mean: float, variance: float) -> NDArray:
+        """``E theta / exposure + E theta**2 / size``."""
+        return mean / self.exposure + (mean**2 + variance) / self._finite[:, 0]
+
+    def feasible(self, mean: float, variance: float) -> tuple[float, float]:
+        """Keep the mean off 0."""
+        return max(mean, 0.05 * float(np.sqrt(variance))), variance
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        return type(self)(self.counts[:, [j]], self.exposure, self.sizes[:, [j]])
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return type(self)(self.counts[index], self.exposure[index], self.sizes[index])
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Self]) -> Self:
+        """Put counts one after another."""
+        return cls(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.exposure for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+        )
+
+
+def log_rising_of(counts: NDArray, sizes: NDArray) -> NDArray:
+    """``log(size (size + 1) ... (size + y - 1))``, without loss of digits at large sizes.
+
+    Examples
+    --------
+    >>> np.exp(log_rising_of(np.array([0, 1, 3]), np.array([2.0, 2.0, 2.0]))).round(6)
+    array([ 1.,  2., 24.])
+    """
+    from scipy.special import betaln, gammaln
+
+    some = np.maximum(counts, 1)
+    return np.where(counts > 0, gammaln(some) - betaln(some, sizes), 0.0)

@@ -1,0 +1,140 @@
+"""Negative binomial location: a rate of events for every group, from rows that scatter more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.channels import Channel
+from ebfed.engines import Engine
+from ebfed.families import NegativeBinomial
+from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.priors import Discrete, Gamma, LogSpline, Prior
+from ebfed.privacy.calibration import is_number
+
+__all__ = ["NegativeBinomialEB"]
+
+
+class NegativeBinomialEB(LocationEstimator):
+    r"""Empirical Bayes rates of events of many groups, whose rows scatter more than Poisson counts.
+
+    Rows of group i are negative binomial counts, with mean ``m_i = e_i lambda_i`` and variance
+    ``m_i + dispersion m_i**2``; the rate ``lambda_i`` is drawn from a distribution, the population.
+    `PoissonEB` has rows without dispersion: it takes all scatter of rows within groups for Poisson
+    noise, and the means of groups for more precise than they are.
+
+    The dispersion is the same in all groups. It is estimated from the rows within groups alone, by
+    the likelihood of rows given the sum of their group,
+
+    .. math:: \sum_i \Big[\sum_j \log \frac{\Gamma(y_{ij} + r)}{\Gamma(r)}
+        - \log \frac{\Gamma(y_i + n_i r)}{\Gamma(n_i r)}\Big], \qquad r = 1 / \text{dispersion},
+
+    which does not depend on the rates. The sum of a group is negative binomial of size ``n_i r``;
+    given it and the dispersion, the population is fitted by maximum likelihood, and posteriors are
+    by quadrature. Intervals take the dispersion as known.
+
+    Parameters
+    ----------
+    dispersion : "estimate" or float
+        Positive number, where it is known. At 0, rows are those of `PoissonEB`.
+    prior : "gamma", "log_spline", "npmle" or Prior
+        The population. A `Prior` is copied.
+    channel : Channel, optional
+        How a client, the owner of a group's rows, reports them. It must be `channels.Exact`.
+    participation : int or bool array-like of shape (n_groups,), optional
+        Clients that report; all if None; see `PoissonEB`.
+    engine : Engine, optional
+        Engine on which clients compute; `engines.Local()` if None.
+    random_state : int, Generator or None
+        Seed of `participation`.
+
+    Attributes
+    ----------
+    dispersion_ : ndarray of shape (d,)
+        Dispersion of each column; 0 if rows scatter no more than Poisson counts.
+    prior_ : Prior
+        The fitted population, with `mean_` and `variance_`.
+    summaries_, groups_, notes_, log_likelihood_ :
+        See `LocationEstimator`.
+
+    References
+    ----------
+    Robinson and Smyth (2008), Small-sample estimation of negative binomial dispersion.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> group, rate = np.repeat(np.arange(400), 6), rng.gamma(4, 1.0, 400)
+    >>> counts = rng.poisson(rate[group] * rng.gamma(2, 0.5, 2400))  # a dispersion of 1/2
+    >>> est = eb.NegativeBinomialEB().fit(counts, groups=group)
+    >>> est.dispersion_.round(1), est.prior_.mean_.round(1), est.prior_.shape_.round(0)
+    (array([0.5]), array([4.]), array([4.]))
+    """
+
+    # A channel that is exact has nothing to choose.
+    guess: None = None
+
+    def __init__(
+        self,
+        *,
+        dispersion: float | Literal["estimate"] = "estimate",
+        prior: str | Prior = "gamma",
+        channel: Channel | Mapping[Any, Channel] | None = None,
+        participation: int | ArrayLike | None = None,
+        engine: Engine | None = None,
+        random_state: Any = None,
+    ):
+        self.dispersion = dispersion
+        self.prior = prior
+        self.channel = channel
+        self.participation = participation
+        self.engine = engine
+        self.random_state = random_state
+
+    def family(self) -> NegativeBinomial:
+        """Counts that scatter more than Poisson ones."""
+        if isinstance(self.dispersion, str) and self.dispersion == "estimate":
+            return NegativeBinomial()
+        if not (is_number(self.dispersion) and 0 < float(self.dispersion) < 1e6):
+            raise ValueError(
+                "dispersion must be 'estimate' or a positive number; got "
+                f"{self.dispersion!r}. PoissonEB has rows without dispersion."
+            )
+        return NegativeBinomial(float(self.dispersion))
+
+    def population(self) -> Prior:
+        """Return an unfitted prior, as `prior` says."""
+        return chosen_prior(
+            self.prior,
+            {"gamma": Gamma(), "log_spline": LogSpline(), "npmle": Discrete("npmle")},
+        )
+
+    @property
+    def dispersion_(self) -> NDArray:
+        """Dispersion of each column, shape (d,)."""
+        check_is_fitted(self, "prior_")
+        learned = self.prior_.noise_variance_
+        given = self.family().dispersion if learned is None else learned
+        given = 0.0 if given is None else given  # not identified
+        return np.array(np.broadcast_to(given, self.n_features_in_), float)
+
+    def checked_rows(self, X: Any, learn: bool) -> NDArray:
+        """Check counts of one column."""
+        values = super().checked_rows(X, learn)
+        if values.shape[1] > 1:
+            raise ValueError(
+                f"X must be one column of counts; it has {values.shape[1]}. Fit them one by one."
+            )
+        return values
+
+    def check_covariates(self) -> None:
+        """Refuse covariates."""
+        raise TypeError(
+            "NegativeBinomialEB has one population for all groups; PoissonEB takes covariates=."
+        )

@@ -34,6 +34,7 @@ PRIVATE = {
     "GaussianEB": eb.GaussianEB(channel=GAUSSIAN, variances=1.0),
     "BernoulliEB": eb.BernoulliEB(channel=channels.Laplace(2.0, UNIT)),
     "PoissonEB": eb.PoissonEB(channel=channels.Laplace(2.0, (0.0, 9.0))),
+    "VarianceEB": eb.VarianceEB(channel=channels.Laplace(2.0, (-3.0, 3.0))),
     "MixtureEB": eb.MixtureEB(2, channel=channels.Clip(radius=3.0), **CENTRAL),
     "OptOutMean": eb.OptOutMean(1.0, 1.0, epsilon=1.0, delta=1e-5, range=WIDE),
     "AdaMix": eb.AdaMix(channel=GAUSSIAN, n_rounds=2, noise_variance=1.0),
@@ -97,7 +98,14 @@ def own_figures(est):
     return [est._memory["theta"]]
 
 
+# Whose channel may be no other than `channels.Exact`.
+OPEN = {"CategoricalEB", "DurationEB", "NegativeBinomialEB"}
+
+
 def takes_privacy(cls):
+    if cls.__name__ in OPEN:
+        assert cls().family().exact_only
+        return False
     if issubclass(cls, learning.Learner):
         return cls is not learning.LocalOnly  # sends nothing
     return hasattr(cls, "channel") or "channel" in inspect.signature(cls).parameters

@@ -53,6 +53,11 @@ FITS = {
     "BernoulliEB paper": (eb.BernoulliEB(method="paper"), "rates"),
     **{f"PoissonEB {p}": (eb.PoissonEB(prior=p), "events") for p in ("gamma", "log_spline")},
     "PoissonEB npmle": (eb.PoissonEB(prior="npmle"), "events"),
+    "NegativeBinomialEB": (eb.NegativeBinomialEB(), "counts"),
+    "NegativeBinomialEB known": (eb.NegativeBinomialEB(dispersion=0.47), "counts"),
+    "CategoricalEB": (eb.CategoricalEB(), "rates"),
+    "DurationEB": (eb.DurationEB(), "times"),
+    "VarianceEB": (eb.VarianceEB(), "means"),
     "MixtureEB": (eb.MixtureEB(3, random_state=0), "means"),
     "MixtureEB diag": (eb.MixtureEB(2, components="diag", random_state=0), "columns"),
     "MixtureEB clustering": (eb.MixtureEB(2, solver="clustering", random_state=0), "means"),
@@ -120,6 +125,10 @@ def given(kind):
             return (MEANS,), {"groups": GROUPS}, {"consent": choice}
         case "rates":
             return (RATES,), {"groups": GROUPS}, {}
+        case "counts":
+            return (COUNTS,), {"groups": GROUPS}, {}
+        case "times":
+            return (YEARS,), {"groups": GROUPS, "observed": COUNTS > 0}, {}
         case "events":
             return (COUNTS,), {"groups": GROUPS, "exposure": YEARS}, {}
         case "numbers":

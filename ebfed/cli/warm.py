@@ -92,6 +92,8 @@ def _fit_every_kind() -> None:
     ):
         shrunk = posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior)
         shrunk.interval(), shrunk.local_false_sign_rate()
+    for prior in ("normal", "point_normal"):
+        posterior_from(stream.normals(24)[:, 0], np.ones(24), prior=prior, df=5)
     X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
     y = X[:, 0] + stream.normals(60)[:, 0]
     LinearEB("full").fit(X, y, groups=groups)

@@ -27,6 +27,14 @@ from ebfed.kernels.rising import (
 from ebfed.kernels.slabs import laplace_slab, normal_slab
 from ebfed.kernels.softmax import laplace_softmax, softmax_normal
 from ebfed.kernels.streams import add_normals, fill_bernoulli, fill_normals, fill_uniforms
+from ebfed.kernels.student import (
+    student_log_density,
+    student_moments,
+    student_normal,
+    student_normals,
+    student_sizes,
+    student_slab,
+)
 from ebfed.kernels.sums import column_sums, shorten_digits
 from ebfed.kernels.tallies import count_members, gaussian_tally
 from ebfed.kernels.trigamma import inverse_trigamma
@@ -63,6 +71,12 @@ __all__ = [
     "shorten_digits",
     "softmax_normal",
     "square_products",
+    "student_log_density",
+    "student_moments",
+    "student_normal",
+    "student_normals",
+    "student_sizes",
+    "student_slab",
     "summarise_rows",
     "triangular_factors",
     "whiten",

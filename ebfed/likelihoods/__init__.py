@@ -9,6 +9,7 @@ from ebfed.likelihoods.multinomial import Multinomial
 from ebfed.likelihoods.negative_binomial import NegativeBinomial
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
+from ebfed.likelihoods.student_t import StudentT
 
 __all__ = [
     "Binomial",
@@ -24,5 +25,6 @@ __all__ = [
     "ReportedEvents",
     "ReportedLogVariances",
     "ReportedMeans",
+    "StudentT",
     "join",
 ]

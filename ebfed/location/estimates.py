@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.privacy.calibration import is_number
 from ebfed.tables.alignment import aligned, index_of
 from ebfed.tables.clients import LARGEST, SMALLEST
 from ebfed.tables.covariates import read_covariates
@@ -16,6 +17,9 @@ from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import filled, numbers
 
 __all__ = ["Estimates", "check_level", "covariates_like"]
+
+# Degrees of freedom with which the law of errors is computed.
+FEWEST_DEGREES, MOST_DEGREES = 0.1, 1e10
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Estimates:
         Names of the covariates.
     labels : ndarray of shape (n,) or None
     style : Style
+    degrees : ndarray of shape (n,) or None
+        Degrees of freedom of the standard errors, infinite where errors are normal; None: all are.
 
     Examples
     --------
@@ -49,10 +55,16 @@ class Estimates:
     names: list[str]
     labels: NDArray | None
     style: Style
+    degrees: NDArray | None = None
 
     @classmethod
     def read(
-        cls, estimates: Any, std_errors: Any, covariates: Any = None, labels: Any = None
+        cls,
+        estimates: Any,
+        std_errors: Any,
+        covariates: Any = None,
+        labels: Any = None,
+        df: Any = None,
     ) -> Self:
         """Read and check the arguments of `posterior_from`.
 
@@ -62,8 +74,8 @@ class Estimates:
             As `posterior_from` does.
         """
         estimates, std_errors = filled(estimates, "estimates"), filled(std_errors, "std_errors")
-        given = _paired(estimates, std_errors, covariates, labels)
-        estimates, std_errors, covariates, labels = given
+        given = _paired(estimates, std_errors, covariates, labels, df)
+        estimates, std_errors, covariates, labels, df = given
         values, errors = _numbers(estimates, "estimates"), _numbers(std_errors, "std_errors")
         n = len(values) if values.ndim == 1 else -1
         if errors.shape not in ((n,), (n, n)) or errors.shape == (0, 0):
@@ -81,7 +93,12 @@ class Estimates:
             errors = np.sqrt(np.diag(covariance))
         _check(values, errors)
         found, names = _covariates(covariates, n)
-        return cls(values, errors, covariance, found, names, table.labels, table.style)
+        degrees = _degrees(df, n)
+        if degrees is not None and covariance is not None:
+            raise ValueError(
+                "df must be None with a covariance: errors of one regression are normal."
+            )
+        return cls(values, errors, covariance, found, names, table.labels, table.style, degrees)
 
     def called(self, unit: str) -> Self:
         """Name the column of labels, if they have no name."""
@@ -146,10 +163,10 @@ def _covariates(covariates: Any, n: int) -> tuple[NDArray | None, list[str]]:
     return read_covariates(columns, covariates, None, np.arange(n), names=names)
 
 
-def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any) -> tuple:
+def _paired(estimates: Any, std_errors: Any, covariates: Any, labels: Any, df: Any) -> tuple:
     """Put what has an index of pandas in the order of the first of them; a covariance both ways."""
     given = {"estimates": estimates, "std_errors": std_errors}
-    given |= {"covariates": covariates, "labels": labels}
+    given |= {"covariates": covariates, "labels": labels, "df": df}
     given = aligned(given, rows=False)
     if index_of(std_errors) is not None and np.ndim(std_errors) == 2:
         turned = {"rows of std_errors": given["std_errors"]}
@@ -173,6 +190,22 @@ def _numbers(values: Any, name: str) -> NDArray:
         raise TypeError(
             f"{name} must be numbers{other * (name == 'estimates')}; got {values!r}."
         ) from None
+
+
+def _degrees(df: Any, n: int) -> NDArray | None:
+    """Degrees of freedom of each estimate; None where errors are normal."""
+    if df is None:
+        return None
+    given = np.asarray(df, float) if np.ndim(df) == 0 and is_number(df) else _numbers(df, "df")
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"df must be a number, or one for each of {n} estimates; got {df!r}.")
+    wrong = ~(((given >= FEWEST_DEGREES) & (given <= MOST_DEGREES)) | np.isposinf(given))
+    if wrong.any():
+        raise ValueError(
+            f"df must be degrees of freedom from {FEWEST_DEGREES:g} to {MOST_DEGREES:g}, or "
+            f"infinite for normal errors; got {float(given[wrong].flat[0])!r}."
+        )
+    return np.broadcast_to(given, n).astype(float)
 
 
 def _check(values: NDArray, errors: NDArray) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Gaussian
+from ebfed.likelihoods import Gaussian, StudentT
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
 from ebfed.priors import Normal, Posterior, Prior
@@ -34,13 +34,16 @@ def posterior_from(
     prior: str | Prior = "normal",
     covariates: Any = None,
     *,
+    df: ArrayLike | None = None,
     labels: Any = None,
     terms: str | Sequence[str] | None = None,
     integrate: bool = True,
 ) -> Posterior:
     """Shrink any table of estimates, or the coefficients of any regression.
 
-    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``. The population of theta is fitted
+    Estimates are taken as ``x_i ~ N(theta_i, std_errors_i**2)``. With `df`, standard errors are
+    themselves estimates and ``(x_i - theta_i) / std_errors_i`` has a t distribution: large z-values
+    of few degrees of freedom say less, and are shrunk more. The population of theta is fitted
     to the estimates with a positive, finite standard error. If there are none, it is fitted to the
     estimates with a standard error of 0.
 
@@ -80,6 +83,10 @@ def posterior_from(
     covariates : data frame or array-like of shape (n, k) or (n,), optional
         Covariates, row by row those of the estimates, on which the mean of a normal population
         depends, besides an intercept (Fay and Herriot, 1979).
+    df : float, or array-like or series of shape (n,), optional
+        Degrees of freedom of the standard errors, from 0.1 to 1e10; infinite ones are those of
+        normal errors, as all are if None. With one mean of each group, the number of its rows less
+        one; with one regression, its residual degrees of freedom.
     labels : array-like or series of shape (n,), optional
         Labels of the estimates. They only name the rows of the result: each estimate has a
         parameter of its own, also where several have one label, such as two studies of an author.
@@ -107,7 +114,8 @@ def posterior_from(
         If estimates are neither numbers nor a regression with a covariance.
     ValueError
         If lengths differ, or the labels of pandas; if a standard error is negative, or an estimate
-        is infinite or NaN though its standard error is not; if a covariance is not finite,
+        is infinite or NaN though its standard error is not; if `df` is NaN, not positive or out of
+        range, or is given for a covariance; if a covariance is not finite,
         symmetric and positive definite; if covariates are missing, constant or collinear; if
         `terms` picks less than two coefficients, one that was not estimated, or contrasts other
         than with a reference level.
@@ -137,6 +145,13 @@ def posterior_from(
     >>> posterior.local_false_sign_rate().ravel().round(3)
     array([0.817, 0.775, 0.   , 0.83 , 0.725, 0.804, 0.002, 0.743])
 
+    Eight means of four rows each have standard errors with three degrees of freedom. An estimate
+    four errors from the others is hardly surprising then, and it is shrunk:
+
+    >>> x = [0.1, -0.6, 4.0, 0.2, -0.9, 0.4, 0.5, -0.3]
+    >>> [posterior_from(x, [1.0] * 8, df=df).mean[2].round(2) for df in (None, 3)]
+    [array([2.46]), array([0.04])]
+
     Investment of firms, beyond what their value and capital explain:
 
     >>> import statsmodels.api as sm
@@ -154,7 +169,7 @@ def posterior_from(
             raise ValueError("std_errors must be left out: a regression has its covariance.")
         estimates, std_errors = _coefficients(estimates, terms)
         terms = None
-    given = Estimates.read(estimates, std_errors, covariates, labels)
+    given = Estimates.read(estimates, std_errors, covariates, labels, df)
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
     return shrink(GaussianEB(prior=prior).population(), given, integrate)
@@ -186,12 +201,16 @@ def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
 def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
     """Shrink independent estimates."""
     values, variances = given.messages
-    likelihood = Gaussian(values[:, None], variances[:, None])
+    normal = Gaussian(values[:, None], variances[:, None])
+    likelihood: Gaussian | StudentT = normal
+    has_noise = given.has_data & (given.errors > 0)
+    if given.degrees is not None and np.isfinite(given.degrees[has_noise]).any():
+        likelihood = StudentT(values[:, None], variances[:, None], given.degrees)
     covariates = given.covariates
     if covariates is None:
         posterior: Posterior = prior.fit(likelihood).posterior(likelihood, integrate)
     else:
-        check_covariates(covariates[informative(likelihood, 0, True)[0]], given.names)
+        check_covariates(covariates[informative(normal, 0, True)[0]], given.names)
         there = prior.fit(likelihood, covariates).at(covariates)
         posterior = there.posterior(likelihood, integrate)
     if given.covariance is not None:

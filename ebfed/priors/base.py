@@ -42,7 +42,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Joined, Likelihood, join
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT, join
 from ebfed.priors.discrete_posterior import DiscretePosterior
 from ebfed.priors.exploration import interval_of, spread_of
 from ebfed.priors.integrated import integrated, several
@@ -122,7 +122,7 @@ class Prior(BaseEstimator, ABC):
     moments_: dict[str, NDArray] | None = None
     # Whether messages are reports of a channel, so that estimates are averages as well.
     averages_: bool = False
-    n_seen_: int  # clients with data, where messages are Gaussian
+    n_seen_: int  # clients with data, where messages are estimates
     # Whether too few clients have data, or none has two rows, for spread and noise to be known.
     spread_is_unknown_: bool = False
     noise_is_unknown_: bool = False
@@ -189,7 +189,7 @@ class Prior(BaseEstimator, ABC):
         else:
             self._fit_with_covariates(likelihood, covariates)
         self.spread_is_unknown_ = False
-        if isinstance(likelihood, Gaussian):
+        if isinstance(likelihood, Gaussian | StudentT):
             self.n_seen_ = int(np.isfinite(likelihood.variances).all(axis=1).sum())
             learned = self.estimates_spread and self.n_parameters_ > 0
             self.spread_is_unknown_ = learned and self.n_seen_ < FEWEST

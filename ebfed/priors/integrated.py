@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Binomial, Gaussian, Likelihood
+from ebfed.likelihoods import Binomial, Gaussian, Likelihood, StudentT
 from ebfed.priors.discrete_posterior import DiscretePosterior, SeveralDiscrete
 from ebfed.priors.exploration import thinned
 from ebfed.priors.posterior import IndependentNormals, Posterior
+from ebfed.priors.student_posterior import FlatStudentPosterior
 
 __all__ = ["IntegratedPosterior", "integrated", "several"]
 
@@ -46,8 +47,9 @@ def integrated(
     Posterior
         `fitted` itself where the population is known.
     """
-    if isinstance(likelihood, Gaussian) and (prior.spread_is_unknown_ or prior.noise_is_unknown_):
-        of_any = _with_any_noise if prior.noise_is_unknown_ else _with_any_spread
+    is_open = prior.spread_is_unknown_ or prior.noise_is_unknown_
+    if isinstance(likelihood, Gaussian | StudentT) and is_open:
+        of_any: Any = _with_any_noise if prior.noise_is_unknown_ else _with_any_spread
         return IntegratedPosterior(fitted, lambda: of_any(prior, likelihood))
     if prior.plausible_ is None:
         return fitted
@@ -141,8 +143,12 @@ def _caution(populations: Sequence[Any], weights: NDArray, likelihood: Likelihoo
     return shares
 
 
-def _with_any_spread(prior: Any, likelihood: Gaussian) -> tuple[Sequence[Posterior], NDArray]:
+def _with_any_spread(
+    prior: Any, likelihood: Gaussian | StudentT
+) -> tuple[Sequence[Posterior], NDArray]:
     """Posteriors where the population may have any spread: what the own data say, no more."""
+    if isinstance(likelihood, StudentT):
+        return [FlatStudentPosterior(likelihood, prior.mean_)], np.ones((1, 1, 1))
     variances = np.broadcast_to(likelihood.variances, likelihood.values.shape)
     values = np.where(np.isfinite(variances), likelihood.values, prior.mean_)
     return [IndependentNormals(values, np.sqrt(variances))], np.ones((1, 1, 1))

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.kernels import mixture_below, mixture_quantiles
-from ebfed.likelihoods import Gaussian
+from ebfed.likelihoods import Likelihood
 from ebfed.priors.posterior import Posterior
 
 __all__ = ["Components", "MixturePosterior"]
+
+FEW = 16  # components that are compared one by one
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,21 @@ class Components:
         mean = (self.weights * means).sum(axis=0)
         return mean, (self.weights * (spreads + (means - mean) ** 2)).sum(axis=0)
 
+    def pick(self, size: int, rng: np.random.Generator) -> NDArray:
+        """Draw a component of each client's mixture, shape (size, n)."""
+        below = np.cumsum(self.weights, axis=0)
+        uniform = rng.random((size, 1, below.shape[1])) * below[-1]
+        if len(below) <= FEW:
+            return np.minimum((uniform > below).sum(axis=1), len(below) - 1)
+        pairs = zip(below.T, uniform[:, 0].T, strict=True)
+        picked = np.stack([np.searchsorted(*pair) for pair in pairs], axis=1)
+        return np.minimum(picked, len(below) - 1)
+
     def sample(self, size: int, rng: np.random.Generator) -> NDArray:
         """Draw from each client's mixture, shape (size, n)."""
         from scipy.special import log_ndtr, ndtri_exp
 
-        below = np.cumsum(self.weights, axis=0)
-        uniform = rng.random((size, 1, below.shape[1])) * below[-1]
-        picked = np.minimum((uniform > below).sum(axis=1), len(self.sides) - 1)
+        picked = self.pick(size, rng)
         anchor, scale, start = (
             np.take_along_axis(each, picked, axis=0)
             for each in (self.anchors, self.scales, self.starts)
@@ -75,7 +85,7 @@ class Components:
 
 
 class MixturePosterior(Posterior):
-    """Posterior of a mixture of points, normals or Laplaces, under Gaussian messages.
+    """Posterior of a mixture of points, normals or Laplaces, under normal or t errors.
 
     All figures are exact; quantiles are roots of the mixture's distribution function, to 1e-12 of
     the standard deviation. Components are formed a block of clients at a time, so memory stays
@@ -86,16 +96,16 @@ class MixturePosterior(Posterior):
     components : callable
         Function from a likelihood to the `Components` of its rows.
     n_components : int
-    likelihood : Gaussian likelihood of n clients, on the line
+    likelihood : Gaussian or StudentT likelihood of n clients, on the line
     """
 
     _has_points = True
 
     def __init__(
         self,
-        components: Callable[[Gaussian], Components],
+        components: Callable[[Any], Components],
         n_components: int,
-        likelihood: Gaussian,
+        likelihood: Likelihood,
     ):
         self.components, self.n_components, self.likelihood = components, n_components, likelihood
         moments = [block.moments() for block in self._blocks()]

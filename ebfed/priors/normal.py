@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.blocks import blocks
-from ebfed.likelihoods import Gaussian, Joined, Likelihood
+from ebfed.likelihoods import Gaussian, Joined, Likelihood, StudentT
 from ebfed.priors.base import ONE_GROUP, UNKNOWN_NOISE, WELL_KNOWN, OwnReports, Prior
 from ebfed.priors.exploration import side_by_side
 from ebfed.priors.integrated import integrated
@@ -19,6 +19,7 @@ from ebfed.priors.linear import half_widths, moments_around
 from ebfed.priors.posterior import NormalMarginals, Posterior, mean_errors
 from ebfed.priors.regression import Design, RegressionTable, WithCovariates
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
+from ebfed.priors.student_normal import StudentPosterior, fit_student
 from ebfed.priors.summed import SummedGaussian, SummedTable
 from ebfed.priors.unanswered import together
 from ebfed.priors.variance_components import (
@@ -32,6 +33,11 @@ from ebfed.priors.variance_components import (
 from ebfed.tables.numbers import numbers
 
 __all__ = ["Normal"]
+
+NO_SPREAD = (
+    "Estimated variance between groups is zero: groups differ no more than their noise explains, "
+    "and every estimate is the population mean."
+)
 
 
 class Normal(WithCovariates, Prior):
@@ -52,6 +58,9 @@ class Normal(WithCovariates, Prior):
     mean, by weighted least squares, and ``log |sum_i w_i w_i' / v_i|`` that of the last term. This
     is the model of Fay and Herriot where the noise is known, and lme4's ``y ~ w + (1 | group)``
     where it is not.
+
+    Under Student-t errors the mean is integrated out to second order, which is REML where they are
+    normal, and posteriors are mixtures of normals (`priors.student_normal`).
 
     Where the variance is not known well, posteriors average over plausible ones, under a prior that
     is flat in the mean (or beta) and, times ``(variance / (variance + s**2))**(1/5)`` with s a
@@ -167,6 +176,9 @@ class Normal(WithCovariates, Prior):
             raise ValueError("mean must be None with covariates, on which the mean depends.")
         if self.variance is not None:
             likelihood = self._settled(likelihood)
+        if isinstance(likelihood, StudentT):
+            self._fit_student(likelihood, covariates)
+            return
         if not isinstance(likelihood, Gaussian):
             raise TypeError(
                 "covariates are for Gaussian messages: means as they are, or with Gaussian noise."
@@ -179,6 +191,8 @@ class Normal(WithCovariates, Prior):
             likelihood = self._settled(likelihood)
         if isinstance(likelihood, Gaussian):
             self._fit_messages(likelihood)
+        elif isinstance(likelihood, StudentT):
+            self._fit_student(likelihood)
         elif likelihood.support == self.support:
             self._fit_reports(likelihood)
         else:
@@ -236,6 +250,29 @@ class Normal(WithCovariates, Prior):
         self._explain(likelihood, tables)
         centre = self.mean_ if covariates is None else self._predict(covariates)[0]
         self._learn_moments(likelihood, centre)
+
+    def _fit_student(self, likelihood: StudentT, covariates: NDArray | None = None) -> None:
+        """Fit to estimates with t errors; those without noise count if all are without."""
+        if self.method == "moments":
+            raise ValueError("method must be 'reml' or 'ml' where errors have a t distribution.")
+        noisy = np.isfinite(likelihood.variances[:, 0]) & (likelihood.variances[:, 0] > 0)
+        if not noisy.any():
+            self._fit_messages(Gaussian(likelihood.values, likelihood.variances), covariates)
+            return
+        rows = likelihood.take(noisy)
+        design = (
+            None if covariates is None else Design.of(covariates[noisy], np.ones(len(rows), bool))
+        )
+        fit_student(self, rows, design)
+        self._leave_kurtosis_open()
+        n_means = 1 if design is None else design.matrix.shape[1]
+        self.n_parameters_ = n_means * (self.mean is None) + (self.variance is None)
+        if self.method == "reml" and self.mean is None and self.variance is None:
+            self.restriction_ = self._restriction()
+        if self.variance is None and len(rows) == 1:
+            self._add_note(ONE_GROUP, True)
+        elif self.variance is None and self.variance_[0] == 0:
+            self._add_note(NO_SPREAD)
 
     def _set(
         self, tables: list[MomentTable], ratio: NDArray, scale: NDArray, design: Design | None
@@ -371,10 +408,7 @@ class Normal(WithCovariates, Prior):
             self.noise_is_unknown_ = True
             self._add_note(UNKNOWN_NOISE, True)
         elif self.variance is None and np.any(self.variance_ == 0):
-            self._add_note(
-                "Estimated variance between groups is zero: groups differ no more than their noise "
-                "explains, and every estimate is the population mean."
-            )
+            self._add_note(NO_SPREAD)
 
     def _learn_moments(self, likelihood: Gaussian, centre: NDArray) -> None:
         if isinstance(likelihood, SummedGaussian):  # fourth powers are not among the sums
@@ -416,6 +450,8 @@ class Normal(WithCovariates, Prior):
         noise : array-like that broadcasts to (n, d), optional
             Noise that the channel added, where a client knows it; NaN where not.
         """
+        if isinstance(likelihood, StudentT):
+            return StudentPosterior(self, likelihood)
         if not isinstance(likelihood, Gaussian):
             self._check_clients()
             return super()._posterior(likelihood)
@@ -444,7 +480,7 @@ class Normal(WithCovariates, Prior):
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
         """``log N(x_i; mean, variance + s_i**2)``, summed over coordinates, shape (n,)."""
         check_is_fitted(self, "mean_")
-        if not isinstance(likelihood, Gaussian):
+        if not isinstance(likelihood, Gaussian | StudentT):
             self._check_clients()
         if likelihood.support != self.support:
             return super().log_marginal(likelihood)

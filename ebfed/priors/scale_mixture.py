@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.likelihoods import Likelihood
 from ebfed.priors.slabs import NormalSlab
-from ebfed.priors.symmetric import Symmetric, cells, log_blurred
+from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
 from ebfed.tables.numbers import numbers
 
@@ -101,7 +101,7 @@ class ScaleMixture(Symmetric):
     def _grid_of_scales(self, rows: Likelihood) -> NDArray:
         if self.scales is not None:
             return self._given_scales()
-        if isinstance(rows, Gaussian):
+        if isinstance(rows, Estimates):
             smallest = np.sqrt(rows.variances.min()) / 10
             largest = 2 * np.sqrt(max(0, ((rows.values - self.mode) ** 2 - rows.variances).max()))
         else:
@@ -124,9 +124,9 @@ class ScaleMixture(Symmetric):
 
     def _likelihoods(self, rows: Likelihood, scales: NDArray) -> NDArray:
         """Likelihood of each client under each component, up to a factor, shape (n, k)."""
-        if isinstance(rows, Gaussian):
+        if isinstance(rows, Estimates):
             u, s2 = rows.values[:, 0] - self.mode, rows.variances[:, 0]
-            logs = log_blurred(self.slab, u, s2, scales)
+            logs = log_blurred(self.slab, rows, u, s2, scales)
             logs -= logs.max(axis=0)
             return np.exp(logs, out=logs).T
         nodes = np.union1d(rows.nodes(self.n_nodes), self.mode)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.kernels import student_sizes, student_slab
+from ebfed.likelihoods import Likelihood, StudentT
 from ebfed.priors.base import WELL_KNOWN, relative_likelihoods
 from ebfed.priors.exploration import TILT, explore, thinned
 from ebfed.priors.search import maximise
-from ebfed.priors.slabs import Slab
-from ebfed.priors.symmetric import Symmetric, cells
+from ebfed.priors.slabs import LaplaceSlab, Slab
+from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
 
 __all__ = ["SpikeAndSlab"]
 
@@ -43,8 +45,8 @@ class SpikeAndSlab(Symmetric):
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
         unit = _unit(rows)
         mode = None if self.mode is None else float(self.mode) / unit
-        if isinstance(rows, Gaussian):
-            rows = Gaussian(rows.values / unit, rows.variances / unit**2)
+        if isinstance(rows, Estimates):
+            rows = replace(rows, values=rows.values / unit, variances=rows.variances / unit**2)
         whole = self._surface(rows, counts)
         thinner = [whole]  # a tenth of the clients, a hundredth, …
         for step in 10 ** np.arange(1, np.log10(max(len(rows) / THIN, 1)) + 1, dtype=int):
@@ -133,7 +135,8 @@ class SpikeAndSlab(Symmetric):
             ]
         )[free]
         points, weights = explore(log_density, low, high, np.clip(start, low, high))
-        if whole.n_clients > FEW:  # fewer populations will do, and save time
+        is_slow = isinstance(whole, _OfMessages) and isinstance(whole.rows, StudentT)
+        if whole.n_clients > FEW or is_slow:  # fewer populations will do, and save time
             points, weights = thinned(points, weights, N_POPULATIONS)
         parameters = full(points)
         slab = parameters[:, 0]
@@ -145,7 +148,7 @@ class SpikeAndSlab(Symmetric):
         }
 
     def _surface(self, rows: Likelihood, counts: NDArray) -> _Surface:
-        if isinstance(rows, Gaussian):
+        if isinstance(rows, Estimates):
             return _OfMessages(self.slab, rows)
         return _OfReports(self.slab, rows, counts)
 
@@ -167,7 +170,7 @@ def _is_well_known(whole: _Surface, fitted: NDArray, free: NDArray) -> bool:
 
 def _unit(rows: Likelihood) -> float:
     """A power of two near the smallest error: sizes in it are exact, whatever those of the data."""
-    if not isinstance(rows, Gaussian):
+    if not isinstance(rows, Estimates):
         return 1.0
     return float(2.0 ** (np.frexp(np.sqrt(rows.variances.min()))[1] - 1))
 
@@ -253,20 +256,27 @@ class _Surface(ABC):
 
 
 class _OfMessages(_Surface):
-    """Gaussian messages: everything in closed form."""
+    """Estimates with normal or t errors: everything in closed form, or a short sum of these."""
 
     smooth: ClassVar[bool] = True
 
-    def __init__(self, slab: Slab, rows: Gaussian):
+    def __init__(self, slab: Slab, rows: Estimates):
         self.slab, self.x, self.s2 = slab, *map(np.ravel, (rows.values, rows.variances))
+        self.rows = rows
         self.n_clients = len(self.x)
         self.smallest = np.sqrt(self.s2.min()) / 10
         self.ends = self.x.min(), self.x.max()
-        self._at = lru_cache(maxsize=4)(
-            lambda weight, log_scale, mode: slab.fit(
-                self.x, self.s2, weight, np.exp(log_scale), mode
-            )
-        )
+        self._at = lru_cache(maxsize=4)(self._figures)
+
+    def _figures(self, weight: float, log_scale: float, mode: float) -> NDArray:
+        """Value, slope and second derivatives; see `kernels.normal_slab`."""
+        scale = np.exp(log_scale)
+        if not isinstance(self.rows, StudentT):
+            return self.slab.fit(self.x, self.s2, weight, scale, mode)
+        errors = self.s2, self.rows.degrees
+        sizes = student_sizes(self.x - mode, *errors, scale**2, scale**2)
+        is_laplace = self.slab is LaplaceSlab
+        return student_slab(self.x, *errors, sizes, weight, scale, mode, is_laplace)
 
     @cached_property
     def unit(self) -> float:  # type: ignore[override]
@@ -281,21 +291,37 @@ class _OfMessages(_Surface):
 
     @cached_property
     def centre(self) -> float:  # type: ignore[override]
+        if isinstance(self.rows, StudentT):
+            return self._peak(self.rows.degrees)
         return float((self.x / self.s2).sum() / (1 / self.s2).sum())
+
+    def _peak(self, degrees: NDArray) -> float:
+        """Likeliest common mean of t errors near their median, by reweighted means."""
+        mode = float(np.median(self.x))
+        for _ in range(100):
+            with np.errstate(invalid="ignore"):
+                weights = (degrees + 1) / (degrees + (self.x - mode) ** 2 / self.s2)
+            weights = np.where(np.isinf(degrees), 1.0, weights) / self.s2
+            last, mode = mode, float(weights @ self.x / weights.sum())
+            if abs(mode - last) < 1e-9 * self.smallest:
+                break
+        return mode
 
     def value(self, point: NDArray) -> float:
         return float(self._at(*point)[0])
 
     def null(self, mode: float) -> float:
-        return -0.5 * float(((self.x - mode) ** 2 / self.s2).sum())
+        return float(self.rows.log_ratio(self.x - mode, self.s2).sum())
 
     def derivatives(self, point: NDArray) -> tuple[NDArray, NDArray]:
         figures = self._at(*point)
         return figures[1:4], figures[[[4, 5, 6], [5, 7, 8], [6, 8, 9]]]
 
     def gains(self, mode: float, scales: NDArray) -> tuple[NDArray, NDArray]:
-        u, s2 = (self.x - mode)[:, None], self.s2[:, None]
-        logs = self.slab.log_blurred(u, s2, scales) + 0.5 * u**2 / s2
+        u = self.x - mode
+        logs = log_blurred(self.slab, self.rows, u, self.s2, scales)
+        logs -= self.rows.log_ratio(u, self.s2)
+        logs = np.ascontiguousarray(logs.T)
         return np.expm1(np.minimum(logs, 600.0)), np.ones(len(self.x))
 
 

@@ -10,14 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Gaussian, Likelihood
+from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.mixture_posterior import Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
-from ebfed.priors.slabs import NormalSlab, Slab
+from ebfed.priors.slabs import NormalSlab, Parts, Slab
 from ebfed.privacy.calibration import is_number
 
-__all__ = ["Symmetric"]
+__all__ = ["Estimates", "Symmetric"]
+
+Estimates = Gaussian | StudentT
+"""Messages that are estimates, with errors for which populations have closed forms."""
+
+N_NORMALS = 20  # of a t error, usually
+NOTHING = 1e-14  # probability of a component that is none
 
 
 class Symmetric(Prior):
@@ -25,7 +31,7 @@ class Symmetric(Prior):
 
     g is the density of the `slab`; a scale of zero is a point at the mode. A subclass estimates
     mode, weights and scales in `_fit_parts`; everything else is here, in closed form for Gaussian
-    messages and by quadrature for others.
+    messages, those with t errors among them, and by quadrature for others.
 
     Attributes
     ----------
@@ -48,7 +54,7 @@ class Symmetric(Prior):
         if self.mode is not None and not np.isfinite(self.mode):
             raise ValueError(f"mode must be finite; got {self.mode!r}.")
         rows = self._settled(likelihood)
-        if isinstance(rows, Gaussian):
+        if isinstance(rows, Estimates):
             has_data = np.isfinite(rows.variances[:, 0]) & (rows.variances[:, 0] > 0)
             rows, counts = (
                 (rows if has_data.all() else rows.take(has_data)),
@@ -123,14 +129,19 @@ class Symmetric(Prior):
 
     def _posterior(self, likelihood: Likelihood) -> Posterior:
         """Mixture of points, normals and half-line normals; by quadrature for other messages."""
-        if not isinstance(likelihood, Gaussian):
+        if not isinstance(likelihood, Estimates):
             return super()._posterior(likelihood)
-        return MixturePosterior(self._components, len(self.scales_), likelihood)
+        return MixturePosterior(self._components, self._size(likelihood), likelihood)
+
+    def _size(self, likelihood: Estimates) -> int:
+        """About the number of components of a posterior."""
+        each = N_NORMALS if isinstance(likelihood, StudentT) else 1
+        return each * len(self.scales_)
 
     def _mixed(
         self, populations: Sequence[Prior], shares: NDArray, likelihood: Likelihood
     ) -> Posterior | None:
-        if not isinstance(likelihood, Gaussian) or shares.shape[1] > 1:
+        if not isinstance(likelihood, Estimates) or shares.shape[1] > 1:
             return None
         symmetric = [one for one in populations if isinstance(one, Symmetric)]
         first = symmetric[0]
@@ -139,43 +150,61 @@ class Symmetric(Prior):
             for one in symmetric
         )
         share = shares[:, 0, 0]
+        weights = np.array([one.weights_ for one in symmetric]) if same else np.empty(0)
 
-        def components(block: Gaussian) -> Components:
+        def components(block: Estimates) -> Components:
             if same:  # they differ in the weights of components only
-                part = first._components(block)
-                weight = sum(
-                    w * one._components(block).weights
-                    for w, one in zip(share, symmetric, strict=True)
-                )
-                return Components(weight, *part.arrays[1:])
+                return first._components(block, (share, weights))
             parts = [one._components(block) for one in symmetric]
             arrays = [np.concatenate(each) for each in zip(*(x.arrays for x in parts), strict=True)]
             weight = np.repeat(share, [len(x.sides) for x in parts])
             return Components(weight[:, None] * arrays[0], *arrays[1:])
 
-        n_scales = len(first.scales_) if same else sum(len(x.scales_) for x in symmetric)
-        return MixturePosterior(components, n_scales, likelihood)
+        sizes = [x._size(likelihood) for x in symmetric]
+        return MixturePosterior(components, sizes[0] if same else sum(sizes), likelihood)
 
-    def _components(self, likelihood: Gaussian) -> Components:
+    def _components(
+        self, likelihood: Estimates, several: tuple[NDArray, NDArray] | None = None
+    ) -> Components:
+        """Components of the posterior, averaged over `several` populations if these are given.
+
+        Then they are probabilities (K,) of populations and their weights (K, k) of the same scales.
+        """
         x, s2 = likelihood.values[:, 0], likelihood.variances[:, 0]
         has_data, exact = np.isfinite(s2), s2 == 0
         # without a message (a very poor one) the posterior is the population
         poor = 1e18 * (self.scales_[-1] ** 2 or 1.0)
         s2 = np.where(has_data, np.where(exact, 1.0, s2), poor)
         u = np.where(has_data & ~exact, x - self.mode_, 0.0)
+        normals = _normals(likelihood, u, s2, self.scales_)
+        parts = [
+            self.slab.parts(u, noise, scale) if scale > 0 else _point(u)
+            for scale in self.scales_
+            for _, noise in (normals if scale > 0 else normals[:1])
+        ]
+        sizes = [len(normals) if scale > 0 else 1 for scale in self.scales_]
         joint = np.ones((1, len(u)))
-        if len(self.scales_) > 1:
-            logs = log_blurred(self.slab, u, s2, self.scales_)
-            logs += np.log(self.weights_)[:, None]
+        if len(parts) > 1:
+            logs = np.concatenate(
+                [
+                    _logs(self.slab, likelihood, normals, u, s2, scale) + np.log(weight)
+                    for scale, weight in zip(self.scales_, self.weights_, strict=True)
+                ]
+            )
             logs -= logs.max(axis=0)
             joint = np.exp(logs, out=logs)
-            joint /= joint.sum(axis=0)
-        one, zero = np.ones(len(u)), np.zeros(len(u))
+            if several is None:
+                joint /= joint.sum(axis=0)
+            else:
+                share, others = several[0], several[1] / self.weights_
+                others = np.repeat(others, sizes, axis=1)
+                joint *= others.T @ (share[:, None] / (others @ joint))
+        if len(normals) > 1:
+            joint[joint < NOTHING] = 0.0
         columns: list[tuple[NDArray, NDArray, NDArray, NDArray]] = []
         sides = []
-        for weight, scale in zip(joint, self.scales_, strict=True):
-            parts = self.slab.parts(u, s2, scale) if scale > 0 else [(one, zero, zero, zero, 0)]
-            for share, anchor, spread, start, side in parts:
+        for weight, pieces in zip(joint, parts, strict=True):
+            for share, anchor, spread, start, side in pieces:
                 columns.append((weight * share, self.mode_ + anchor, spread, start))
                 sides.append(side)
         weights, anchors, scales, starts = map(np.stack, zip(*columns, strict=True))
@@ -188,13 +217,14 @@ class Symmetric(Prior):
         from scipy.special import logsumexp
 
         check_is_fitted(self, "mean_")
-        if not isinstance(likelihood, Gaussian):
+        if not isinstance(likelihood, Estimates):
             return super().log_marginal(likelihood)
         u, s2 = likelihood.values[:, 0] - self.mode_, likelihood.variances[:, 0]
         exact = s2 == 0
         has_data = np.isfinite(s2) & ~exact
         out = np.zeros(len(u))
-        logs = log_blurred(self.slab, u[has_data], s2[has_data], self.scales_)
+        rows = likelihood if has_data.all() else likelihood.take(has_data)
+        logs = log_blurred(self.slab, rows, u[has_data], s2[has_data], self.scales_)
         out[has_data] = logsumexp(logs, axis=0, b=self.weights_[:, None])
         out[has_data] -= 0.5 * np.log(2 * np.pi * s2[has_data])
         out[exact] = self.logpdf(likelihood.values[exact])
@@ -223,11 +253,48 @@ class Symmetric(Prior):
         raise TypeError(f"{type(self).__name__} is fitted by its own methods.")
 
 
-def log_blurred(slab: Slab, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
+Normals = list[tuple[NDArray, NDArray]]
+"""Log-weights and variances of the normals that stand for the noise of messages."""
+
+
+def _normals(rows: Estimates, u: NDArray, s2: NDArray, scales: NDArray) -> Normals:
+    """Normals that stand for the noise, beside slabs of these scales."""
+    slabs = scales[scales > 0]
+    if not len(slabs):
+        return [(np.zeros(len(u)), s2)]
+    return list(zip(*rows.normals(u, s2, slabs.min() ** 2, slabs.max() ** 2), strict=True))
+
+
+def _logs(
+    slab: Slab, rows: Estimates, normals: Normals, u: NDArray, s2: NDArray, scale: Any
+) -> NDArray:
+    """Log-density of each message under each part of a component, over its noise's peak, (k, n)."""
+    if not scale > 0:
+        return rows.log_ratio(u, s2)[None]
+    if len(normals) == 1:
+        return slab.log_blurred(u, s2, scale)[None]
+    # a density is over the peak of the normal that it is blurred by
+    return np.stack(
+        [
+            log - 0.5 * np.log(noise / s2) + slab.log_blurred(u, noise, scale)
+            for log, noise in normals
+        ]
+    )
+
+
+def _point(u: NDArray) -> Parts:
+    """The mode itself."""
+    zero = np.zeros(len(u))
+    return [(np.ones(len(u)), zero, zero, zero, 0)]
+
+
+def log_blurred(slab: Slab, rows: Estimates, u: NDArray, s2: NDArray, scales: NDArray) -> NDArray:
     """Log-density of each message under each component, over its noise's peak, shape (k, n)."""
-    logs = np.empty((len(scales), len(u)))
+    normals, logs = _normals(rows, u, s2, scales), np.empty((len(scales), len(u)))
     for row, scale in zip(logs, scales, strict=True):
-        row[:] = slab.log_blurred(u, s2, scale) if scale > 0 else -0.5 * u**2 / s2
+        parts = _logs(slab, rows, normals, u, s2, scale)
+        peak = parts.max(axis=0)
+        row[:] = peak if len(parts) == 1 else peak + np.log(np.exp(parts - peak).sum(axis=0))
     return logs
 
 

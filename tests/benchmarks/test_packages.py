@@ -71,6 +71,13 @@ WORKLOADS = {
             "ashrink": lambda m: ashrink.fit(*estimates(m)),
         },
     ),
+    "t errors": (
+        [1_000],
+        {
+            "ebfed": lambda m: eb.posterior_from(*estimates(m), prior="scale_mixture", df=5),
+            "ashrink": lambda m: ashrink.fit(*estimates(m), df=5),
+        },
+    ),
     "logistic intercepts": (
         [1_000],
         {

@@ -54,6 +54,11 @@ LIKELIHOODS = {
     "LogVariance": likelihoods.LogVariance(
         (np.exp(THETA) * np.random.default_rng(9).chisquare(SIZES))[:, None], SIZES
     ),
+    "StudentT": likelihoods.StudentT(
+        (THETA + np.random.default_rng(10).standard_t(4, 200) * 2 / np.sqrt(SIZES))[:, None],
+        4 / SIZES[:, None],
+        np.where(np.arange(200) % 9, 4.0, np.inf),
+    ),
 }
 
 
@@ -352,6 +357,8 @@ def test_likelihood_with_silent_and_exact_clients():
     check_likelihood(likelihoods.Gaussian(values, np.array([[1.0], [np.inf], [0.5], [0.0]])))
     check_likelihood(likelihoods.Binomial(np.array([[1], [0], [2]]), np.array([3, 0, 4])))
     check_likelihood(likelihoods.Multinomial(np.array([[1, 4], [0, 0], [2, 0]])))
+    variances, degrees = np.array([[1.0], [np.inf], [0.5], [0.0]]), np.array([2.0, 5.0, 9.0, 1.0])
+    check_likelihood(likelihoods.StudentT(values, variances, degrees))
 
 
 def test_binning_keeps_the_likelihood():
@@ -377,6 +384,10 @@ def test_prior(prior, name):
         likelihood = UNIT
     if isinstance(prior, priors.Beta) and name == "Gaussian":
         likelihood = UNIT  # rates seen through Gaussian noise
+    if name == "StudentT" and isinstance(prior, priors.Normal) and prior.method == "moments":
+        with pytest.raises(ValueError, match="'reml' or 'ml' where errors have a t distribution"):
+            prior.fit(likelihood)
+        likelihood = LIKELIHOODS["Gaussian"]
     check_prior(prior, likelihood)
 
 

@@ -151,8 +151,18 @@ ASHR = [
     ("a$result", "a.to_frame()"),
     ("get_lfsr(a)", "a.local_false_sign_rate()"),
     ("get_pi0(a)", "a.prior.weights_[a.prior.scales_ == 0].sum()"),
+    (
+        'b <- ash(x, s, mixcompdist = "normal", lik = lik_t(5), nullweight = 10)',
+        "b = eb.posterior_from(x, s, eb.priors.ScaleMixture(null_weight=10), df=5)",
+    ),
+    ("get_lfdr(b)", "b.lfdr()"),
+    ("get_qvalue(b)", "b.q_value()"),
 ]
-show(EBNM + ASHR)
+LOCFDR = [
+    ("w <- locfdr(x / s)", "w = eb.two_groups(x / s)"),
+    ("w$fdr", "w.lfdr"),
+]
+show(EBNM + ASHR + LOCFDR)
 
 # %% [markdown]
 # In ebbr, rates are given as counts and trials.

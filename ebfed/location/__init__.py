@@ -11,6 +11,7 @@ from ebfed.location.meta_analysis import MetaAnalysis, meta_analysis
 from ebfed.location.mixture import MixtureEB
 from ebfed.location.moderated import ModeratedT, moderated_t
 from ebfed.location.negative_binomial import NegativeBinomialEB
+from ebfed.location.nulls import TwoGroups, two_groups
 from ebfed.location.opt_out import OptOutMean
 from ebfed.location.poisson import PoissonEB
 from ebfed.location.shrinkage import posterior_from
@@ -29,10 +30,12 @@ __all__ = [
     "NegativeBinomialEB",
     "OptOutMean",
     "PoissonEB",
+    "TwoGroups",
     "VarianceEB",
     "effect_sizes",
     "fay_herriot",
     "meta_analysis",
     "moderated_t",
     "posterior_from",
+    "two_groups",
 ]

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ebfed.priors.discoveries import NO_NULL, check_rate, has_point, q_values
 from ebfed.priors.linear import LinearShrinkage
 from ebfed.privacy.calibration import is_number
 from ebfed.tables.frames import Style, frame
@@ -144,6 +145,109 @@ class Posterior(ABC):
         rate = np.minimum(self.prob_below(0.0), self._prob_from(0.0))
         return np.clip(rate, 0.0, 1.0)
 
+    def lfdr(self, null: float = 0.0) -> NDArray:
+        """Local false discovery rate: probability that a parameter is `null`, shape (n, d).
+
+        Parameters
+        ----------
+        null : float
+            Value of parameters that are no discovery.
+
+        Raises
+        ------
+        TypeError
+            If the population has no point at `null`, as the normal one, so that this probability is
+            zero for every estimate; or one whose probability is not known, as a scale mixture
+            without ``null_weight=10``.
+
+        References
+        ----------
+        Efron, Tibshirani, Storey, Tusher (2001), Empirical Bayes analysis of a microarray
+        experiment, J. Amer. Statist. Assoc. 96, 1151-1160.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> effects = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]
+        >>> posterior = eb.posterior_from(effects, [1.0] * 8, prior="point_normal")
+        >>> posterior.lfdr().ravel().round(2)
+        array([0.7 , 0.68, 0.  , 0.7 , 0.66, 0.7 , 0.  , 0.67])
+        """
+        known = self._has_points if self.prior is None else has_point(self.prior, null)
+        rate = self.prob_below(null) + self._prob_from(null) - 1
+        if not known or (self.prior is None and not (rate > 0).any()):
+            which = "the population of this posterior" if self.prior is None else repr(self.prior)
+            raise TypeError(NO_NULL.format(null=null, which=which))
+        return np.clip(rate, 0.0, 1.0)
+
+    def q_value(self, null: float = 0.0) -> NDArray:
+        """Mean `lfdr` of all clients that are at least as surprising, shape (n, d).
+
+        It estimates the share of false discoveries among them. Each coordinate is by itself.
+
+        Parameters
+        ----------
+        null : float
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> effects = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]
+        >>> posterior = eb.posterior_from(effects, [1.0] * 8, prior="point_normal")
+        >>> posterior.q_value().ravel().round(2)
+        array([0.49, 0.4 , 0.  , 0.51, 0.22, 0.45, 0.  , 0.33])
+        """
+        return q_values(self.lfdr(null))
+
+    def select(self, fdr: float = 0.05, null: float = 0.0, *, column: int | str = 0) -> Any:
+        """Return the discoveries: clients whose q-value is at most `fdr`, surest first.
+
+        Parameters
+        ----------
+        fdr : float in (0, 1)
+            Share of false discoveries that is allowed for.
+        null : float
+        column : int or str
+            Coordinate, by its place or its name.
+
+        Returns
+        -------
+        DataFrame
+            One row per discovery: its label (its number, without labels), what `labelled`
+            attached, ``estimate``, ``sd``, ``lfdr`` and ``q_value``.
+
+        Raises
+        ------
+        TypeError
+            If the population has no point at `null`.
+        ValueError
+            If `fdr` is not between 0 and 1, or there is no such `column`.
+
+        Examples
+        --------
+        >>> import ebfed as eb
+        >>> effects = [0.3, -0.6, 5.1, 0.2, -0.9, 0.4, -4.2, 0.8]
+        >>> posterior = eb.posterior_from(effects, [1.0] * 8, prior="point_normal")
+        >>> posterior.select(0.05)[["group", "local", "estimate", "q_value"]].round(3)
+           group  local  estimate  q_value
+        0      2    5.1     4.767    0.000
+        1      6   -4.2    -3.919    0.001
+        """
+        check_rate(fdr)
+        j = self._place_of(column)
+        rates = self.lfdr(null)
+        columns: dict[str, NDArray] = {}
+        for name, values in self._columns.items():
+            values = np.asarray(values)
+            columns[name] = values if values.ndim == 1 else values[:, min(j, values.shape[1] - 1)]
+        columns |= {"estimate": self.mean[:, j], "sd": self.sd[:, j]}
+        columns |= {"lfdr": rates[:, j], "q_value": q_values(rates)[:, j]}
+        order = np.argsort(columns["lfdr"], kind="stable")
+        found = order[columns["q_value"][order] <= fdr]
+        style = self._style.avoiding(columns)
+        columns = {style.group: self.ids} | columns
+        return frame({name: values[found] for name, values in columns.items()}, style)
+
     def _prob_from(self, threshold: ArrayLike) -> NDArray:
         """Probability that a coordinate is at least `threshold`, shape (n, d).
 
@@ -259,8 +363,22 @@ class Posterior(ABC):
         self._style = self._style.using(backend)
         return self
 
-    def to_frame(self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb") -> Any:
+    def to_frame(
+        self,
+        level: float = 0.95,
+        kind: Literal["eb", "robust"] = "eb",
+        *,
+        discoveries: bool = False,
+    ) -> Any:
         """One row per client (and coordinate, if there are several).
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        kind : {"eb", "robust"}
+            See `interval`.
+        discoveries : bool
+            Whether there are columns ``lfdr`` and ``q_value``, of the null value 0.
 
         Returns
         -------
@@ -277,6 +395,8 @@ class Posterior(ABC):
         columns |= {"estimate": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         if self.weight is not None:
             columns["weight"] = self.weight
+        if discoveries:
+            columns |= {"lfdr": self.lfdr(), "q_value": self.q_value()}
         style = self._style.avoiding(columns)
         if self._ids is not None:
             columns = {style.group: self._ids} | columns

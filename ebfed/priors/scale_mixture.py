@@ -11,6 +11,7 @@ from ebfed.likelihoods import Likelihood
 from ebfed.priors.slabs import NormalSlab
 from ebfed.priors.symmetric import Estimates, Symmetric, cells, log_blurred
 from ebfed.priors.weights import dirichlet_draws, fit_weights
+from ebfed.privacy.calibration import is_number
 from ebfed.tables.numbers import numbers
 
 __all__ = ["ScaleMixture"]
@@ -18,6 +19,7 @@ __all__ = ["ScaleMixture"]
 FEW = 4000  # clients up to which what is not known of the population matters
 CONCENTRATION = 2.0  # of the Dirichlet prior of the weights
 N_DRAWS = 50
+KNOWN = 10.0  # least `null_weight` with which a share of false discoveries is kept
 
 
 class ScaleMixture(Symmetric):
@@ -40,6 +42,11 @@ class ScaleMixture(Symmetric):
     scales : array-like of shape (k,), optional
         Standard deviations of the components. If None: 0, then from a tenth of the smallest
         standard error in steps of a factor sqrt(2) to ``2 sqrt(max((x_i - mode)**2 - s_i**2))``.
+    null_weight : float
+        At 1, the likelihood alone decides between the point and small scales, which no data tell
+        apart: the share of parameters that are exactly the mode is not known. More is a penalty
+        ``(null_weight - 1) log weights_[0]`` that prefers the point; ashr's is 10, and
+        `Posterior.lfdr` needs as much.
     tol : float
         Largest duality gap, in units of log-likelihood per client.
 
@@ -69,19 +76,33 @@ class ScaleMixture(Symmetric):
 
     mode: float
 
-    def __init__(self, mode: float = 0.0, scales: ArrayLike | None = None, *, tol: float = 1e-8):
+    def __init__(
+        self,
+        mode: float = 0.0,
+        scales: ArrayLike | None = None,
+        *,
+        null_weight: float = 1.0,
+        tol: float = 1e-8,
+    ):
         self.mode = mode
         self.scales = scales
+        self.null_weight = null_weight
         self.tol = tol
 
     def _fit(self, likelihood: Likelihood) -> None:
         if self.mode is None:
             raise TypeError("mode must be a number: a scale mixture does not estimate it.")
+        if not is_number(self.null_weight) or not 1 <= self.null_weight < np.inf:
+            raise ValueError(f"null_weight must be a number >= 1; got {self.null_weight!r}.")
         super()._fit(likelihood)
 
     def _fit_parts(self, rows: Likelihood, counts: NDArray) -> None:
         scales = self._grid_of_scales(rows)
         likelihoods = self._likelihoods(rows, scales)
+        if self.null_weight > 1 and scales[0] == 0 and len(scales) > 1:
+            # as many more clients, of whom it is known that they are at the mode
+            likelihoods = np.vstack([likelihoods, np.arange(len(scales)) == 0])
+            counts = np.append(counts, self.null_weight - 1)
         start = np.full(len(scales), 1 / len(scales))
         tol = self.tol * counts.sum()
         weights, self.duality_gap_ = fit_weights(likelihoods, counts, start, tol)
@@ -110,6 +131,12 @@ class ScaleMixture(Symmetric):
             largest = nodes[-1] - nodes[0]
         steps = int(np.ceil(2 * np.log2(max(largest / smallest, 8))))
         return np.append(0.0, smallest * np.sqrt(2) ** np.arange(steps + 1))
+
+    @property
+    def null(self) -> float | None:
+        """Mode, if the penalty keeps its point apart from small scales."""
+        has_point = self.scales is None or 0 in self._given_scales()
+        return self.mode_ if has_point and self.null_weight >= KNOWN else None
 
     def _given_scales(self) -> NDArray:
         try:

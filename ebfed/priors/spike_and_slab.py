@@ -147,6 +147,11 @@ class SpikeAndSlab(Symmetric):
             "weights": weights[:, None],
         }
 
+    @property
+    def null(self) -> float | None:
+        """Mode, if there is a point."""
+        return self.mode_ if self.spike else None
+
     def _surface(self, rows: Likelihood, counts: NDArray) -> _Surface:
         if isinstance(rows, Estimates):
             return _OfMessages(self.slab, rows)

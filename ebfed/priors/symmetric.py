@@ -113,6 +113,11 @@ class Symmetric(Prior):
         mass = self.weights_[self.scales_ == 0].sum()
         return np.full(int(mass > 0), self.mode_), np.full(int(mass > 0), mass)
 
+    @property
+    def null(self) -> float | None:
+        """Mode, if the share of parameters that are exactly the mode is fitted; else None."""
+        return None
+
     def grid(self, low: float, high: float) -> NDArray:
         """Leave out the mode if it is an atom, where the density is not that of its neighbours."""
         at = super().grid(low, high)

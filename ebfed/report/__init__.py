@@ -22,6 +22,7 @@ from ebfed.report.plots import (
     plot_responsibilities,
     plot_shrinkage,
     plot_states,
+    plot_two_groups,
 )
 from ebfed.report.summary import summary_table
 from ebfed.report.tidy import glance, tidy
@@ -65,6 +66,7 @@ __all__ = [
     "plot_responsibilities",
     "plot_shrinkage",
     "plot_states",
+    "plot_two_groups",
     "summary_table",
     "tidy",
     "view_of",

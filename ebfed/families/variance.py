@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ebfed.families.base import IDENTITY, Family, Figures, Link
 from ebfed.likelihoods import LogVariance
-from ebfed.likelihoods.log_variance import inverse_trigamma
 from ebfed.tables.clients import Summary
 
 __all__ = ["Variance"]
@@ -95,11 +94,8 @@ class Variance(Family):
     def draw_population(
         self, mean: float, variance: float, size: int, rng: np.random.Generator
     ) -> NDArray:
-        """Draw logarithms of inverse gamma variances."""
-        from scipy.special import psi
-
-        shape = float(inverse_trigamma(np.array([variance]))[0])
-        return mean + psi(shape) - np.log(rng.gamma(shape, 1.0, size))
+        """Draw from a normal distribution, as `LogVariance.marginal` has it."""
+        return rng.normal(mean, np.sqrt(variance), size)
 
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows whose figures are all 0."""

@@ -23,7 +23,7 @@ __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
 # A variance of zero is drawn as this share of the median one; no estimate depends on it.
 FLOOR = 1e-5
 # Cells of the range over which the law of a report is averaged.
-CELLS = 400
+CELLS = 2000
 
 
 @dataclass(frozen=True)

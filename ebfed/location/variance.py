@@ -77,9 +77,9 @@ class VarianceEB(LocationEstimator):
     >>> sd = np.sqrt(6 / rng.chisquare(6, 500))
     >>> est = eb.VarianceEB().fit(rng.normal(0, sd[groups]), groups=groups)
     >>> est.prior_.df_.round(1), est.prior_.scale_.round(2)
-    (array([6.5]), array([1.02]))
+    (array([7.6]), array([1.07]))
     >>> est.predict(groups=[0, 999]).round(2)  # 999: no row of it was seen
-    array([0.93, 1.02])
+    array([0.96, 1.07])
     """
 
     def __init__(

@@ -77,9 +77,9 @@ class InverseGamma(WithCovariates, Prior):
     >>> messages = LogVariance(squares, np.full(5, 4.0))
     >>> prior = InverseGamma().fit(messages)
     >>> prior.df_.round(2), prior.scale_.round(2)
-    (array([2.54]), array([1.25]))
+    (array([3.53]), array([1.54]))
     >>> np.exp(prior.posterior(messages).mean).ravel().round(2)
-    array([0.92, 1.45, 2.5 , 1.1 , 7.59])
+    array([1.13, 1.59, 2.51, 1.28, 6.93])
     """
 
     max_features: ClassVar[float] = np.inf
@@ -410,7 +410,7 @@ class LogVariancePosterior(TwoMoments):
     --------
     >>> posterior = LogVariancePosterior(np.array([[0.0]]), np.array([[0.5]]))
     >>> posterior.quantile(0.5).round(3), posterior.prob_below(0.0).round(3)
-    (array([[-0.041]]), array([[0.533]]))
+    (array([[-0.04]]), array([[0.532]]))
     """
 
     mean_precision: NDArray

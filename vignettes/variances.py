@@ -53,6 +53,12 @@ print(schools[(schools["n"] == 2) & (schools["local"] < 1e-3)].head(3).round(2))
 print(schools.nlargest(3, "n").round(2))
 
 # %% [markdown]
+# Small schools are shrunk to the common variance, large ones hardly. The picture has logarithms:
+
+# %%
+eb.report.plot_shrinkage(fit)
+
+# %% [markdown]
 # ## Moderated t-tests
 #
 # Do girls have other results than boys with the same GCSE results? In each school with boys and

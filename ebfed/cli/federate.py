@@ -15,7 +15,7 @@ import typer
 
 from ebfed.cli.errors import errors_of_the_user
 from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Json, Separator
-from ebfed.cli.project import Model, check_table, find_files, make_up_data, write_project
+from ebfed.cli.project import Template, check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
 
@@ -121,13 +121,13 @@ def up(
                 for name, file in files.items()
             }
             if model is None:
-                chosen = Model.of_options(group, value, family, consent)
+                chosen = Template.of_options(group, value, family, consent)
             elif consent is not None:
                 raise ValueError("a model names the column of consent itself; leave --consent out")
             elif model.endswith(".py"):
-                chosen = Model.of_file(Path(model))
+                chosen = Template.of_file(Path(model))
             else:
-                chosen = Model.of_formula(model, family)
+                chosen = Template.of_formula(model, family)
             for name, file in files.items():
                 check_table(file, own[name], chosen, dialect)
             write_project(directory, own, chosen)

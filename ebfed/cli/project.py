@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebfed.engines.flower.rows import OwnRows
     from ebfed.tables.dialect import Dialect
 
-__all__ = ["Model", "check_table", "find_files", "make_up_data", "write_project"]
+__all__ = ["Template", "check_table", "find_files", "make_up_data", "write_project"]
 
 PROJECT = """\
 [project]
@@ -166,7 +166,7 @@ def find_files(pattern: str) -> dict[str, Path]:
     return named
 
 
-class Model(NamedTuple):
+class Template(NamedTuple):
     """What is estimated: the text of model.py, and the columns that it names.
 
     Attributes
@@ -193,7 +193,9 @@ class Model(NamedTuple):
         ]
 
     @classmethod
-    def of_options(cls, group: str, value: str, family: FamilyName, consent: str | None) -> Model:
+    def of_options(
+        cls, group: str, value: str, family: FamilyName, consent: str | None
+    ) -> Template:
         """Make one of the estimator of a family."""
         rows = {"groups": group, "X": [value]} | ({"consent": consent} if consent else {})
         text = (MODEL_OF_CONSENT if consent else MODEL).format(**WORDS[family], rows=rows)
@@ -201,7 +203,7 @@ class Model(NamedTuple):
         return cls(text, rows, options, family)
 
     @classmethod
-    def of_formula(cls, formula: str, family: FamilyName) -> Model:
+    def of_formula(cls, formula: str, family: FamilyName) -> Template:
         """Make one of a formula; refuse terms that are no columns."""
         from ebfed.formula.columns import model_of_columns
 
@@ -211,7 +213,7 @@ class Model(NamedTuple):
         return cls(text, rows, family=family)
 
     @classmethod
-    def of_file(cls, file: Path) -> Model:
+    def of_file(cls, file: Path) -> Template:
         """Read one of the user; refuse one that does not define what a server needs."""
         import runpy
 
@@ -225,7 +227,7 @@ class Model(NamedTuple):
         )
 
 
-def check_table(file: Path, own: OwnRows, model: Model, dialect: Dialect) -> None:
+def check_table(file: Path, own: OwnRows, model: Template, dialect: Dialect) -> None:
     """Refuse a table that the nodes could not read."""
     table, rows, family = own.frame(Path()), model.rows, model.family
     for argument, columns in rows.items():
@@ -302,7 +304,7 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
     return files
 
 
-def write_project(directory: Path, nodes: Mapping[str, OwnRows], model: Model) -> None:
+def write_project(directory: Path, nodes: Mapping[str, OwnRows], model: Template) -> None:
     """Write the project of a server, the rules of its nodes, and a README about it."""
     from ebfed.tables.replacing import replaced
 

@@ -17,7 +17,6 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -29,14 +28,14 @@ from ebfed.location.client import Client, named_channels
 from ebfed.location.learned import Learned
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
-from ebfed.location.viewing import view_of_fit
+from ebfed.location.viewing import output_style, own_scale_posterior, view_of_fit
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy import ledger
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.consent import classes_of
-from ebfed.tables.frames import Style, frame, indexed_like, read_labels
+from ebfed.tables.frames import frame, indexed_like, read_labels
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import check_single, validated
@@ -377,7 +376,7 @@ class LocationEstimator(
         each client counts and does not send (NaN in a server's own copy).
         """
         check_is_fitted(self, "prior_")
-        return frame(ledger.columns(self._learned.ledger), _output(self, self._intake.style))
+        return frame(ledger.columns(self._learned.ledger), output_style(self, self._intake.style))
 
     @property
     def groups_(self) -> NDArray:
@@ -453,35 +452,10 @@ class LocationEstimator(
         Posterior
             One entry per distinct group, in the order of the sorted labels.
         """
-        check_is_fitted(self, "prior_")
-        found = self._theta(X, groups, covariates, exposure, integrate)
+        found = own_scale_posterior(
+            self, X, groups=groups, covariates=covariates, exposure=exposure, integrate=integrate
+        )
         return self._learned.shown(found)
-
-    def _theta(
-        self,
-        X: Any = None,
-        groups: Any = None,
-        covariates: Any = None,
-        exposure: Any = None,
-        integrate: bool = True,
-    ) -> Posterior:
-        """Posterior on the scale of the family's parameter; see `posterior`."""
-        check_is_fitted(self, "prior_")
-        learned = self._learned
-        if X is None:
-            if learned.is_server:
-                raise ValueError("the clients kept their figures; give rows to estimate.")
-            style, summary = self._intake.style, self.summaries_
-            if groups is not None:
-                summary = learned.asked_for(number_labels(read_labels(groups))[0])
-            clients, given = summary, self._intake.covariates_of(covariates, summary.ids)
-        else:
-            rows = self._read(X, groups, covariates=covariates, exposure=exposure)
-            style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
-        posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given), integrate)
-        columns = {"n": summary.n, "local": learned.likelihood(summary).local}
-        terms = tuple(getattr(self, "feature_names_in_", ())) or None
-        return posterior.labelled(summary.ids, columns, _output(self, style), terms)
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the posterior of each group as a frame, of some library if that is named."""
@@ -579,13 +553,13 @@ class LocationEstimator(
             new[".fitted" + suffix] = fitted[:, j]
             new[".resid" + suffix] = values[:, j] - fitted[:, j]
             new[".fixed" + suffix] = expected[:, j]
-        style = _output(self, rows.style).avoiding(columns | new)
+        style = output_style(self, rows.style).avoiding(columns | new)
         return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
 
     def view(self) -> LocationView:
         """Return what reports and plots read of the fit."""
         check_is_fitted(self, "prior_")
-        return view_of_fit(self, self._learned, _output(self, self._intake.style))
+        return view_of_fit(self)
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -637,12 +611,6 @@ class LocationEstimator(
             raise ValueError(
                 f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
             )
-
-
-def _output(estimator: Any, style: Style) -> Style:
-    """Apply what `set_output` asks for."""
-    wanted = _get_output_config("transform", estimator)["dense"]
-    return style if wanted == "default" else style.using(wanted)
 
 
 def _check_in_memory(X: Any) -> None:

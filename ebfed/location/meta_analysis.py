@@ -315,16 +315,13 @@ class MetaAnalysis:
         ``tau2 / (tau2 + s2)`` with s2 the sampling variance of a typical study (Higgins and
         Thompson 2002).
         """
-        return float(self._i2(self.tau2))
+        return float(_i2(self, self.tau2))
 
     @property
     def i2_interval(self) -> tuple[float, float]:
         """Interval of `i2`, from that of `tau2`."""
         lower, upper = self.tau2_interval
-        return float(self._i2(lower)), float(self._i2(upper))
-
-    def _i2(self, tau2: float) -> float:
-        return tau2 / (tau2 + self.random_effects.typical_variance)
+        return float(_i2(self, lower)), float(_i2(self, upper))
 
     @property
     def h2(self) -> float:
@@ -504,6 +501,10 @@ class MetaAnalysis:
     def funnel(self, *, ax: Any = None) -> Any:
         """Draw the studies' estimates against their errors; see `report.plot_funnel`."""
         return plot_funnel(self, ax=ax)
+
+
+def _i2(fit: MetaAnalysis, tau2: float) -> float:
+    return tau2 / (tau2 + fit.random_effects.typical_variance)
 
 
 def _range(low: float, high: float) -> str:

@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.families.base import IDENTITY
 from ebfed.location.learned import Learned
 from ebfed.location.refit import Refit
+from ebfed.priors import Posterior
 from ebfed.report.view import LocationView
-from ebfed.tables.frames import Style
+from ebfed.tables.frames import Style, read_labels
+from ebfed.tables.labels import number_labels
 
-__all__ = ["view_of_fit"]
+__all__ = ["output_style", "own_scale_posterior", "view_of_fit"]
 
 
-def view_of_fit(estimator: Any, learned: Learned, style: Style) -> LocationView:
-    """Return the view of a fitted `LocationEstimator`, whose frames have this style."""
+def output_style(estimator: Any, style: Style) -> Style:
+    """Apply what `set_output` asks for."""
+    wanted = _get_output_config("transform", estimator)["dense"]
+    return style if wanted == "default" else style.using(wanted)
+
+
+def own_scale_posterior(
+    estimator: Any,
+    X: Any = None,
+    *,
+    groups: Any = None,
+    covariates: Any = None,
+    exposure: Any = None,
+    integrate: bool = True,
+) -> Posterior:
+    """Posterior on the scale of the family's parameter; see `LocationEstimator.posterior`."""
+    check_is_fitted(estimator, "prior_")
+    learned, intake = estimator._learned, estimator._intake
+    if X is None:
+        if learned.is_server:
+            raise ValueError("the clients kept their figures; give rows to estimate.")
+        style, summary = intake.style, estimator.summaries_
+        if groups is not None:
+            summary = learned.asked_for(number_labels(read_labels(groups))[0])
+        clients, given = summary, intake.covariates_of(covariates, summary.ids)
+    else:
+        rows = estimator._read(X, groups, covariates=covariates, exposure=exposure)
+        style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
+    posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given), integrate)
+    columns = {"n": summary.n, "local": learned.likelihood(summary).local}
+    terms = tuple(getattr(estimator, "feature_names_in_", ())) or None
+    return posterior.labelled(summary.ids, columns, output_style(estimator, style), terms)
+
+
+def view_of_fit(estimator: Any) -> LocationView:
+    """Return the view of a fitted `LocationEstimator`."""
+    learned: Learned = estimator._learned
     d, client = estimator.n_features_in_, estimator.client_side()
     covariates, refit = learned.memory["covariates"], Refit(estimator, learned)
     has_rows = learned.all_exact and not learned.is_server
     return LocationView(
         title=type(estimator).__name__,
-        style=style,
+        style=output_style(estimator, estimator._intake.style),
         is_server=learned.is_server,
         sizes=learned.summaries.n,
         totals=estimator._totals,
@@ -33,7 +73,7 @@ def view_of_fit(estimator: Any, learned: Learned, style: Style) -> LocationView:
         varies=np.ones(d, bool),
         method=learned.method,
         n_parameters=learned.n_parameters,
-        posterior=estimator._theta,
+        posterior=partial(own_scale_posterior, estimator),
         posterior_given_population=learned.posterior_given_population,
         expected=lambda: learned.expected(covariates, len(learned.summaries)),
         log_likelihood=learned.log_likelihood,

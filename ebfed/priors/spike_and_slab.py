@@ -353,7 +353,8 @@ class _OfReports(_Surface):
         weight, log_scale, mode = point
         slab = self._slabs(mode, np.exp([log_scale]))[:, 0]
         likelihood = (1 - weight) * self._spike(mode) + weight * slab
-        return float(self.counts @ np.log(likelihood))
+        with np.errstate(divide="ignore"):  # far from all messages
+            return float(self.counts @ np.log(likelihood))
 
     def null(self, mode: float) -> float:
         with np.errstate(divide="ignore"):

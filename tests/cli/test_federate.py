@@ -62,7 +62,8 @@ def test_project_is_valid(started, tmp_path, family):
     tomllib.loads((place / "app" / "pyproject.toml").read_text())
     for file in place.glob("app/*.py"):
         compile(file.read_text(), file, "exec")
-    assert started == [({name: place / "nodes" / name for name in ("node-1", "node-2")}, {})]
+    nodes = {name: place / "nodes" / name for name in ("node-1", "node-2")}
+    assert started == [(nodes, {"database": False})]
     estimator, rows = project_of(place, "node-2")
     assert len(estimator.fit(**rows).groups_) == 20
 
@@ -348,16 +349,21 @@ def test_a_run_that_flower_refuses(tmp_path, monkeypatch):
 def test_ctrl_c_stops_the_run(tmp_path, monkeypatch, early):
     """Also if it is pressed before the number of the run is known."""
     log = fake_flower(tmp_path, monkeypatch, seconds=60)
+    # a process in the background of a shell ignores the signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press():
         while not log.exists() or ("log" not in log.read_text() and not early):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(press)
-        with pytest.raises(KeyboardInterrupt):
-            Federation(tmp_path).run("app")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(press)
+            with pytest.raises(KeyboardInterrupt):
+                Federation(tmp_path).run("app")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert log.read_text().splitlines()[-1] == "stop 7 loopback --format json"
 
 

@@ -473,7 +473,11 @@ def test_a_category_that_only_dropped_rows_have():
         ("y ~ 0 + x + (1 + x | county)", {}, "term '1' differs between groups"),
         ("y ~ x + (1 | kind/county)", {}, "must be one column of labels"),
         ("y ~ x + (1 | kind) + (1 | county)", {}, "more than one part"),
-        ("y ~ x | county", {"family": "gamma"}, "family must be 'gaussian', 'binomial', 'poisson'"),
+        (
+            "y ~ x | county",
+            {"family": "gamma"},
+            "family must be 'gaussian', 'binomial', 'categorical'",
+        ),
         ("cbind(won, lost) | county", {"family": "gaussian"}, "are of family='binomial'"),
         ("y ~ x | county", {"missing": "ignore"}, "missing must be 'raise' or 'drop'"),
         (

@@ -83,7 +83,7 @@ class InverseGamma(WithCovariates, Prior):
     """
 
     max_features: ClassVar[float] = np.inf
-    n_nodes: ClassVar[int] = 1600  # of skewed laws: more of them for the same error
+    n_nodes: ClassVar[int] = 800  # of skewed laws: more of them for the same error
     _by_column = (*Prior._by_column, "df_", "scale_")
 
     df_: NDArray

@@ -492,6 +492,7 @@ def test_gamma_prior_on_reports(prior, channel):
     check_prior(prior, reported(channel, POISSON))
 
 
+@pytest.mark.slow  # EM on a grid, to the end
 @pytest.mark.parametrize(
     "prior", [priors.InverseGamma(), priors.InverseGamma(df=6.0, variance=2.0)], ids=repr
 )

@@ -225,7 +225,15 @@ def test_columns_are_called_as_in_broom_mixed(fitted):
     assert set(estimator.tidy().columns) <= known("tidy")
     assert set(estimator.glance().columns) <= known("glance")
     labels = {} if "g" in arguments[0] else {"groups": GROUPS}
-    added = set(estimator.augment(*arguments, **labels).columns) - {"g", "x", "y", "hit", "time"}
+    added = set(estimator.augment(*arguments, **labels).columns) - {
+        "g",
+        "x",
+        "y",
+        "hit",
+        "time",
+        "0",
+        "1",
+    }
     added = {name.partition("_")[0] for name in added}  # of a category: `.fitted_a`
     assert ".fitted" in added
     assert added <= known("augment")

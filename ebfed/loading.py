@@ -9,6 +9,7 @@ from typing import Any
 
 from ebfed import channels, learning, location, models, priors, regression
 from ebfed.engines import portable
+from ebfed.formula import FormulaFit
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.factors import Factors
@@ -28,7 +29,7 @@ def load_fit(path: str | Path) -> Any:
 
     Returns
     -------
-    Estimator
+    Estimator or FormulaFit
         Fitted. If the file has no groups, it estimates given rows only, as `published` copies do.
 
     Raises
@@ -54,7 +55,7 @@ def load_fit(path: str | Path) -> Any:
     Traceback (most recent call last):
     ValueError: the clients kept their figures; give rows to estimate.
     """
-    return portable.load(path, CLASSES)
+    return portable.load(path, CLASSES, FormulaFit.of_data)
 
 
 def _public(wing: ModuleType) -> dict[str, type]:

@@ -154,8 +154,8 @@ def fit(
                         raise ValueError("a saved fit is a .json file")
                     if any(path.exists() and file.samefile(path) for file in files):
                         raise ValueError("this is a file of the data; write to another one")
-        if save is not None and (formula is not None or std_error is not None):
-            raise ValueError("--save goes with --group and --value, without --std-error")
+        if save is not None and std_error is not None:
+            raise ValueError("--save goes with rows of observations; --std-error has none")
         if not groups and save is None:
             raise ValueError("--no-groups goes with --save")
         if not 0 < level < 1:
@@ -198,7 +198,8 @@ def fit(
             typer.echo(f"Wrote {report}")
         if save is not None:
             # counts were fitted by a formula, whose columns are those of the options
-            getattr(estimator, "estimator_", estimator).save(save, groups=groups)
+            fit = getattr(estimator, "estimator_", estimator) if value is not None else estimator
+            fit.save(save, groups=groups)
             typer.echo(f"Wrote the fit to {save}")
         typer.echo(f"\n{estimator.summary()}")
 

@@ -48,6 +48,7 @@ def predict(
     fit, so groups may be new. By a regression, rows are predicted with the coefficients of their
     groups in the fit, and of new groups with the mean of the population.
     """
+    from ebfed.formula import FormulaFit
     from ebfed.loading import load_fit
     from ebfed.tables.dialect import Dialect
     from ebfed.tables.files import format_of, naming, read_rows
@@ -62,6 +63,13 @@ def predict(
         view = fit.view()
         label = view.style.group if group is None else group
         rows = read_rows(files, label, Dialect.checked(sep, encoding, decimal))
+        if isinstance(fit, FormulaFit):
+            if exposure is not None:
+                raise ValueError("--exposure goes with a fit without a formula")
+            if label != view.style.group:
+                raise ValueError(f"the formula names the groups: {view.style.group!r}")
+            show(rows.assign(prediction=fit.predict(rows)), out, level)
+            return
         # counts are fitted by a formula, in which names are quoted
         quoted = {name.strip("`"): name for name in view.columns}
         needed = [label, *quoted, *([] if exposure is None else [exposure])]

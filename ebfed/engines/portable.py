@@ -35,14 +35,14 @@ FORMAT, VERSION = "ebfed.fit", 1
 # Parts of a file.
 PARTS = (
     *("format", "version", "estimator", "arguments", "population"),
-    *("size", "columns", "ledger", "simulated", "groups"),
+    *("size", "columns", "formula", "ledger", "simulated", "groups"),
 )
 # Arguments that have an entry for each group.
 OF_GROUPS = ("participation",)
 TIMES = (dt.date, dt.datetime)
 
 
-def save(fit: Any, path: str | Path, groups: bool) -> None:
+def save(fit: Any, path: str | Path, groups: bool, formula: Any = None) -> None:
     """Write a fit to a file.
 
     Parameters
@@ -52,6 +52,8 @@ def save(fit: Any, path: str | Path, groups: bool) -> None:
     path : str or Path
     groups : bool
         Whether to write the figures of groups.
+    formula : dict, optional
+        How rows are read from frames, as data.
 
     Raises
     ------
@@ -85,6 +87,7 @@ def save(fit: Any, path: str | Path, groups: bool) -> None:
         "population": file.population(shown),
         "size": {"groups": view.n_groups, "rows": view.n_rows},
         "columns": file.columns(fit, groups),
+        "formula": formula,
         "ledger": shown.view().ledger,
         "simulated": fit._simulated,
         "groups": file.groups(shown) if groups else None,
@@ -128,7 +131,9 @@ def make(described: Any, classes: Mapping[str, type]) -> Any:
     return made
 
 
-def load(path: str | Path, classes: Mapping[str, type]) -> Any:
+def load(
+    path: str | Path, classes: Mapping[str, type], with_formula: Callable[[Any, Any], Any]
+) -> Any:
     """Read a fit from a file.
 
     Parameters
@@ -136,6 +141,8 @@ def load(path: str | Path, classes: Mapping[str, type]) -> Any:
     path : str or Path
     classes : mapping
         Classes that may be made, by the names that files have for them.
+    with_formula : callable
+        Makes what is returned of an estimator and the data of its formula, where a file has one.
 
     Raises
     ------
@@ -150,7 +157,8 @@ def load(path: str | Path, classes: Mapping[str, type]) -> Any:
         content = _rebuilt(found, classes)
         if missing := [name for name in PARTS if name not in content]:
             raise ValueError(f"it has no {missing[0]!r}")
-        return _restored(content, classes)
+        fit, formula = _restored(content, classes), content["formula"]
+        return fit if formula is None else with_formula(fit, formula)
     except Exception as error:  # whatever a hand or a foreign program has written
         raise ValueError(f"{str(path)!r} is damaged: {_reason(error)}") from error
 

@@ -21,6 +21,8 @@ __all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_o
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
+# What formulas from files may use besides columns and plain values.
+SHARED = {"np": np, "numpy": np}
 
 
 class Context(dict[str, Any]):
@@ -33,6 +35,23 @@ class Context(dict[str, Any]):
         used = {name for text in texts for name in _names(text)} - there
         check_names(used, context)
         return cls({name: context[name] for name in sorted(used) if name in context})
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the plain values, from which `of` makes a context again, with `SHARED`.
+
+        Raises
+        ------
+        TypeError
+            If there is anything else, such as a function of the caller.
+        """
+        values = {name: x for name, x in self.items() if x is not SHARED.get(name)}
+        for name, value in values.items():
+            if not isinstance(value, int | float | str | np.number):
+                raise TypeError(
+                    f"the formula uses {name!r} of the caller, which no file can hold. Pickle this "
+                    "fit."
+                )
+        return values
 
     def __reduce__(self) -> tuple:
         modules = {name: x.__name__ for name, x in self.items() if isinstance(x, ModuleType)}
@@ -56,14 +75,16 @@ class Design:
         Whether there is one.
     counts_constant : bool
         Whether the constant is a column like others, and has a name.
+    context : Context
+        What the terms use besides columns.
     """
 
     text: str
     names: list[str] = field(default_factory=list)
     constant: bool = True
     counts_constant: bool = False
+    context: Context = field(default_factory=Context)
     _spec: Any = None
-    _context: Context = field(default_factory=Context)
 
     @classmethod
     def learn(
@@ -82,18 +103,19 @@ class Design:
 
         with _syntax(text):
             formula = Formula(text)
-        design = cls(text, _context=Context.of([text], data, context))
+        design = cls(text, context=Context.of([text], data, context))
         table = _as_pandas(data, [text], levels=True)
         for name in table.select_dtypes("category"):  # levels that no row has, as after filtering
             table[name] = table[name].cat.remove_unused_categories()
         if clash := {CONSTANT, CONSTANT.lower()} & set(table.columns):
             raise ValueError(f"a column is called {min(clash)!r}, as is the constant; rename it.")
         matrix = design._build(formula, table, there or column_names(data))
-        design._spec = matrix.model_spec
-        for term, places in design._spec.term_indices.items():
+        learned = matrix.model_spec
+        for term, places in learned.term_indices.items():
             if not places:
                 raise ValueError(f"term {str(term)!r} has the same value in all rows.")
-        names = list(design._spec.column_names)
+        names = list(learned.column_names)
+        design._spec = learned.update(structure=None)  # it follows from the rest
         design.constant = CONSTANT in names
         design.names = [name for name in names if name != CONSTANT]
         return design, design._numbers(matrix, names)
@@ -109,12 +131,68 @@ class Design:
         """
         table = _as_pandas(data, [self.text], levels=False)
         matrix = self._build(self._spec, table, column_names(data))
-        return self._numbers(matrix, list(self._spec.column_names))
+        names = list(matrix.model_spec.column_names)
+        expected = [] if self.counts_constant else self.names
+        if wrong := set(names) - {CONSTANT} ^ set(expected):
+            raise ValueError(
+                f"the terms give {min(wrong)!r} in one of the frames only; columns of data must "
+                "have the types that they had in the fit."
+            )
+        return self._numbers(matrix, names)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what was learned as plain data, from which `of_data` makes it again."""
+        encoded = self._spec.encoder_state
+        return {
+            "names": self.names,
+            "constant": self.constant,
+            "counts_constant": self.counts_constant,
+            "transformations": self._spec.transform_state,
+            "kinds": {factor: kind.value for factor, (kind, _) in encoded.items()},
+            "categories": {
+                factor: list(state["categories"])
+                for factor, (_, state) in encoded.items()
+                if "categories" in state
+            },
+        }
+
+    @classmethod
+    def of_data(cls, text: str, context: Context, data: Mapping[str, Any]) -> Self:
+        """Make a design of plain data.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "kind": ["a", "b", "b"]})
+        >>> design, columns = Design.learn("center(x) + kind", table, {})
+        >>> twin = Design.of_data(design.text, Context(), design.as_data())
+        >>> np.array_equal(twin.of(table), columns)
+        True
+        """
+        from formulaic import Formula, ModelSpec
+        from formulaic.parser.types import Factor
+
+        categories = data["categories"]
+        encoded = {
+            factor: (
+                Factor.Kind(kind),
+                {"categories": categories[factor]} if factor in categories else {},
+            )
+            for factor, kind in data["kinds"].items()
+        }
+        spec = ModelSpec(
+            Formula(text),
+            "pandas",
+            transform_state=data["transformations"],
+            encoder_state=encoded,
+        )
+        rest = data["constant"], data["counts_constant"]
+        return cls(text, data["names"], *rest, context, spec)
 
     def _build(self, spec: Any, data: Any, there: Sequence[str]) -> Any:
         from formulaic.errors import DataMismatchWarning, FormulaicError
 
-        options = {"context": self._context, "na_action": "raise"}
+        options = {"context": self.context, "na_action": "raise"}
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # what is not finite is said
             warnings.simplefilter("error", DataMismatchWarning)
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -129,11 +207,11 @@ class Design:
         from formulaic import Formula
 
         for term in getattr(spec, "formula", spec):
+            alone = Formula([term])
+            if spec is self._spec:
+                alone = spec.update(formula=alone)
             try:
-                if spec is self._spec:
-                    spec.subset([term]).get_model_matrix(data, **options)
-                else:
-                    Formula([term]).get_model_matrix(data, **options)
+                alone.get_model_matrix(data, **options)
             except Exception:
                 return str(term)
         return self.text
@@ -166,7 +244,7 @@ class Design:
         ValueError
             If one is not a column of this design.
         """
-        some, _ = Design.learn(text, data, self._context)
+        some, _ = Design.learn(text, data, self.context)
         missing = [name for name in some.names if name not in self.names]
         if some.constant and not self.constant:
             missing.insert(0, "1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,10 +13,18 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from ebfed.engines import Estimator
+from ebfed.engines import Estimator, portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
-from ebfed.formula.design import CONSTANT, Context, Design, evaluated, required, response_of
+from ebfed.formula.design import (
+    CONSTANT,
+    SHARED,
+    Context,
+    Design,
+    required,
+    response_of,
+)
 from ebfed.formula.grammar import FormulaTerms, parse
+from ebfed.formula.rows import CompleteRows, responses, style_of
 from ebfed.location import (
     BernoulliEB,
     CategoricalEB,
@@ -32,9 +40,9 @@ from ebfed.regression import LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import column_of, complete, take
+from ebfed.tables.columns import column_of
 from ebfed.tables.covariates import read_covariates
-from ebfed.tables.frames import Style, beside, drop_columns, frame, is_frame, read, read_labels
+from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
@@ -147,7 +155,7 @@ def from_formula(
     settings |= {} if prior is None else {"prior": prior}
     _check_settings(estimator, settings)
     estimator.set_params(**settings)
-    kept = Context.of(_responses(model, column_names(rows.data)), rows.data, context)
+    kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
     varying = None
     if model.varying is not None:
         varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
@@ -192,12 +200,6 @@ def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
-    """Terms that stand for what was observed, and how long."""
-    observed = [*model.observed, *([model.offset] if model.offset else [])]
-    return [evaluated(text, there) for text in observed]
-
-
 def _surroundings() -> dict[str, Any]:
     """Return what the caller of `from_formula` can see; nothing, if that is not Python."""
     try:
@@ -205,52 +207,6 @@ def _surroundings() -> dict[str, Any]:
     except ValueError:
         return {}
     return {**caller.f_globals, **caller.f_locals}
-
-
-@dataclass
-class CompleteRows:
-    """Rows that are complete.
-
-    Attributes
-    ----------
-    data : data frame
-    labels : series
-        Label of the group of each row.
-    consent : series or None
-    dropped : int
-    """
-
-    data: Any
-    labels: Any
-    consent: Any
-    dropped: int
-
-    @classmethod
-    def of(cls, model: FormulaTerms, data: Any, consent: str | None, missing: str) -> CompleteRows:
-        import pandas as pd
-
-        if missing not in ("raise", "drop"):
-            raise ValueError(f"missing must be 'raise' or 'drop'; got {missing!r}.")
-        names = list(data.columns) if isinstance(data, pd.DataFrame) else []
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
-        if not is_frame(data):
-            raise TypeError(
-                "data must be a frame in memory, of pandas, polars or Arrow; "
-                f"got {type(data).__name__}."
-            )
-        keys = {"the group": model.group} | ({} if consent is None else {"consent": consent})
-        for what, name in keys.items():
-            if name not in column_names(data):
-                shown = ", ".join(map(repr, column_names(data)))
-                raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-        texts = [model.fixed, model.varying or "1", *_responses(model, column_names(data))]
-        used = required(texts, column_names(data))
-        used = list(dict.fromkeys([*used, *keys.values()]))
-        whole = complete(data, used, missing == "raise")
-        kept = take(data, whole, used)
-        chosen = None if consent is None else column_of(kept, consent)
-        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
 
 
 def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
@@ -396,33 +352,59 @@ class FormulaFit:
         ValueError
             If terms of private columns, such as ``poly(x, 2)``, keep figures of the rows.
         """
+        self._check_figures()
+        twin = shallow_copied(self)
+        twin.estimator_ = self.estimator_.published()
+        twin._rows = CompleteRows.none(self._model, **self._rows.as_data())
+        return twin
+
+    def _check_figures(self) -> None:
+        """Refuse terms whose figures did not leave the clients."""
         if self.design_.figures and not isinstance(self.estimator_, LocationEstimator):
             raise ValueError(
                 f"{self.design_.figures[0]!r} keeps figures of the rows, which did not leave the "
                 "clients: set keep_rows = True to pickle it with the rows, or pickle "
                 "estimator_.published()."
             )
-        names = column_names(self._rows.data)
-        backend = self._style(self._rows.labels).backend
-        data = frame({name: np.zeros(0) for name in names}, Style(backend))
-        labels = column_of(data, self._model.group)
-        twin = shallow_copied(self)
-        twin.estimator_ = self.estimator_.published()
-        twin._rows = CompleteRows(data, labels, None, self._rows.dropped)
-        return twin
 
     def save(self, path: Any, *, groups: bool = True) -> None:
-        """Refuse: a file has no categories, contrasts and means of terms.
+        """Write the fit to a file, which `ebfed.load_fit` reads; see the estimator's `save`.
+
+        The rows themselves are not in the file: a fit from a file predicts frames that are given.
+
+        Parameters
+        ----------
+        path : str or Path
+        groups : bool, default True
+            Whether to write the figures of groups.
 
         Raises
         ------
         TypeError
+            If the formula uses functions of the caller, or `context`.
+        ValueError
+            As the estimator's `save`; and if terms of private columns keep figures of the rows.
         """
-        raise TypeError(
-            f"{self!r} reads frames by the terms of its formula, which are not saved. Save its "
-            f"estimator, whose columns are {', '.join(map(repr, self.design_.names)) or 'none'}: "
-            "fit.estimator_.save(path). Or pickle the fit."
-        )
+        if not self.keep_rows and is_private(self.estimator_.view().ledger):
+            self._check_figures()
+        formula = {
+            "text": self.formula,
+            "rows": self._rows.as_data(),
+            "values": self._context.as_data() | self.design_.context.as_data(),
+            "design": self.design_.as_data(),
+        }
+        portable.save(self.estimator_, path, groups, formula)
+
+    @classmethod
+    def of_data(cls, estimator: Any, data: Mapping[str, Any]) -> Self:
+        """Make a fit of a fitted estimator, and of what a file says of its formula."""
+        model = parse(data["text"])
+        rows = CompleteRows.none(model, **data["rows"])
+        texts = [model.fixed], responses(model, column_names(rows.data))
+        both = [Context.of(each, rows.data, SHARED | data["values"]) for each in texts]
+        fit = cls(model, Design.of_data(model.fixed, both[0], data["design"]), both[1], rows)
+        fit.estimator_ = estimator
+        return fit
 
     def __getstate__(self) -> dict[str, Any]:
         fitted = self.__dict__.get("estimator_")
@@ -461,7 +443,7 @@ class FormulaFit:
         """Rows with their response, as the estimator takes them."""
         if isinstance(self.estimator_, LocationEstimator):
             return self._of_location(rows, columns)
-        labels, style = rows.labels, self._style(rows.labels)
+        labels, style = rows.labels, style_of(rows.labels)
         if not self._model.counts:
             response = self._response(rows.data)
             return (self._table(columns, style), response), {"groups": labels}
@@ -474,7 +456,7 @@ class FormulaFit:
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
-        model, style, labels = self._model, self._style(rows.labels), read_labels(rows.labels)
+        model, style, labels = self._model, style_of(rows.labels), read_labels(rows.labels)
         ids, codes = number_labels(labels)
         options: dict[str, Any] = {}
         if self.design_.names:
@@ -523,9 +505,6 @@ class FormulaFit:
         group = self._model.group
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
 
-    def _style(self, labels: Any) -> Style:
-        return read(np.zeros(len(labels)), labels).style
-
     def _table(self, columns: NDArray, style: Style) -> Any:
         return frame(dict(zip(self.design_.names, columns.T, strict=True)), Style(style.backend))
 
@@ -568,12 +547,20 @@ class FormulaFit:
 
     # Other frames -----------------------------------------------------------------------------
 
+    def _frame(self, data: Any) -> Any:
+        """Return a frame that was given, or else the rows of the fit."""
+        if data is not None:
+            return data
+        if not len(self._rows.labels):
+            raise ValueError("this copy of the fit has no rows; give a frame.")
+        return self._rows.data
+
     def _read(self, data: Any) -> tuple[Any, Any]:
         """Return the columns of the design as the estimator takes them, and labels if there are."""
-        data = self._rows.data if data is None else data
+        data = self._frame(data)
         group = self._model.group
         labels = self._labels(data) if group in column_names(data) else None
-        style = Style() if labels is None else self._style(labels)
+        style = Style() if labels is None else style_of(labels)
         return self._table(self.design_.of(data), style), labels
 
     def predict(self, data: Any = None) -> NDArray:
@@ -599,7 +586,7 @@ class FormulaFit:
 
     def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
         """Means of the groups of rows, and which each row's is."""
-        data = self._rows.data if data is None else data
+        data = self._frame(data)
         columns = self.design_.of(data)
         n = len(columns)
         if self._model.group not in column_names(data):
@@ -658,7 +645,7 @@ class FormulaFit:
             The rows of the fit if None, with the columns that were used. Without the response it
             gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``.
         """
-        data = self._rows.data if data is None else data
+        data = self._frame(data)
         group = self._model.group
         alone = drop_columns(data, [group]) if group in column_names(data) else data
         new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
@@ -677,7 +664,7 @@ class FormulaFit:
         """Numbers that predictions are to be compared with, if the frame has them."""
         model = self._model
         there = column_names(self._rows.data)
-        needed = required(_responses(model, there), there)
+        needed = required(responses(model, there), there)
         if not set(needed) <= set(column_names(data)):
             return None
         if model.counts:

@@ -86,12 +86,25 @@ def test_a_regression_predicts_rows(file, rows, tmp_path):
     assert "a fit of counts" in refusal("predict", tmp_path / "fit.json", file, "--exposure", "won")
 
 
+def test_a_saved_formula_predicts_the_rows_of_a_table(file, rows, tmp_path):
+    formula = "score ~ center(number) + (1 | fips)"
+    saved, out = tmp_path / "fit.json", tmp_path / "out.csv"
+    result = invoke("fit", file, "--formula", formula, "--save", saved)
+    assert result.exit_code == 0, result.output
+    result = invoke("predict", saved, file, "--out", out)
+    assert result.exit_code == 0, result.output
+    fit = eb.from_formula(formula, rows)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], fit.predict(), rtol=1e-12)
+    assert "the formula names the groups" in refusal("predict", saved, file, "--group", "won")
+    assert "without a formula" in refusal("predict", saved, file, "--exposure", "won")
+
+
 def test_mistakes_end_with_one_line(saved, file, tmp_path):
     score = ("fit", file, "--group", "fips", "--value", "score")
     assert "a saved fit is a .json file" in refusal(*score, "--save", tmp_path / "fit.txt")
     assert "--no-groups goes with --save" in refusal(*score, "--no-groups")
-    formula = ("fit", file, "--formula", "score ~ 1 + (1 | fips)")
-    assert "--save goes with --group" in refusal(*formula, "--save", tmp_path / "f.json")
+    errors = (*score, "--std-error", "won", "--save", tmp_path / "f.json")
+    assert "--save goes with rows" in refusal(*errors)
     assert "no column 'county'" in refusal("predict", saved, file, "--group", "county")
     assert "is not a whole file of a fit" in refusal("predict", file, file)
     assert "No such file" in refusal("predict", tmp_path / "none.json", file)

@@ -1,0 +1,93 @@
+"""Rows of a frame that a formula uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ebfed.formula.design import evaluated, required
+from ebfed.formula.grammar import FormulaTerms
+from ebfed.tables.columns import column_of, complete, take
+from ebfed.tables.frames import Style, frame, is_frame, read
+from ebfed.tables.lazy import column_names
+
+__all__ = ["CompleteRows", "responses", "style_of"]
+
+
+@dataclass
+class CompleteRows:
+    """Rows that are complete.
+
+    Attributes
+    ----------
+    data : data frame
+    labels : series
+        Label of the group of each row.
+    consent : series or None
+    dropped : int
+    """
+
+    data: Any
+    labels: Any
+    consent: Any
+    dropped: int
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what is known of the frame without its rows, from which `none` makes one."""
+        columns, backend = column_names(self.data), style_of(self.labels).backend
+        return {"columns": columns, "backend": backend, "dropped": self.dropped}
+
+    @classmethod
+    def none(cls, model: FormulaTerms, columns: Sequence[str], backend: str, dropped: int) -> Self:
+        """Return no rows, in a frame with these columns."""
+        data = frame({name: np.zeros(0) for name in columns}, Style(backend))
+        return cls(data, column_of(data, model.group), None, dropped)
+
+    @classmethod
+    def of(cls, model: FormulaTerms, data: Any, consent: str | None, missing: str) -> Self:
+        """Keep the rows of a frame that have all values that a formula uses.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is no frame, a column is missing or is there twice, or a value is missing and
+            `missing` is "raise".
+        """
+        import pandas as pd
+
+        if missing not in ("raise", "drop"):
+            raise ValueError(f"missing must be 'raise' or 'drop'; got {missing!r}.")
+        names = list(data.columns) if isinstance(data, pd.DataFrame) else []
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
+        if not is_frame(data):
+            raise TypeError(
+                "data must be a frame in memory, of pandas, polars or Arrow; "
+                f"got {type(data).__name__}."
+            )
+        keys = {"the group": model.group} | ({} if consent is None else {"consent": consent})
+        for what, name in keys.items():
+            if name not in column_names(data):
+                shown = ", ".join(map(repr, column_names(data)))
+                raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
+        texts = [model.fixed, model.varying or "1", *responses(model, column_names(data))]
+        used = required(texts, column_names(data))
+        used = list(dict.fromkeys([*used, *keys.values()]))
+        whole = complete(data, used, missing == "raise")
+        kept = take(data, whole, used)
+        chosen = None if consent is None else column_of(kept, consent)
+        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
+
+
+def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
+    """Terms that stand for what was observed, and how long."""
+    observed = [*model.observed, *([model.offset] if model.offset else [])]
+    return [evaluated(text, there) for text in observed]
+
+
+def style_of(labels: Any) -> Style:
+    """How frames look whose rows have these labels."""
+    return read(np.zeros(len(labels)), labels).style

@@ -3,8 +3,10 @@
 pytest -o addopts= tests/benchmarks --benchmark-json=run.json
 python tests/benchmarks/record.py run.json
 
-Names, times, ratios and growth go to ``results.json``. The line of ``history.jsonl`` has the
-commit, the machine and every ratio: ratios of one machine may be compared between commits.
+Names, times, ratios and growth go to ``results.json``, in place of what an earlier run of the same
+files left there; other files keep theirs if they ran on the same machine. The line of
+``history.jsonl`` has the commit, the machine and every ratio: ratios of one machine may be compared
+between commits.
 """
 
 import itertools
@@ -81,26 +83,36 @@ def commit():
 
 def main(run):
     machine = run["machine_info"]
+    date, path = run["datetime"][:10], HERE / "results.json"
+    files = {}
+    for file, workload in workloads(run["benchmarks"]):
+        files.setdefault(file, []).append(workload)
     record = {
-        "date": run["datetime"][:10],
         "machine": {
             "processor": machine["cpu"].get("brand_raw", machine["machine"]),
             "cores": machine["cpu"]["count"],
             "system": machine["system"],
             "python": machine["python_version"],
         },
+        "dates": dict.fromkeys(files, date),
         "growth": list(
             growth((each["extra_info"], figures(each)["seconds"]) for each in run["benchmarks"])
         ),
-        "files": {},
+        "files": files,
     }
-    for file, workload in workloads(run["benchmarks"]):
-        record["files"].setdefault(file, []).append(workload)
-    line = {"commit": commit(), "date": record["date"], "machine": record["machine"]}
-    (HERE / "results.json").write_text(json.dumps(record, indent=1) + "\n")
+    before = json.loads(path.read_text())
+    if before["machine"] == record["machine"]:
+        for part in ("dates", "files"):
+            record[part] = dict(sorted((before[part] | record[part]).items()))
+        grown = [(each["name"], each["contender"]) for each in record["growth"]]
+        record["growth"] += [
+            each for each in before["growth"] if (each["name"], each["contender"]) not in grown
+        ]
+    line = {"commit": commit(), "date": date, "machine": record["machine"]}
+    path.write_text(json.dumps(record, indent=1) + "\n")
     ratios = {
         f"{workload['name']}: {peer['name']}": float(f"{peer['ratio']:.3g}")
-        for file in record["files"].values()
+        for file in files.values()
         for workload in file
         for peer in workload["peers"]
     }

@@ -193,15 +193,14 @@ def benchmarks_page() -> str:
     machine = record["machine"]
     parts = [
         (PAGES / "benchmarks.md").read_text(),
-        f"Recorded on {record['date']}: {machine['processor']}, {machine['cores']} cores, "
+        f"Recorded on {machine['processor']}, {machine['cores']} cores, "
         f"{machine['system']}, Python {machine['python']}. A ratio is the time of ebfed over that "
         "of the peer; below 1, ebfed is faster. The spread is that of our quartiles over the "
         "median of the peer.",
     ]
     for file, workloads in record["files"].items():
-        parts.append(
-            f"## {file.removesuffix('.py').removeprefix('test_').replace('_', ' ').capitalize()}"
-        )
+        title = file.removesuffix(".py").removeprefix("test_").replace("_", " ").capitalize()
+        parts += [f"## {title}", f"Of {record['dates'][file]}."]
         rows = [
             "| workload | time | peer | peer time | ratio | spread | aim |",
             "|---|--:|---|--:|--:|--:|--:|",

@@ -87,15 +87,30 @@ def _log_density(z2, degrees):
     return tail + gap + _stirling(a + 0.5) - _stirling(a)
 
 
+# Of `_fill`: degrees of freedom of the last estimate, how many nodes there are, the highest node,
+# and their distance.
+_EMPTY = np.inf, 0, 0.0, 1.0
+
+
 @jit
-def _fill(degrees, start, stop, top, step, logs, factors):
-    """Log-weights of nodes `start` to `stop` and the factors ``1 / w`` of the noise's variance."""
+def _fill(degrees, size, state, logs, factors):
+    """Write `size` nodes: log-weights, and the factors ``1 / w`` of the noise's variance.
+
+    Those of the last estimate stay, if this one has its degrees of freedom. Returns the new state.
+    """
+    last, filled, top, step = state
+    if degrees == np.inf:
+        logs[0], factors[0] = 0.0, 1.0
+        return degrees, 1, top, step
+    if degrees != last:
+        filled, top, step = 0, _top(degrees), _step(0.5 * degrees + 0.5)
     a = 0.5 * degrees
     level = 0.5 * (math.log(a) - _LOG_2PI) - _stirling(a) + math.log(step)
-    for k in range(start, stop):
+    for k in range(filled, size):
         at = top - k * step
         logs[k] = level - a * _rise(at)
         factors[k] = math.exp(-at)
+    return degrees, size, top, step
 
 
 @jit
@@ -163,7 +178,7 @@ def student_normals(variances, degrees, sizes):
     k = sizes.max()
     logs, spreads = np.full((k, len(sizes)), -np.inf), np.ones((k, len(sizes)))
     weights, factors = np.empty(k), np.empty(k)
-    last, filled = np.inf, 0
+    state = _EMPTY
     for i in range(len(sizes)):
         df, s2 = degrees[i], variances[i]
         if df == np.inf:
@@ -171,11 +186,8 @@ def student_normals(variances, degrees, sizes):
             for j in range(k):
                 spreads[j, i] = s2
             continue
-        if df != last:
-            last, filled, top, step = df, 0, _top(df), _step(0.5 * df + 0.5)
-        if sizes[i] > filled:
-            _fill(df, filled, sizes[i], top, step, weights, factors)
-            filled = sizes[i]
+        if df != state[0] or sizes[i] > state[1]:
+            state = _fill(df, sizes[i], state, weights, factors)
         for j in range(sizes[i]):
             logs[j, i] = weights[j]
             spreads[j, i] = s2 * factors[j]
@@ -209,18 +221,12 @@ def student_normal(away, variances, degrees, sizes, variance):
     k = sizes.max()
     weights, factors = np.zeros(k), np.ones(k)
     levels, inverses = np.empty(k), np.empty(k)
-    last, filled = np.inf, 0
+    state = _EMPTY
     for i in range(n):
         df, s2, d = degrees[i], variances[i], away[i]
         size = sizes[i]
-        if df == np.inf:
-            weights[0], factors[0], last, filled = 0.0, 1.0, df, 0
-        else:
-            if df != last:
-                last, filled, top, step = df, 0, _top(df), _step(0.5 * df + 0.5)
-            if size > filled:
-                _fill(df, filled, size, top, step, weights, factors)
-                filled = size
+        if df != state[0] or size > state[1]:
+            state = _fill(df, size, state, weights, factors)
         square = -0.5 * d * d
         highest = -np.inf
         for j in range(size):
@@ -281,18 +287,12 @@ def student_moments(away, variances, degrees, sizes, variance, errors, doubt):
     k = sizes.max()
     weights, factors = np.zeros(k), np.ones(k)
     levels, inverses = np.empty(k), np.empty(k)
-    last, filled = np.inf, 0
+    state = _EMPTY
     for i in range(n):
         df, s2, d = degrees[i], variances[i], away[i]
         size = sizes[i]
-        if df == np.inf:
-            weights[0], factors[0], last, filled = 0.0, 1.0, df, 0
-        else:
-            if df != last:
-                last, filled, top, step = df, 0, _top(df), _step(0.5 * df + 0.5)
-            if size > filled:
-                _fill(df, filled, size, top, step, weights, factors)
-                filled = size
+        if df != state[0] or size > state[1]:
+            state = _fill(df, size, state, weights, factors)
         highest = -np.inf
         for j in range(size):
             inverse = 1.0 / (variance + s2 * factors[j])
@@ -341,18 +341,12 @@ def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace
     k = sizes.max()
     weights, factors, levels = np.zeros(k), np.ones(k), np.empty(k)
     parts = np.empty((k, 5))
-    last, filled = np.inf, 0
+    state = _EMPTY
     for i in range(len(values)):
         u, s2, df = values[i] - mode, variances[i], degrees[i]
         size = sizes[i]
-        if df == np.inf:
-            weights[0], factors[0], last, filled = 0.0, 1.0, df, 0
-        else:
-            if df != last:
-                last, filled, top, step = df, 0, _top(df), _step(0.5 * df + 0.5)
-            if size > filled:
-                _fill(df, filled, size, top, step, weights, factors)
-                filled = size
+        if df != state[0] or size > state[1]:
+            state = _fill(df, size, state, weights, factors)
         highest = -np.inf
         for j in range(size):
             spread = s2 * factors[j]

@@ -91,22 +91,23 @@ def _laplace_slab(u, s2, variance):
 
 
 @jit
-def _add(out, u, s2, weight, slab):
+def _add(out, weight, slab, spike):
     """Add one client's log-likelihood and derivatives to those of the others.
 
     `slab` holds its density, over ``1 / sqrt(2 pi s2)``, as (level, root), ``root exp(level)``;
     then the derivatives of its log in a, aa, u, au, uu, a being the log of the slab's scale. It is
     not divided by the density of the spike: many errors away, that quotient loses its digits.
+    `spike` holds the log of that, in the same unit, and minus its derivatives in u and uu.
     """
     level, root, a, aa, by_u, au, uu = slab
-    spike, pull = -0.5 * u * u / s2, u / s2
-    top = max(level, spike)
-    small, large = math.exp(spike - top), root * math.exp(level - top)
+    log_spike, pull, bend = spike
+    top = max(level, log_spike)
+    small, large = math.exp(log_spike - top), root * math.exp(level - top)
     mixture = (1.0 - weight) * small + weight * large
     share, rest = weight * large / mixture, (1.0 - weight) * small / mixture
     by_weight = (large - small) / mixture
     turn = small * large / (mixture * mixture)  # of the slab's share, in its weight
-    bend, apart = share * rest, by_u + pull
+    both, apart = share * rest, by_u + pull
     out[0] += top + math.log(mixture)
     out[1] += by_weight
     out[2] += share * a
@@ -114,9 +115,15 @@ def _add(out, u, s2, weight, slab):
     out[4] -= by_weight * by_weight
     out[5] += turn * a
     out[6] -= turn * apart
-    out[7] += bend * a * a + share * aa
-    out[8] -= bend * a * apart + share * au
-    out[9] += bend * apart * apart + share * uu - rest / s2
+    out[7] += both * a * a + share * aa
+    out[8] -= both * a * apart + share * au
+    out[9] += both * apart * apart + share * uu - rest * bend
+
+
+@jit
+def _normal_spike(u, s2):
+    """Log-density of ``N(0, s2)``, and minus its derivatives; see `_add`."""
+    return -0.5 * u * u / s2, u / s2, 1.0 / s2
 
 
 @jit
@@ -140,7 +147,7 @@ def normal_slab(values, variances, weight, scale, mode):
     out = np.zeros(10)
     for i in range(len(values)):
         u, s2 = values[i] - mode, variances[i]
-        _add(out, u, s2, weight, _normal_slab(u, s2, scale * scale))
+        _add(out, weight, _normal_slab(u, s2, scale * scale), _normal_spike(u, s2))
     return out
 
 
@@ -160,5 +167,5 @@ def laplace_slab(values, variances, weight, scale, mode):
     out = np.zeros(10)
     for i in range(len(values)):
         u, s2 = values[i] - mode, variances[i]
-        _add(out, u, s2, weight, _laplace_slab(u, s2, scale * scale))
+        _add(out, weight, _laplace_slab(u, s2, scale * scale), _normal_spike(u, s2))
     return out

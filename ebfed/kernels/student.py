@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.slabs import _laplace_slab, _normal_slab
+from ebfed.kernels.slabs import _add, _laplace_slab, _normal_slab
 
 DEPTH = 17.0
 MOST = 4000  # nodes of one estimate; more are never needed
@@ -371,29 +371,12 @@ def student_slab(values, variances, degrees, sizes, weight, scale, mode, laplace
             uu += mass * (part[4] + part[2] * part[2])
         a, by_u = a / total, by_u / total
         aa, au, uu = aa / total - a * a, au / total - a * by_u, uu / total - by_u * by_u
-        slab = highest + math.log(total)
         z2 = u * u / s2
-        spike = _log_density(z2, df)
-        pull, bend = u / s2, 1.0 / s2  # minus the slope and the curvature of the spike's log
+        pull, bend = u / s2, 1.0 / s2
         if df != np.inf:
             tail = df + z2
             pull *= (df + 1.0) / tail
             bend *= (df + 1.0) * (df - z2) / (tail * tail)
-        top_level = max(slab, spike)
-        small, large = math.exp(spike - top_level), math.exp(slab - top_level)
-        mixture = (1.0 - weight) * small + weight * large
-        share, rest = weight * large / mixture, (1.0 - weight) * small / mixture
-        by_weight = (large - small) / mixture
-        turn = small * large / (mixture * mixture)  # of the slab's share, in its weight
-        both, apart = share * rest, by_u + pull
-        out[0] += top_level + math.log(mixture)
-        out[1] += by_weight
-        out[2] += share * a
-        out[3] += rest * pull - share * by_u
-        out[4] -= by_weight * by_weight
-        out[5] += turn * a
-        out[6] -= turn * apart
-        out[7] += both * a * a + share * aa
-        out[8] -= both * a * apart + share * au
-        out[9] += both * apart * apart + share * uu - rest * bend
+        slab = (highest + math.log(total), 1.0, a, aa, by_u, au, uu)
+        _add(out, weight, slab, (_log_density(z2, df), pull, bend))
     return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,15 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from ebfed.likelihoods import Gaussian
 from ebfed.location.area_errors import bootstrap, prasad_rao, shrinkage_of
 from ebfed.location.estimates import Estimates, check_level, covariates_like
-from ebfed.location.shrinkage import shrink
-from ebfed.priors import Normal, Posterior
+from ebfed.location.synthesis import Synthesis
 from ebfed.priors.random_effects import RandomEffects, design_of
 from ebfed.priors.regression import check_covariates
 from ebfed.report.plots.areas import plot_areas
 from ebfed.report.summary import Sheet, Text
 from ebfed.tables.alignment import of_groups
 from ebfed.tables.clients import LARGEST
-from ebfed.tables.frames import Style, frame, read_labels
+from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.numbers import numbers
 
 __all__ = ["FayHerriot", "fay_herriot"]
@@ -141,11 +139,11 @@ def fay_herriot(
         errors = prasad_rao(fit, variances, fit.predict()[1])
     else:
         errors = bootstrap(fit, variances, n_bootstrap, random_state, verbose)
-    return FayHerriot(given, fit, method, mse, errors, level)
+    return FayHerriot(given, fit, method, level, mse, errors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FayHerriot:
+class FayHerriot(Synthesis):
     """Result of `fay_herriot`.
 
     Attributes
@@ -154,32 +152,18 @@ class FayHerriot:
         Direct estimates, standard errors, covariates and labels of the areas.
     random_effects : RandomEffects
         The fit of the variance and the coefficients.
-    method, mse_method : str
-    mse : ndarray of shape (m,)
-        Mean squared error of each estimate.
+    method : str
     level : float
         Level of all intervals.
+    mse_method : str
+    mse : ndarray of shape (m,)
+        Mean squared error of each estimate.
     """
 
-    given: Estimates
-    random_effects: RandomEffects
-    method: str
     mse_method: str
     mse: NDArray
-    level: float
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary().to_html()
 
     # The areas -----------------------------------------------------------------------------------
-
-    @property
-    def labels(self) -> NDArray:
-        """Names of the areas, shape (m,); they are numbered where they have none."""
-        return self.given.ids
 
     @property
     def synthetic(self) -> NDArray:
@@ -196,11 +180,6 @@ class FayHerriot:
         """Estimates of the areas, EBLUPs, shape (m,)."""
         values = self.given.messages[0]
         return values + self.shrinkage * (self.synthetic - values)
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        """Posterior of the true value of each area, averaged over plausible t."""
-        return shrink(Normal(method=METHODS[self.method][0]), self.given)  # type: ignore[arg-type]
 
     def interval(self) -> tuple[NDArray, NDArray]:
         """Return the interval of each area, from `posterior`, shape (m,) each.
@@ -354,14 +333,9 @@ class FayHerriot:
         return ["intercept", *self.given.names]
 
     @property
-    def coefficients(self) -> NDArray:
-        """Intercept and coefficients of the covariates, shape (1 + k,)."""
-        return self.random_effects.coefficients
-
-    @property
     def coefficient_errors(self) -> NDArray:
         """Standard errors of `coefficients`, shape (1 + k,)."""
-        return np.sqrt(np.diag(self.random_effects.covariance))
+        return self._errors
 
     @property
     def variance(self) -> float:
@@ -382,21 +356,7 @@ class FayHerriot:
             ``term``, ``estimate``, ``std.error``, ``statistic``, ``p.value``, ``conf.low``,
             ``conf.high``; tests and intervals of coefficients are normal.
         """
-        from scipy.stats import norm
-
-        x, error = self.coefficients, self.coefficient_errors
-        half, empty = float(norm.ppf((1 + self.level) / 2)) * error, [np.nan]
-        low, high = self.variance_interval
-        columns: dict[str, Any] = {
-            "term": np.array([*self.terms, "variance"], object),
-            "estimate": [*x, self.variance],
-            "std.error": [*error, self.random_effects.variance_error],
-            "statistic": [*(x / error), *empty],
-            "p.value": [*(2 * norm.sf(np.abs(x) / error)), *empty],
-            "conf.low": [*(x - half), low],
-            "conf.high": [*(x + half), high],
-        }
-        return frame(columns, Style(self.given.style.backend))
+        return self._tidied("variance")
 
     def glance(self) -> Any:
         """Return the fit in one row.
@@ -407,22 +367,7 @@ class FayHerriot:
             ``nobs`` (areas with a direct estimate), ``n_areas``, ``npar``, ``variance``, ``logLik``
             (log marginal likelihood at the estimates, by every method), ``AIC``, ``BIC``.
         """
-        m, npar, value = (
-            self.random_effects.size,
-            len(self.coefficients) + 1,
-            self.random_effects.log_likelihood,
-        )
-        columns: dict[str, Any] = {
-            "nobs": m,
-            "n_areas": len(self.mse),
-            "npar": npar,
-            "variance": self.variance,
-            "logLik": value,
-            "AIC": 2 * npar - 2 * value,
-            "BIC": npar * np.log(m) - 2 * value,
-        }
-        columns = {name: np.array([value]) for name, value in columns.items()}
-        return frame(columns, Style(self.given.style.backend))
+        return self._glanced({"n_areas": len(self.mse)}, {"variance": self.variance})
 
     def summary(self) -> Text:
         """Describe the fit: coefficients, variance between areas, and precision gained."""
@@ -446,8 +391,9 @@ class FayHerriot:
         ]
         sheet.titles = ("coefficient", "estimate", "std. error", "p-value", "lower", "upper")
         sheet.widths, sheet.n_numbers = (20, 13, 12, 9, 12, 12), 5
-        table = {name: list(column) for name, column in _columns(self.tidy()).items()}
-        for name, x, error, _, p, lower, upper in list(zip(*table.values(), strict=True))[:-1]:
+        for name, x, error, p, lower, upper in zip(
+            self.terms, self.coefficients, self._errors, self.p_values, *self._ends, strict=True
+        ):
             numbers_ = (f"{x:.5g}", f"{error:.4g}", f"{p:.4f}", f"{lower:.5g}", f"{upper:.5g}")
             sheet.rows.append((name, *numbers_))
         if self.variance == 0:
@@ -465,7 +411,3 @@ def variation(estimates: NDArray, mse: NDArray) -> NDArray:
     """Coefficients of variation; infinite for an estimate of 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt(mse) / np.abs(estimates)
-
-
-def _columns(table: Any) -> dict[str, Any]:
-    return {name: table[name] for name in table.columns}

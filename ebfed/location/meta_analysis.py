@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.location.estimates import Estimates, check_level, covariates_like
-from ebfed.location.shrinkage import shrink
-from ebfed.priors import Normal, Posterior
+from ebfed.location.synthesis import Synthesis
 from ebfed.priors.random_effects import RandomEffects, design_of
 from ebfed.priors.regression import check_covariates
 from ebfed.report.plots.forest import plot_forest
 from ebfed.report.plots.funnel import plot_funnel
 from ebfed.report.summary import Sheet, Text
-from ebfed.tables.frames import Style, frame
 
 __all__ = ["MetaAnalysis", "meta_analysis"]
 
@@ -121,11 +118,11 @@ def meta_analysis(
         check_covariates(given.covariates, given.names)
     design = design_of(given.covariates, given.has_data)
     fit = RandomEffects.fit(given.values, given.errors**2, design, METHODS[method][0])
-    return MetaAnalysis(given, fit, method, test, level)
+    return MetaAnalysis(given, fit, method, level, test)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MetaAnalysis:
+class MetaAnalysis(Synthesis):
     """Result of `meta_analysis`.
 
     Attributes
@@ -134,29 +131,15 @@ class MetaAnalysis:
         Estimates, standard errors, covariates and labels of the studies.
     random_effects : RandomEffects
         The fit of the variance and the coefficients.
-    method, test : str
+    method : str
     level : float
         Level of all intervals.
+    test : str
     """
 
-    given: Estimates
-    random_effects: RandomEffects
-    method: str
     test: str
-    level: float
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary().to_html()
 
     # The studies ---------------------------------------------------------------------------------
-
-    @property
-    def labels(self) -> NDArray:
-        """Names of the studies, shape (k,); they are numbered where they have none."""
-        return self.given.ids
 
     @property
     def n_studies(self) -> int:
@@ -168,11 +151,6 @@ class MetaAnalysis:
         """Weight of each study in the mean, of all weights, shape (k,)."""
         weights = 1 / (self.tau2 + self.given.errors**2)
         return weights / weights.sum()
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        """Posterior of the effect in each study."""
-        return shrink(Normal(method=METHODS[self.method][0]), self.given)  # type: ignore[arg-type]
 
     def to_frame(self) -> Any:
         """Return one row per study: estimates as given and shrunk.
@@ -196,19 +174,9 @@ class MetaAnalysis:
         return ["intercept", *self.given.names] if self.given.names else ["mean"]
 
     @property
-    def coefficients(self) -> NDArray:
-        """Mean of the studies; with covariates intercept and slopes, shape (1 + p,)."""
-        return self.random_effects.coefficients
-
-    @property
-    def covariance(self) -> NDArray:
-        """Covariance of `coefficients`, shape (1 + p, 1 + p)."""
-        return self._inflation * self.random_effects.covariance
-
-    @property
     def std_errors(self) -> NDArray:
         """Standard errors of `coefficients`, shape (1 + p,)."""
-        return np.sqrt(np.diag(self.covariance))
+        return self._errors
 
     @property
     def estimate(self) -> float:
@@ -263,7 +231,7 @@ class MetaAnalysis:
         columns = {"estimate": centre, "std_error": error}
         columns |= {"lower": centre - half, "upper": centre + half}
         columns |= {"new_lower": centre - wide, "new_upper": centre + wide}
-        return frame(columns, Style(self.given.style.backend))
+        return self._frame(columns)
 
     @property
     def _inflation(self) -> float:
@@ -276,25 +244,9 @@ class MetaAnalysis:
 
     @property
     def _law(self) -> Any:
-        """Distribution of a coefficient over its standard error."""
-        from scipy import stats
+        from scipy.stats import t
 
-        return stats.norm if self.test == "z" else stats.t(self.random_effects.degrees)
-
-    @property
-    def _reach(self) -> float:
-        return float(self._law.ppf((1 + self.level) / 2))
-
-    @property
-    def statistics(self) -> NDArray:
-        """Quotients of `coefficients` and `std_errors`, shape (1 + p,)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.coefficients / self.std_errors
-
-    @property
-    def p_values(self) -> NDArray:
-        """Two-sided p-values of `coefficients`, shape (1 + p,)."""
-        return 2 * self._law.sf(np.abs(self.statistics))
+        return super()._law if self.test == "z" else t(self.random_effects.degrees)
 
     # How the studies differ ----------------------------------------------------------------------
 
@@ -390,20 +342,7 @@ class MetaAnalysis:
             ``term``, ``estimate``, ``std.error``, ``statistic``, ``p.value``, ``conf.low``,
             ``conf.high``.
         """
-        shown = np.exp if exponentiate else np.asarray
-        x, error = self.coefficients, self.std_errors
-        half, empty = self._reach * error, [np.nan]
-        low, high = self.tau2_interval
-        columns: dict[str, Any] = {
-            "term": np.array([*self.terms, "tau2"], object),
-            "estimate": [*shown(x), self.tau2],
-            "std.error": [*error, self.random_effects.variance_error],
-            "statistic": [*self.statistics, *empty],
-            "p.value": [*self.p_values, *empty],
-            "conf.low": [*shown(x - half), low],
-            "conf.high": [*shown(x + half), high],
-        }
-        return frame(columns, Style(self.given.style.backend))
+        return self._tidied("tau2", np.exp if exponentiate else np.asarray)
 
     def glance(self) -> Any:
         """Return the analysis in one row.
@@ -415,28 +354,9 @@ class MetaAnalysis:
             ``logLik`` (log marginal likelihood at the estimates, by every method), ``AIC``,
             ``BIC``.
         """
-        k, npar, value = (
-            self.n_studies,
-            len(self.coefficients) + 1,
-            self.random_effects.log_likelihood,
-        )
-        columns: dict[str, Any] = {
-            "nobs": k,
-            "npar": npar,
-            "tau2": self.tau2,
-            "i2": self.i2,
-            "h2": self.h2,
-            "q": self.q,
-            "q.df": self.random_effects.degrees,
-            "q.p.value": self.q_p_value,
-            "logLik": value,
-            "AIC": 2 * npar - 2 * value,
-            "BIC": npar * np.log(k) - 2 * value,
-        }
-        return frame(
-            {name: np.array([value]) for name, value in columns.items()},
-            Style(self.given.style.backend),
-        )
+        differ = {"tau2": self.tau2, "i2": self.i2, "h2": self.h2, "q": self.q}
+        differ |= {"q.df": self.random_effects.degrees, "q.p.value": self.q_p_value}
+        return self._glanced({}, differ)
 
     def summary(self, *, exponentiate: bool = False) -> Text:
         """Describe the analysis: coefficients, and how studies differ.
@@ -472,12 +392,10 @@ class MetaAnalysis:
         error_title = "std. error" + (" (log)" if exponentiate else "")
         sheet.titles = ("coefficient", "estimate", error_title, "p-value", "lower", "upper")
         sheet.widths, sheet.n_numbers = (20, 11, 17, 10, 10, 10), 5
-        half = self._reach * self.std_errors
-        ends = shown(self.coefficients - half), shown(self.coefficients + half)
-        for row in zip(
+        ends = map(shown, self._ends)
+        for name, x, error, p, lower, upper in zip(
             self.terms, shown(self.coefficients), self.std_errors, self.p_values, *ends, strict=True
         ):
-            name, x, error, p, lower, upper = row
             numbers = (f"{x:.4f}", f"{error:.4f}", f"{p:.4f}", f"{lower:.4f}", f"{upper:.4f}")
             sheet.rows.append((name, *numbers))
         new = shown(self.prediction_interval)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.negative_binomial import DISPERSIONS
 from ebfed.priors.search import minimise
 
 __all__ = ["FURTHEST", "Counts", "Fitted", "log_masses_of", "maximise_regression"]
@@ -119,7 +120,7 @@ class Counts:
 
         dispersion = 0.0
         if self.times.sum() > self.matrix.shape[1]:
-            dispersion = minimise(criterion, np.append(0.0, np.geomspace(1e-8, 1e4, 37)))
+            dispersion = minimise(criterion, DISPERSIONS)
         coefficients, *_, held = self.climb(start, dispersion)
         expected = self.exposure * np.exp(self.matrix @ coefficients)
         weights = self.times * expected / (1 + dispersion * expected)

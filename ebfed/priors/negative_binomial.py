@@ -5,6 +5,8 @@ Overdispersion is the inverse of the gamma's shape; zero means that all groups h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,10 +15,15 @@ from ebfed.likelihoods import Poisson
 from ebfed.priors.beta_binomial import tally
 from ebfed.priors.search import minimise, minimum_near
 
-__all__ = ["averages", "maximise"]
+__all__ = ["DISPERSIONS", "maximise", "maximise_table"]
+
+# Where the likelihood is scanned.
+DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
 
 # With more different exposures, a scan first uses averages of similar ones.
 MOST, CELLS = 2000, 500
+
+Tallies = tuple[NDArray, NDArray, NDArray]
 
 
 def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[float, float]:
@@ -47,28 +54,56 @@ def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[
     exceeded = tally(counts, times)
     exposure, codes = np.unique(rows.exposure, return_inverse=True)
     groups, events = np.bincount(codes, times), np.bincount(codes, times * counts)
+    log_rate, best = maximise_table(exceeded, exposure, groups, events, near=near)
+    return float(np.exp(log_rate)), best
+
+
+def maximise_table(
+    counts: Tallies,
+    exposure: NDArray,
+    groups: NDArray,
+    events: NDArray,
+    rising: Callable[[float], tuple[float, float]] = lambda dispersion: (0.0, 0.0),
+    near: float | None = None,
+) -> tuple[float, float]:
+    """Logarithm of the mean and overdispersion of greatest likelihood.
+
+    Parameters
+    ----------
+    counts, exposure, groups, events : see `negative_binomial_profile`
+    rising : callable
+        Further part of the log-likelihood, with its slope, which depends on the overdispersion
+        only.
+    near : float, optional
+        As of `maximise`.
+    """
     pooled = start = float(np.log(events.sum()) - np.log(groups @ exposure))
+    table = (exposure, groups, events)
+
+    def loss(dispersion: float, found: tuple[float, float, float]) -> tuple[float, float]:
+        more, steeper = rising(dispersion)
+        return -found[1] - more, -found[2] - steeper
 
     def criterion(dispersion: float) -> tuple[float, float]:
         nonlocal start  # each step begins where the one before ended
-        table = (exposure, groups, events)
-        start, value, slope = negative_binomial_profile(dispersion, start, exceeded, *table)
-        return -value, -slope
+        found = negative_binomial_profile(dispersion, start, counts, *table)
+        start = found[0]
+        return loss(dispersion, found)
 
     rough = None
     if len(exposure) > MOST:
-        similar = averages(exposure, groups, events)
+        similar = averages(*table)
 
         @np.vectorize(otypes=[float, float])
         def rough(dispersion: float) -> tuple[float, float]:
-            _, value, slope = negative_binomial_profile(dispersion, pooled, exceeded, *similar)
-            return -value, -slope
+            found = negative_binomial_profile(dispersion, pooled, counts, *similar)
+            return loss(dispersion, found)
 
-    best = minimum_near(criterion, near, takes_arrays=False) if times.sum() > 1 else 0.0
+    best = minimum_near(criterion, near, takes_arrays=False) if groups.sum() > 1 else 0.0
     if best is None:
-        best = minimise(criterion, np.append(0.0, np.geomspace(1e-8, 1e4, 37)), rough)
+        best = minimise(criterion, DISPERSIONS, rough)
     criterion(best)
-    return float(np.exp(start)), best
+    return start, best
 
 
 def averages(

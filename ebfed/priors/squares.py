@@ -12,20 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import negative_binomial_profile
 from ebfed.likelihoods import LogVariance
 from ebfed.likelihoods.log_variance import FLOOR, inverse_trigamma
 from ebfed.priors.count_regression import Counts
-from ebfed.priors.negative_binomial import MOST, averages
+from ebfed.priors.negative_binomial import maximise_table
 from ebfed.priors.plausible_regression import GammaRegression
-from ebfed.priors.search import minimise
 
 __all__ = ["Squares", "SquaresRegression", "halves", "log_rising", "maximise", "moments"]
 
 # A sum of squares of zero, as a share of the average one: it adds a constant.
 NONE = 1e-13
-# Dispersions at which the likelihood is scanned.
-GRID = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
 NOTHING = np.empty(0), np.empty(0, np.int64), np.empty(0)
 
 
@@ -83,30 +79,12 @@ def maximise(rows: LogVariance, times: NDArray) -> tuple[float, float]:
     half, events = halves(rows), times * rows.degrees / 2
     counts, codes = np.unique(rows.degrees / 2, return_inverse=True)
     of_each = np.bincount(codes, times)
-    pooled = start = float(np.log(events.sum()) - np.log(times @ half))
 
-    def with_rising(dispersion: float, found: tuple) -> tuple[float, float]:
-        rising, steep = log_rising(counts, dispersion)
-        return -found[1] - float(of_each @ rising), -found[2] - float(of_each @ steep)
+    def rising(dispersion: float) -> tuple[float, float]:
+        value, slope = log_rising(counts, dispersion)
+        return float(of_each @ value), float(of_each @ slope)
 
-    def criterion(dispersion: float) -> tuple[float, float]:
-        nonlocal start  # each step begins where the one before ended
-        found = negative_binomial_profile(dispersion, start, NOTHING, half, times, events)
-        start = found[0]
-        return with_rising(dispersion, found)
-
-    rough = None
-    if len(half) > MOST:
-        similar = averages(half, times, events)
-
-        @np.vectorize(otypes=[float, float])
-        def rough(dispersion: float) -> tuple[float, float]:
-            found = negative_binomial_profile(dispersion, pooled, NOTHING, *similar)
-            return with_rising(dispersion, found)
-
-    dispersion = minimise(criterion, GRID, rough) if times.sum() > 1 else 0.0
-    criterion(dispersion)
-    return float(start), dispersion
+    return maximise_table(NOTHING, half, times, events, rising)
 
 
 def moments(rows: LogVariance, times: NDArray) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from ebfed.priors.search import maximise
 from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
-__all__ = ["Gamma", "GammaPosterior"]
+__all__ = ["POINT_MASS", "Gamma", "GammaPosterior", "shape_of"]
 
 # A shape this large is a point mass to every digit of float64.
 POINT_MASS = 1e14
@@ -275,19 +275,11 @@ class Gamma(WithCovariates, Prior):
         self._set(np.array([np.median(rows.nodes(self.n_nodes))]), np.ones(1))
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
-        """Maximum likelihood of a gamma given expected lambda and log lambda (Newton)."""
-        from scipy.special import polygamma, psi
-
+        """Maximum likelihood of a gamma given expected lambda and log lambda."""
         share = masses / masses.sum()
         mean = float(share @ atoms[:, 0])
-        gap = np.log(mean) - float(share @ np.log(atoms[:, 0]))  # log a - psi(a), positive
-        shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
-        for _ in range(20):
-            step = (np.log(shape) - psi(shape) - gap) / (1 / shape - polygamma(1, shape))
-            shape = max(shape - step, shape / 2)
-            if abs(step) < 1e-12 * shape:
-                break
-        self._set(np.array([mean]), np.array([1 / shape]))
+        gap = np.log(mean) - float(share @ np.log(atoms[:, 0]))
+        self._set(np.array([mean]), np.array([1 / shape_of(gap)]))
 
     # Using ------------------------------------------------------------------------------------
 
@@ -329,6 +321,27 @@ class Gamma(WithCovariates, Prior):
             expected = likelihood.exposure * mean
             total += log_masses_of(counts, expected, 1 / shape)
         return total
+
+
+def shape_of(gap: float) -> float:
+    """Shape of the gamma variable whose log of E exceeds E of log by a positive `gap`.
+
+    It solves ``log a - psi(a) = gap`` by Newton's method.
+
+    Examples
+    --------
+    >>> float(round(shape_of(0.5772156649015329), 9))
+    1.0
+    """
+    from scipy.special import polygamma, psi
+
+    shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
+    for _ in range(20):
+        step = (np.log(shape) - psi(shape) - gap) / (1 / shape - polygamma(1, shape))
+        shape = max(shape - step, shape / 2)
+        if abs(step) < 1e-12 * shape:
+            break
+    return shape
 
 
 LogLikelihood = Callable[[NDArray, NDArray], NDArray]

@@ -16,6 +16,7 @@ from ebfed.likelihoods.log_variance import inverse_trigamma
 from ebfed.priors import squares
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.exploration import side_by_side
+from ebfed.priors.gamma import POINT_MASS, shape_of
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.regression import Design, WithCovariates
 from ebfed.priors.reported_moments import fit_moments, plausible_moments
@@ -24,9 +25,6 @@ from ebfed.priors.two_moments import TwoMoments
 from ebfed.privacy.calibration import is_number
 
 __all__ = ["InverseGamma", "LogVariancePosterior"]
-
-# A shape this large is a point mass to every digit of float64.
-POINT_MASS = 1e14
 
 
 class InverseGamma(WithCovariates, Prior):
@@ -302,19 +300,11 @@ class InverseGamma(WithCovariates, Prior):
 
     def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
         """Maximum likelihood of a gamma given expected precisions and their logarithms."""
-        from scipy.special import polygamma, psi
-
         share = masses / masses.sum()
         centre = float(share @ atoms[:, 0])
         precision = float(share @ np.exp(centre - atoms[:, 0]))
-        gap = np.log(precision)  # of log E and E log: log a - psi(a), positive
-        shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
-        for _ in range(20):
-            step = (np.log(shape) - psi(shape) - gap) / (1 / shape - polygamma(1, shape))
-            shape = max(shape - step, shape / 2)
-            if abs(step) < 1e-12 * shape:
-                break
-        self._set(np.array([gap - centre]), np.array([1 / shape]))
+        gap = np.log(precision)
+        self._set(np.array([gap - centre]), np.array([1 / shape_of(gap)]))
 
     # Using ------------------------------------------------------------------------------------
 

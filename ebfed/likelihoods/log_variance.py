@@ -240,11 +240,9 @@ class ReportedLogVariances(Reported):
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density of the reports where theta is normal, shape (n,), by quadrature."""
-        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
         total = np.zeros(len(self))
         for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
-            if not spread > 0:
-                nodes, weights = np.zeros(1), np.ones(1)
+            nodes, weights = np.polynomial.hermite_e.hermegauss(41 if spread > 0 else 1)
             density = self._density(centre + np.sqrt(max(spread, 0.0)) * nodes, j)
             with np.errstate(divide="ignore"):
                 logs = np.log(density @ weights / weights.sum())

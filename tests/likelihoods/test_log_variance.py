@@ -56,3 +56,14 @@ def test_groups_of_one_row_say_nothing():
     found = reports.likelihood(reports.encode(summary, 0), family)
     assert found.logpdf(np.array([[0.3]]))[1, 0] == 0
     assert np.isnan(family.likelihood(family.figures(summary)).local[1, 0])
+
+
+def test_marginal_of_columns_of_which_one_does_not_vary():
+    """Each column has a population of its own, whatever the one before it."""
+    family, channel = Variance(), channels.Quantizer(2, (-2.0, 2.0))
+    rows = np.random.default_rng(3).normal(size=(20, 2))
+    message = channel.encode(family.summarise(rows, np.repeat(np.arange(5), 4)), 4)
+    reports = channel.likelihood(message, family)
+    mean, variance = np.array([0.2, -0.4]), np.array([0.0, 1.5])
+    apart = sum(reports.column(j).marginal(mean[[j]], variance[[j]]) for j in (0, 1))
+    np.testing.assert_allclose(reports.marginal(mean, variance), apart, rtol=1e-12)

@@ -253,7 +253,7 @@ class Normal(WithCovariates, Prior):
 
     def _fit_student(self, likelihood: StudentT, covariates: NDArray | None = None) -> None:
         """Fit to estimates with t errors; those without noise count if all are without."""
-        if self.method == "moments":
+        if self.method not in ("reml", "ml"):
             raise ValueError("method must be 'reml' or 'ml' where errors have a t distribution.")
         noisy = np.isfinite(likelihood.variances[:, 0]) & (likelihood.variances[:, 0] > 0)
         if not noisy.any():

@@ -211,8 +211,12 @@ def test_degrees_are_numbers(df, error):
 def test_degrees_and_covariance():
     with pytest.raises(ValueError, match="df must be None with a covariance"):
         eb.posterior_from([1.0, 2.0, 3.0], np.eye(3), df=4)
+
+
+@pytest.mark.parametrize("method", ["moments", "paule_mandel"])
+def test_methods_of_moments_have_no_errors_of_few_degrees(method):
     with pytest.raises(ValueError, match="'reml' or 'ml' where errors have a t distribution"):
-        eb.posterior_from([1.0, 2.0, 3.0], np.ones(3), Normal(method="moments"), df=4)
+        eb.posterior_from([1.0, 2.0, 3.0], np.ones(3), Normal(method=method), df=4)
 
 
 def test_all_infinite_degrees_are_the_same_fit():

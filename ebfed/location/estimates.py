@@ -16,7 +16,7 @@ from ebfed.tables.frames import Style, is_frame, read, read_labels
 from ebfed.tables.lazy import column_names
 from ebfed.tables.numbers import filled, numbers
 
-__all__ = ["Estimates", "check_level", "covariates_like"]
+__all__ = ["Estimates", "check_level", "covariates_like", "labels_of"]
 
 # Degrees of freedom with which the law of errors is computed.
 FEWEST_DEGREES, MOST_DEGREES = 0.1, 1e10
@@ -84,7 +84,7 @@ class Estimates:
                 f"std_errors a covariance of shape (n, n); they have shapes {values.shape} and "
                 f"{errors.shape}."
             )
-        labels = _labels(estimates, labels)
+        labels = labels_of(estimates, labels)
         if labels is not None and (size := len(read_labels(labels, "labels"))) != n:
             raise ValueError(f"labels has {size} entries for {n} estimates.")
         table = read(estimates, labels)
@@ -253,8 +253,8 @@ def _checked(covariance: NDArray) -> NDArray:
     return covariance
 
 
-def _labels(estimates: Any, labels: Any) -> Any:
-    """Labels as given, or those in the index of a series; None without."""
+def labels_of(estimates: Any, labels: Any) -> Any:
+    """Return labels as given, or those in the index of a series; None without."""
     import pandas as pd
 
     if labels is not None or not isinstance(estimates, pd.Series):

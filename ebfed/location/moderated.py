@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.likelihoods import LogVariance
+from ebfed.location.estimates import check_level
 from ebfed.priors import InverseGamma
 from ebfed.priors.regression import check_covariates
 from ebfed.priors.variances import VariancePosterior
@@ -61,8 +62,7 @@ class ModeratedT:
         """
         from scipy.special import stdtrit
 
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         reach = stdtrit(np.minimum(self.df, 1e10), (1 + level) / 2) * self.std_error
         return self.estimate - reach, self.estimate + reach
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.location.estimates import labels_of
 from ebfed.priors.discoveries import check_rate, q_values
 from ebfed.priors.g_model import natural_basis
 from ebfed.tables.frames import Style, frame, read, read_labels
@@ -213,11 +214,8 @@ def two_groups(
 
 def _read(z: Any, labels: Any) -> tuple[NDArray, NDArray | None, Style]:
     """Return statistics, their labels if they have any, and the style of results."""
-    import pandas as pd
-
     z = filled(z, "z")
-    if labels is None and isinstance(z, pd.Series) and not isinstance(z.index, pd.RangeIndex):
-        labels = z.index.to_series(name=z.index.name if isinstance(z.index.name, str) else "term")
+    labels = labels_of(z, labels)
     table = read(z, labels)
     values = numbers(table.X, "z")
     values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values

@@ -6,6 +6,8 @@ Overdispersion is one over the concentration; zero means that all groups have th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,15 +91,18 @@ class Tables:
     def profile(self, overdispersion: float) -> tuple[NDArray, float, float]:
         """Best shares given the overdispersion, log-likelihood there, and slope of that."""
         some = self.events > 0
-        *parts, all_ = self.tallies
-        exceeding, values, times = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
-        found, value, slope = dirichlet_profile(
-            overdispersion, self.pooled[some], exceeding, edges, values, times, ends, all_
-        )
+        found, value, slope = dirichlet_profile(overdispersion, self.pooled[some], *self._joined)
         shares = np.zeros(len(some))
         shares[some] = found
         return shares, value, slope
+
+    @cached_property
+    def _joined(self) -> tuple[Any, ...]:
+        """Tallies of all categories one after another, as `dirichlet_profile` takes them."""
+        *parts, all_ = self.tallies
+        exceeding, values, times = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        edges, ends = (np.cumsum([0, *(len(part[i]) for part in parts)]) for i in (0, 1))
+        return exceeding, edges, values, times, ends, all_
 
     def information(self, overdispersion: float) -> float:
         """Number of independent answers that would say as much of the population's shares."""

@@ -188,11 +188,11 @@ def _components(likelihood: Gaussian, parents: NDArray, near: float | None) -> t
     Without noise, 0 and the variance itself.
     """
     noisy = likelihood.scatter is None or bool(likelihood.scatter[0] > 0)
-    flat = MomentTable.of(likelihood, 0, noisy)
-    table = NestedTable.within(likelihood, parents, noisy) if parents.any() else flat
+    flat = partial(MomentTable.of, likelihood, 0, noisy)
+    table = NestedTable.within(likelihood, parents, noisy) if parents.any() else flat()
     if likelihood.scatter is not None and likelihood.degrees == 0:
         # rows that are alone in their groups: their spread may be all noise
-        table = table if table.size > table.n_means else flat
+        table = table if table.size > table.n_means else flat()
         free = table.size - table.n_means
         return (float(table.profile(0.0).quadratic) / free if free else 1.0), 0.0
     if table.size == table.n_means:  # groups that are alone have the mean of their parent

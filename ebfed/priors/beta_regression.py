@@ -18,28 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.kernels import rising_sums
+from ebfed.priors.count_regression import FURTHEST, Fitted
 from ebfed.priors.search import minimise
 
-__all__ = ["BetaProfile", "logistic", "maximise"]
-
-# Linear predictors stop here where covariates separate successes from failures: at odds of 1e13.
-FURTHEST = 30.0
+__all__ = ["logistic", "maximise"]
 
 
-@dataclass(frozen=True)
-class BetaProfile:
-    """Coefficients of greatest likelihood, (1 + k,), and their covariance; the overdispersion.
-
-    `separated` says whether some coefficients would have grown without bound.
-    """
-
-    coefficients: NDArray
-    covariance: NDArray
-    overdispersion: float
-    separated: bool
-
-
-def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfile:
+def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> Fitted:
     """Maximise the likelihood over coefficients and overdispersion.
 
     Parameters
@@ -67,7 +52,7 @@ def maximise(successes: NDArray, trials: NDArray, matrix: NDArray) -> BetaProfil
     if trials.max() > 1 and 0 < share < 1:
         overdispersion = minimise(criterion, np.append(0.0, np.geomspace(1e-6, 1e4, 21)))
     coefficients, *_, separated = rows.climb(start, overdispersion)
-    return BetaProfile(
+    return Fitted(
         coefficients, rows.covariance(coefficients, overdispersion), overdispersion, separated
     )
 

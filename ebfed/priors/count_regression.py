@@ -12,7 +12,8 @@ from ebfed.priors.search import minimise
 
 __all__ = ["FURTHEST", "Counts", "Fitted", "log_masses_of", "maximise_regression"]
 
-# Linear predictors stop here: covariates separate groups with events from groups without.
+# Linear predictors stop here: covariates separate groups with events from groups without, at ratios
+# of 1e13.
 FURTHEST = 30.0
 
 

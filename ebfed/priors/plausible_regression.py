@@ -9,12 +9,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.priors.count_regression import FURTHEST
 from ebfed.priors.exploration import TILT
 
 __all__ = ["BetaRegression", "CountRegression", "GammaRegression"]
 
-# Linear predictors stop here, and so do logarithms of overdispersions, of which so many are tried.
-FURTHEST, WIDEST, N_NODES = 30.0, 12.0, 49
+# Logarithms of overdispersions stop here; so many of them are tried.
+WIDEST, N_NODES = 12.0, 49
 # Points, and points where clients are many and coefficients nearly normal.
 SIZE, FEW, FEWER = 256, 4000, 64
 DEPTH = 12.0  # log-densities this far below the highest are negligible

@@ -13,9 +13,11 @@ from ebfed.kernels import mixture_below, mixture_quantiles
 from ebfed.likelihoods import Likelihood
 from ebfed.priors.posterior import Posterior
 
-__all__ = ["Components", "MixturePosterior"]
+__all__ = ["NOTHING", "N_NORMALS", "Components", "MixturePosterior"]
 
 FEW = 16  # components that are compared one by one
+NOTHING = 1e-14  # probability of a component that is none
+N_NORMALS = 20  # that a t error is a mixture of, usually
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ebfed.kernels import student_moments, student_sizes
 from ebfed.likelihoods import StudentT
 from ebfed.priors.exploration import TILT, explore, thinned
-from ebfed.priors.mixture_posterior import Components, MixturePosterior
+from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import mean_errors
 from ebfed.priors.regression import Design
 
@@ -30,8 +30,6 @@ __all__ = ["StudentPosterior", "fit_student"]
 
 FEW = 2000  # messages that a start is found with
 N_POPULATIONS = 12  # plausible ones, of more messages
-N_NORMALS = 20  # of an error, usually
-NOTHING = 1e-14  # probability of a component that is none
 
 
 class Coefficients(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Gaussian, Likelihood, StudentT
 from ebfed.priors.base import ONE_GROUP, Prior
-from ebfed.priors.mixture_posterior import Components, MixturePosterior
+from ebfed.priors.mixture_posterior import N_NORMALS, NOTHING, Components, MixturePosterior
 from ebfed.priors.posterior import Posterior
 from ebfed.priors.slabs import NormalSlab, Parts, Slab
 from ebfed.privacy.calibration import is_number
@@ -21,9 +21,6 @@ __all__ = ["Estimates", "Symmetric"]
 
 Estimates = Gaussian | StudentT
 """Messages that are estimates, with errors for which populations have closed forms."""
-
-N_NORMALS = 20  # of a t error, usually
-NOTHING = 1e-14  # probability of a component that is none
 
 
 class Symmetric(Prior):

@@ -79,7 +79,8 @@ def test_kills_of_each(tmp_path, rows, trust):
     """40 rounds; a node, the server's program and the SuperLink are killed and started again.
 
     The result is that of one process, to the last bit; with secure sums, which have noise of the
-    nodes, the accuracy is the same.
+    nodes, the accuracy is the same. The SuperLink has no database, so that it forgets nodes, runs
+    and messages; with one, see `test_twenty_kills_at_random`.
     """
     model = SOFTMAX.format("" if trust == "server" else ", trust='nobody'")
     columns = {"X": list("abcd"), "y": "won", "groups": "group"}
@@ -89,7 +90,7 @@ def test_kills_of_each(tmp_path, rows, trust):
     project = write_project(tmp_path / "apps", "result", **words)
     out = tmp_path / "result"
     with (
-        Federation(tmp_path).up(nodes, database=True, seed=5) as federation,
+        Federation(tmp_path).up(nodes, seed=5) as federation,
         ThreadPoolExecutor(2) as pool,
     ):
         began = time.monotonic()

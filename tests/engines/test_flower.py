@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
-from flwr.supercore.task_identity import TaskIdentity
+from grids import Grid, as_in_a_run
 from sklearn.base import clone
 
 import ebfed as eb
@@ -33,30 +33,6 @@ GUESS = eb.Guess(mean=(0, 6), spread=1)
 IN_WAVES = eb.GaussianEB(channel=PRIVATE, guess=GUESS, variances=1.0, random_state=3)
 
 
-class Grid:
-    """Nodes in this process; what each does with a message is a function of it."""
-
-    def __init__(self, nodes):
-        self.nodes = nodes
-        self.waiting = []  # (looks left until it arrives, message)
-        self.numbers = itertools.count()
-
-    def get_node_ids(self):
-        return list(self.nodes)
-
-    def push_messages(self, messages):
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = name = f"m{next(self.numbers)}"
-            replies = self.nodes[message.metadata.dst_node_id](message)
-            self.waiting += replies
-            yield name
-
-    def pull_messages(self, names):
-        arrived = [reply for looks, reply in self.waiting if looks <= 0]
-        self.waiting = [(looks - 1, reply) for looks, reply in self.waiting if looks > 0]
-        return arrived
-
-
 def good(node, looks=0):
     def answer(message):
         content = messages.unpack(message)
@@ -67,9 +43,7 @@ def good(node, looks=0):
 
 @pytest.fixture(autouse=True)
 def _as_in_a_run(monkeypatch):
-    monkeypatch.setattr(cohort, "POLL", 0.001)
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
+    as_in_a_run(monkeypatch)
 
 
 @pytest.fixture

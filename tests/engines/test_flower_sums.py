@@ -1,6 +1,6 @@
 """Learners whose server is not trusted, over a grid that is not there."""
 
-import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.supercore.task_identity import TaskIdentity
+from grids import Grid, as_in_a_run
 from sklearn.base import clone
 
 import ebfed as eb
-from ebfed.engines.flower import FlowerCohort, Node, Rules, cohort, messages, serve
+from ebfed.engines.flower import FlowerCohort, Node, Rules, messages, serve
 from ebfed.engines.secure_sum import stored_key
 from ebfed.engines.secure_sum.keys import signing_key, verify_key
 from ebfed.streams import make_key
@@ -25,32 +25,22 @@ Y = X @ [1.5, -1.0, 0.5, 0.0] + 0.5 * RNG.normal(size=len(GROUPS)) > 0
 
 @pytest.fixture(autouse=True)
 def _as_in_a_run(monkeypatch):
-    monkeypatch.setattr(cohort, "POLL", 0.001)
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
+    as_in_a_run(monkeypatch)
 
 
-class Grid:
+class RecordingGrid(Grid):
+    """A grid that keeps all answers; some nodes are silent in some exchanges."""
+
     def __init__(self, nodes, silent=()):
-        self.nodes, self.waiting, self.numbers, self.silent = nodes, [], itertools.count(), silent
-        self.seen = []
+        super().__init__({number: partial(self.reply, node) for number, node in nodes.items()})
+        self.silent, self.seen = silent, []
 
-    def get_node_ids(self):
-        return list(self.nodes)
-
-    def push_messages(self, sent):
-        for message in sent:
-            message.metadata.__dict__["_message_id"] = name = f"m{next(self.numbers)}"
-            node, content = message.metadata.dst_node_id, messages.unpack(message)
-            if (node, message.metadata.group_id) not in self.silent:
-                answer = self.nodes[node].answer(1, content)
-                self.seen.append(answer)
-                self.waiting.append(messages.make_reply(message, answer))
-            yield name
-
-    def pull_messages(self, names):
-        arrived, self.waiting = self.waiting, []
-        return arrived
+    def reply(self, node, message):
+        if (message.metadata.dst_node_id, message.metadata.group_id) in self.silent:
+            return []
+        answer = node.answer(1, messages.unpack(message))
+        self.seen.append(answer)
+        return [(0, messages.make_reply(message, answer))]
 
 
 LEARNER = eb.FedAvg(
@@ -83,7 +73,7 @@ def fit(grid, out, **terms):
     "silent", [(), {(3, "round 4, masked and keys"), (2, "round 6, unmask and shares")}]
 )
 def test_a_learner_that_trusts_nobody(tmp_path, silent):
-    grid = Grid(make_nodes(tmp_path), silent)
+    grid = RecordingGrid(make_nodes(tmp_path), silent)
     fitted = fit(grid, tmp_path / "out")
     here = clone(LEARNER).fit(X, Y, groups=GROUPS)
     central = here.score(X, Y, groups=GROUPS)
@@ -98,8 +88,10 @@ def test_a_learner_that_trusts_nobody(tmp_path, silent):
 def test_a_server_that_was_killed_goes_on(tmp_path, last):
     """With the same draws at the nodes, the result is the same to the last bit."""
     (tmp_path / "others").mkdir()
-    expected = fit(Grid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed").shared_["w"]
-    grid = Grid(make_nodes(tmp_path))
+    expected = fit(
+        RecordingGrid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed"
+    ).shared_["w"]
+    grid = RecordingGrid(make_nodes(tmp_path))
     push, killed = grid.push_messages, []
 
     def push_and_die(sent):
@@ -128,7 +120,7 @@ def test_a_server_that_was_killed_goes_on(tmp_path, last):
 )
 def test_sums_that_an_owner_refuses(tmp_path, partners, what):
     with pytest.raises(RuntimeError, match=r"fewer|needed"):
-        fit(Grid(make_nodes(tmp_path, partners)), tmp_path / "out", deadline=0.3)
+        fit(RecordingGrid(make_nodes(tmp_path, partners)), tmp_path / "out", deadline=0.3)
     assert what in (tmp_path / "node 0" / "errors.log").read_text()
 
 
@@ -158,8 +150,10 @@ def with_keys(folder, changes=None):
 def test_nodes_that_know_each_others_keys(tmp_path):
     """A round has another step, in which nodes sign what they have seen; the sum is the same."""
     (tmp_path / "others").mkdir()
-    expected = fit(Grid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed").shared_["w"]
-    grid = Grid(with_keys(tmp_path), {(2, "round 3, masked and keys")})
+    expected = fit(
+        RecordingGrid(make_nodes(tmp_path / "others")), tmp_path / "undisturbed"
+    ).shared_["w"]
+    grid = RecordingGrid(with_keys(tmp_path), {(2, "round 3, masked and keys")})
     found = fit(grid, tmp_path / "out").shared_["w"]
     assert found.shape == expected.shape
     steps = {step["step"] for seen in grid.seen for step in seen.get("answers", ())}
@@ -175,11 +169,11 @@ def test_keys_of_a_server(tmp_path):
     other = verify_key(signing_key()).tobytes().hex()
     (tmp_path / "a").mkdir()
     nodes = with_keys(tmp_path / "a", {"node 3": other})
-    fit(Grid(nodes), tmp_path / "a" / "out", deadline=0.3)
+    fit(RecordingGrid(nodes), tmp_path / "a" / "out", deadline=0.3)
     assert "the key of 'node 3' is not" in (tmp_path / "a" / "node 0" / "errors.log").read_text()
     (tmp_path / "b").mkdir()
     nodes = with_keys(tmp_path / "b") | {4: make_nodes(tmp_path / "b")[4]}
     with pytest.raises(RuntimeError, match=r"fewer|needed"):
-        fit(Grid(nodes), tmp_path / "b" / "out", deadline=0.3)
+        fit(RecordingGrid(nodes), tmp_path / "b" / "out", deadline=0.3)
     said = (tmp_path / "b" / "node 0" / "errors.log").read_text()
     assert "must list their keys, or none" in said

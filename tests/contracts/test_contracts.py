@@ -384,11 +384,11 @@ def test_prior(prior, name):
         likelihood = UNIT
     if isinstance(prior, priors.Beta) and name == "Gaussian":
         likelihood = UNIT  # rates seen through Gaussian noise
-    if name == "StudentT" and isinstance(prior, priors.Normal) and prior.method == "moments":
+    by_moments = isinstance(prior, priors.Normal) and prior.method in ("moments", "paule_mandel")
+    if name == "StudentT" and by_moments:
         with pytest.raises(ValueError, match="'reml' or 'ml' where errors have a t distribution"):
             prior.fit(likelihood)
         likelihood = LIKELIHOODS["Gaussian"]
-    by_moments = isinstance(prior, priors.Normal) and prior.method in ("moments", "paule_mandel")
     if name == "LogVariance" and by_moments:
         with pytest.raises(ValueError, match="'reml' or 'ml' where"):
             prior.fit(likelihood)

@@ -233,6 +233,8 @@ class LearningMemory(TypedDict):
     """0 for a client that is invited to this round, -1 for another."""
     own: NotRequired[Named]
     """Own parameters, each of shape (m, size)."""
+    trained: NotRequired[NDArray[np.bool_]]
+    """Whether a client has trained on its rows in any round."""
     loss: NotRequired[NDArray[np.float32]]
     """Loss of the first batch of each recorded round, shape (m, records)."""
     score: NotRequired[NDArray[np.float32]]

@@ -44,7 +44,8 @@ class AdaPeD(Learner):
     model : Model, optional
         Model of theta_i, the personal predictors: `ebfed.models.Softmax` if None.
     shared_model : Model, optional
-        Model of mu; `model` if None.
+        Model of mu; `model` if None. If it is given, mu predicts for clients that no round invited,
+        and their `parameters_` are those that they started from.
     learning_rate : float
         Learning rate eta_1 of theta_i.
     shared_learning_rate : float, optional
@@ -199,14 +200,21 @@ class AdaPeD(Learner):
         message, memory = super().local(sent, memory, clients, rng)
         if self.unsampled:  # [E] Algorithm 7
             members, own = np.flatnonzero(memory["turn"] != 0), memory["own"]
-            for places, task in self.local_training().tasks(sent, clients, members, rng):
+            for places, task in self.local_training().tasks(sent, memory, clients, members, rng):
                 who = members[places]
                 theta, mu, psi = (own[name][who] for name in ("theta", "mu", "psi"))
                 psi = np.maximum(psi, self.psi_floor)
                 for batch in task:
                     theta = self._learn_from(theta, mu, psi, batch, task)
                 own["theta"][who] = theta
+            memory["trained"][members[clients.n[members] > 0]] = True
         return message, memory
+
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return theta; mu of clients that never trained, if it is of the same model."""
+        if self.shared_model is not None:
+            return own["theta"]
+        return np.where(task.new, shared["mu"], own["theta"])
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
         """Return the shared predictor, and mu."""

@@ -205,9 +205,10 @@ class Learner(SupervisedEstimator):
         Parameters
         ----------
         shared, own, task
-            As in `train`, with the final parameters. Here, ``own["theta"]`` is returned.
+            As in `train`, with the final parameters. Here, ``own["theta"]`` is returned, and the
+            shared parameters of clients that never trained.
         """
-        return own["theta"]
+        return np.where(task.new, shared["w"], own["theta"])
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
         """Return the predictor of a client that was not in the fit, and its parameters (p,).
@@ -330,6 +331,7 @@ class Learner(SupervisedEstimator):
         memory = exchange.remember(remember(sent, memory, len(clients)), len(clients))
         members = np.flatnonzero(memory["turn"] == 0)
         changes = self.local_training().work(sent, memory, clients, members, rng)
+        memory["trained"][members[clients.n[members] > 0]] = True
         return exchange.rounded(exchange.send(changes, sent, memory, members, rng), sent), memory
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
@@ -484,7 +486,7 @@ class Learner(SupervisedEstimator):
             totals=self._totals,
             columns=self._column_names(),
             ledger=self._ledger,
-            notes=[*self._remarks],
+            notes=[*self._notes, *self._remarks],
             model=repr(self.model_),
             terms=lambda: self.terms_,
             shared=self.shared_,

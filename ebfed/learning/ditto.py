@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
@@ -65,8 +62,8 @@ class Ditto(Learner):
         check_between("regularization", self.regularization, 0, LARGEST)
 
     def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
-        """Return theta, and whether the client has taken part."""
-        return {"theta": shared["w"], "took_part": np.zeros(1)}
+        """Return theta."""
+        return {"theta": shared["w"]}
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
@@ -77,9 +74,4 @@ class Ditto(Learner):
             theta = theta - task.rate * eta * slope
         for batch in task:
             w = w - task.rate * self.learning_rate * task.gradient(w, batch)
-        own = {"theta": theta, "took_part": np.ones_like(own["took_part"])}
-        return {"w": w - shared["w"]}, own
-
-    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
-        """Return theta, or the shared parameters of a client that has never taken part."""
-        return np.where(own["took_part"] > 0, own["theta"], shared["w"])
+        return {"w": w - shared["w"]}, {"theta": theta}

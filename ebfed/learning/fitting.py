@@ -160,6 +160,13 @@ def settle(
     learner._net = learner.predictor(sent)
     learner.model_ = learner._net.model
     learner._unseen = learner.unseen_predictor(sent)
+    learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
+    if memory is not None and sent["own"] and not memory["trained"].all():
+        new = learner._without_own = ~memory["trained"]
+        learner._notes = [
+            f"{new.sum()} of {len(new)} groups were never invited: the shared parameters predict "
+            "for them."
+        ]
     lost = int((~np.isfinite(parameters).all(axis=1)).sum())
     if lost and memory is not None:
         warnings.warn(

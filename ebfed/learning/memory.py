@@ -22,7 +22,8 @@ def remember(sent: LearningSent, memory: LearningMemory, m: int) -> LearningMemo
     if "own" not in memory:
         own = {name: np.repeat(value[None], m, axis=0) for name, value in sent["own"].items()}
         nothing = np.full((m, 0), np.nan, np.float32)
-        memory = memory | {"own": own, "loss": nothing, "score": nothing}
+        trained = np.zeros(m, bool)
+        memory = memory | {"own": own, "trained": trained, "loss": nothing, "score": nothing}
     short = sent["records"] - memory["loss"].shape[1]
     if short > 0:
         more = np.full((m, short), np.nan, np.float32)
@@ -30,6 +31,7 @@ def remember(sent: LearningSent, memory: LearningMemory, m: int) -> LearningMemo
         memory = memory | {"loss": loss, "score": score}
     return memory | {
         "own": {name: writable(value) for name, value in memory["own"].items()},
+        "trained": writable(memory["trained"]),
         "loss": writable(memory["loss"]),
         "score": writable(memory["score"]),
     }

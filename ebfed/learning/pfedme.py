@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.training import Task
 from ebfed.models import Batch
@@ -25,7 +25,7 @@ class PFedMe(Learner):
         w_i \leftarrow w_i - \eta \lambda \{w_i - \tilde\theta_i(w_i)\}
 
     The minimum is sought by a few gradient steps; the server moves w by beta times the average
-    change of the :math:`w_i`.
+    change of the :math:`w_i`. In the end every client seeks the minimum near the final w.
 
     Parameters
     ----------
@@ -69,17 +69,13 @@ class PFedMe(Learner):
             check_positive(name, getattr(self, name))
         check_count("own_steps", self.own_steps)
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
-        """Return theta."""
-        return {"theta": shared["w"]}
-
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Find theta near w, and move w towards it, for each batch."""
-        w, theta = shared["w"], own["theta"]
+        w = shared["w"]
         for batch in task:
             theta = self._nearby(w, batch, task)
             w = w - task.rate * self.learning_rate * self.regularization * (w - theta)
-        return {"w": w - shared["w"]}, {"theta": theta}
+        return {"w": w - shared["w"]}, own
 
     def _nearby(self, w: NDArray, batch: Batch, task: Task) -> NDArray[np.float64]:
         """Make steps towards the minimum near w."""
@@ -88,6 +84,11 @@ class PFedMe(Learner):
             slope = task.gradient(theta, batch) + self.regularization * (theta - w)
             theta = theta - task.rate * self.own_learning_rate * slope
         return theta
+
+    def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
+        """Return theta near the final w."""
+        (batch,) = task.batches(1)
+        return self._nearby(shared["w"], batch, task)
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Move w by a share of the average change."""

@@ -74,6 +74,7 @@ def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
     if learner._is_server:  # it does not know which group is which
         labels = None
     place = _places(learner.clients_.ids, labels, len(rows))
+    place[(place >= 0) & learner._without_own[place]] = -1
     return Predictions(learner._net, learner.parameters_, *learner._unseen).of_rows(rows, place)
 
 

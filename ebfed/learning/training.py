@@ -29,12 +29,20 @@ class Task:
         Factor of learning rates in this round.
     expected : float
         Number of clients, or of rows, that the round is expected to have.
+    new : bool ndarray of shape (c, 1)
+        Whether a client has not trained in any round so far.
     """
 
     def __init__(
-        self, rows: Minibatches, net: Predictor, rate: float, expected: float, weight_decay: float
+        self,
+        rows: Minibatches,
+        net: Predictor,
+        rate: float,
+        expected: float,
+        weight_decay: float,
+        new: NDArray[np.bool_],
     ):
-        self.net, self.rate, self.expected = net, rate, expected
+        self.net, self.rate, self.expected, self.new = net, rate, expected, new[:, None]
         self._rows, self._weight_decay = rows, weight_decay
 
     def __len__(self) -> int:
@@ -122,7 +130,7 @@ class LocalTraining:
         """
         shared = {name: value[None] for name, value in sent["shared"].items()}
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
-        for places, task in self.tasks(sent, clients, members, rng):
+        for places, task in self.tasks(sent, memory, clients, members, rng):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
             with np.errstate(over="ignore", invalid="ignore"):  # the server checks what it gets
@@ -145,14 +153,19 @@ class LocalTraining:
         """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
         theta = np.empty((len(clients), self._learner.predictor(sent).size))
         shared = {name: value[None] for name, value in sent["shared"].items()}
-        for who, task in self.tasks(sent, clients, np.arange(len(clients)), None):
+        for who, task in self.tasks(sent, memory, clients, np.arange(len(clients)), None):
             own = {name: memory["own"][name][who] for name in sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
                 theta[who] = self._learner.personal_parameters(shared, own, task)
         return theta
 
     def tasks(
-        self, sent: LearningSent, clients: Clients, members: NDArray[np.int64], rng: Any
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
     ) -> Iterator[tuple[NDArray[np.int64], Task]]:
         """Cut clients into sets that are computed together.
 
@@ -178,4 +191,5 @@ class LocalTraining:
         )
         rate = learner.schedule.rate(sent["round"])
         for places, rows in dealt:
-            yield places, Task(rows, net, rate, sent["expected"], learner.weight_decay)
+            new = ~memory["trained"][members[places]]
+            yield places, Task(rows, net, rate, sent["expected"], learner.weight_decay, new)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ebfed as eb
-from ebfed.models import MLP, Linear, Softmax
+from ebfed import learning
+from ebfed.models import MLP, Batch, Linear, Softmax
 
 ROUNDS, TAU, RATE = 3, 2, 0.3
 SIZES = [3, 7, 5, 11]
@@ -157,19 +158,23 @@ def test_ditto(loss):
 def test_pfedme(loss):
     """Dinh et al. (2020), Algorithm 1."""
     lam, eta, beta, K = 2.0, 0.15, 0.6, 4
-    w, own = loss.start, [loss.start] * 4
+
+    def nearby(w, i):
+        theta = w
+        for _ in range(K):
+            theta = theta - eta * (loss.gradient(theta, i) + lam * (theta - w))
+        return theta
+
+    w = loss.start
     for _ in range(ROUNDS):
         copies = []
         for i in range(4):
             copy = w
             for _ in range(TAU):
-                theta = copy
-                for _ in range(K):
-                    theta = theta - eta * (loss.gradient(theta, i) + lam * (theta - copy))
-                copy = copy - RATE * lam * (copy - theta)
-            own[i] = theta
+                copy = copy - RATE * lam * (copy - nearby(copy, i))
             copies.append(copy)
         w = (1 - beta) * w + beta * np.mean(copies, axis=0)
+    own = [nearby(w, i) for i in range(4)]
     more = {"regularization": lam, "own_learning_rate": eta, "own_steps": K, "mixing": beta}
     compare(fit(eb.PFedMe, loss, **more), own, w=w)
 
@@ -579,3 +584,61 @@ def test_rounds_may_be_any_integer():
         for n in (np.int8(3), 3)
     )
     np.testing.assert_array_equal(few.shared_["w"], plain.shared_["w"])
+
+
+# Clients that no round invited ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cls", [learning.AdaPeD, learning.QuPeD, learning.FedMutual, learning.PFedMe, learning.Ditto]
+)
+def test_clients_that_were_never_invited_are_predicted_by_the_shared_parameters(cls):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 10)
+    X = rng.normal(size=(600, 3))
+    y = X @ [2.0, -1.0, 0.5] > 0
+    est = cls(sample_rate=0.05, sampling="poisson", n_rounds=20, local_steps=5, learning_rate=1.0)
+    est.set_params(random_state=1).fit(X, y, groups=groups)
+    new = ~est._memory["trained"]
+    assert 10 < new.sum() < 40
+    if cls is learning.PFedMe:  # their own rows count too
+        assert not (est.parameters_[new] == est._unseen[1]).all()
+    else:
+        np.testing.assert_array_equal(
+            est.parameters_[new], np.broadcast_to(est._unseen[1], (new.sum(), 8))
+        )
+        assert f"{new.sum()} of 60 groups were never invited" in str(est.summary())
+    theirs = np.isin(groups, est.groups_[new])
+    expected = est.score(X[theirs], y[theirs])  # by the shared parameters
+    assert expected > 0.8
+    assert est.score(X[theirs], y[theirs], groups=groups[theirs]) >= expected - 0.02
+
+
+def test_a_shared_model_of_another_kind_predicts_for_clients_that_were_never_invited(tmp_path):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 10)
+    X = rng.normal(size=(600, 3))
+    y = X @ [2.0, -1.0, 0.5] > 0
+    options = {"sample_rate": 0.05, "n_rounds": 20, "local_steps": 5, "learning_rate": 1.0}
+    est = learning.AdaPeD(shared_model=MLP(4), random_state=1, **options).fit(X, y, groups=groups)
+    new = ~est._memory["trained"]
+    assert 10 < new.sum() < 40
+    theirs = np.isin(groups, est.groups_[new])
+    p = est.predict_proba(X[theirs], groups=groups[theirs])
+    np.testing.assert_array_equal(p, est.predict_proba(X[theirs]))
+    est.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict_proba(X[theirs], groups=groups[theirs]), p)
+
+
+def test_pfedme_predicts_by_the_minimum_near_the_final_shared_parameters():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(6), 20)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] + rng.normal(size=6)[groups] > 0
+    est = learning.PFedMe(n_rounds=7, own_steps=2000, own_learning_rate=0.5, random_state=0)
+    est.fit(X, y, groups=groups)
+    w, theta = est.shared_["w"], est.parameters_
+    rows = Batch(X.reshape(6, 20, 2), y.reshape(6, 20) * 1, np.full((6, 20), 1 / 20))
+    slope = est._net.gradient(theta, rows).gradient + est.regularization * (theta - w)
+    np.testing.assert_allclose(slope, 0, atol=1e-10)

@@ -190,6 +190,8 @@ class LearningSent(Sent):
     n_clients: int
     expected: float
     """What sums over clients are divided by."""
+    largest: int
+    """Number of rows of the largest client."""
     records: int
     """How many rounds have their losses recorded."""
     record: int
@@ -255,6 +257,8 @@ class LearningMessage(TypedDict):
     """Loss and score of each before the round, and whether it had rows, each of shape (c, 1)."""
     bit: NotRequired[NDArray[np.float64]]
     """Whether the change was shorter than the clip: a half, minus a half, or 0; (c, 1)."""
+    weights: NotRequired[NDArray[np.float64]]
+    """By which the changes were multiplied, (c, 1), where clients count by rows."""
     nodes: NotRequired[NDArray[np.float64]]
     """Of a secure sum, noise included: of how many nodes, shape (1, 1)."""
     clients: NotRequired[NDArray[np.float64]]

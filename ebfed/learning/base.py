@@ -332,7 +332,13 @@ class Learner(SupervisedEstimator):
         members = np.flatnonzero(memory["turn"] == 0)
         changes = self.local_training().work(sent, memory, clients, members, rng)
         memory["trained"][members[clients.n[members] > 0]] = True
-        return exchange.rounded(exchange.send(changes, sent, memory, members, rng), sent), memory
+        if exchange.schedule.by_rows:
+            weight = exchange.schedule.weights(clients.n[members], sent["largest"])[:, None]
+            changes = {name: weight * change for name, change in changes.items()}
+        message = exchange.send(changes, sent, memory, members, rng)
+        if "weights" in exchange.shapes(sent, 0):
+            message["weights"] = weight
+        return exchange.rounded(message, sent), memory
 
     def add_up(self, message: LearningMessage) -> LearningMessage:
         """Return sums over the clients of a block, where the server needs no more than these."""

@@ -44,6 +44,8 @@ class Exchange:
 
     # Whether `average` needs only sums over clients, so that a block may send its own.
     needs_sums: ClassVar[bool] = True
+    # Whether averages are over the clients that took part, rather than over an expected number.
+    counts_clients: ClassVar[bool] = True
     # Whether clients send their losses too, for the history: where nothing is private.
     sends_losses: ClassVar[bool] = True
 
@@ -198,6 +200,8 @@ class Exchange:
         """Return the shape of each part of the message of c clients."""
         shapes: dict[str, tuple[int, ...]]
         shapes = {f"changes of {name}": (c, len(value)) for name, value in sent["shared"].items()}
+        if self.counts_clients and self.schedule.by_rows:
+            shapes["weights"] = (c, 1)
         if recorded := self._recorded(sent):
             shapes |= {LOSSES + name: (c, 1) for name in (*recorded, "clients")}
         return shapes
@@ -226,9 +230,13 @@ class Exchange:
         state : dict
         """
         changes = message["changes"]
-        return {
-            name: total(changes[name]) / max(_count(message, name), 1) for name in state["shared"]
-        }, state
+
+        def count(name: str) -> float:
+            if "weights" in message:
+                return float(total(message["weights"])[0]) or 1.0
+            return max(_count(message, name), 1)
+
+        return {name: total(changes[name]) / count(name) for name in state["shared"]}, state
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
         """Add columns to a round's row of the history.

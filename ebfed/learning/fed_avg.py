@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
+from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import Task
 from ebfed.models import Batch
 
@@ -20,13 +22,17 @@ __all__ = ["FedAvg"]
 class FedAvg(Learner):
     r"""Federated averaging: clients make a few steps from the shared parameters.
 
-    .. math:: w \leftarrow w + \frac{1}{|K|} \sum_{i \in K} (\theta_i - w), \qquad
+    .. math:: w \leftarrow w + \frac{\sum_{i \in K} a_i (\theta_i - w)}{\sum_{i \in K} a_i}, \qquad
         \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i) \text{ from } \theta_i = w
 
     Parameters
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for every learner: see `ebfed.learning.Learner`.
+    weights : {"clients", "rows"}
+        Whether all clients have the same weight a_i in an average, or one in proportion to their
+        numbers of rows, as in the paper. These numbers are public. With `privacy` the weighted
+        changes are clipped, and the average is over the expected sum of weights.
     fine_tune : int
         Number of steps that each client makes from the final parameters, for itself; 0: its
         predictor is the shared one.
@@ -49,13 +55,27 @@ class FedAvg(Learner):
     (0.7..., 0.9...)
     """
 
+    weights: Literal["clients", "rows"] = "clients"
     fine_tune: int = 0
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
+        if self.weights not in ("clients", "rows"):
+            raise ValueError(f"weights must be 'clients' or 'rows'; got {self.weights!r}.")
+        adaptive = self.privacy is not None and self.privacy.clip_quantile is not None
+        if self.weights == "rows" and adaptive:
+            raise ValueError(
+                "weights='rows' needs a fixed clip: clip_quantile is a share of clients, which "
+                "count alike."
+            )
         if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
             raise ValueError(f"fine_tune must be a number of steps; got {self.fine_tune!r}.")
+
+    @property
+    def schedule(self) -> Schedule:
+        """Rounds, who is invited to them, and the weights of clients."""
+        return replace(super().schedule, by_rows=self.weights == "rows")
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""

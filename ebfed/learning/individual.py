@@ -87,12 +87,13 @@ class IndividualExchange(PrivateExchange):
         return np.where(self.lasting(state["budget"]) > state["round"], turn, -1).astype(np.int8)
 
     def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
-        """Return what is broadcast, with the budgets and how many clients are expected."""
+        """Return what is broadcast, with the budgets and the expected sum of weights."""
         sent = super().broadcast(state, sent)
         if "budget" not in state:
             return sent
-        active = int((self.lasting(state["budget"]) > state["round"]).sum())
-        expected = float(self.schedule.sample_rate * active)
+        active = self.lasting(state["budget"]) > state["round"]
+        weights = self.schedule.weights(state["n"][active], sent["largest"])
+        expected = float(self.schedule.sample_rate * weights.sum())
         return sent | {"budget": state["budget"], "expected": expected}
 
     def average(

@@ -182,6 +182,7 @@ class PrivateExchange(Exchange):
     """
 
     sends_losses: ClassVar[bool] = False
+    counts_clients: ClassVar[bool] = False
 
     privacy: ClientPrivacy
     bounds: Bounds

@@ -35,12 +35,15 @@ class Schedule:
     sampling : {"poisson", "fixed"}
     decay : float
         Learning-rate decay per round.
+    by_rows : bool
+        Whether a client counts in proportion to its rows, rather than once.
     """
 
     n_rounds: int
     sample_rate: float
     sampling: Sampling
     decay: float
+    by_rows: bool = False
 
     def size(self, n_clients: int) -> int:
         """Return how many clients a round of a fixed size has."""
@@ -53,14 +56,31 @@ class Schedule:
         return float(self.size(n_clients))
 
     def expected(self, n: NDArray[np.int64]) -> float:
-        """Return what sums over the clients of a round are divided by: their expected number.
+        """Return what sums over the clients of a round are divided by: the expected sum of weights.
 
         Parameters
         ----------
         n : ndarray of shape (n_clients,)
             Numbers of rows.
         """
-        return self.clients(len(n))
+        return self.clients(len(n)) * float(self.weights(n, n.max(initial=1)).mean())
+
+    def weights(self, n: NDArray[np.int64], largest: int) -> NDArray[np.float64]:
+        """Return the weights of clients in averages, at most 1.
+
+        Parameters
+        ----------
+        n : ndarray of shape (c,)
+            Numbers of rows.
+        largest : int
+            That of the largest client of all.
+
+        Examples
+        --------
+        >>> Schedule(10, 0.5, "fixed", 1.0, by_rows=True).weights(np.array([2, 4]), 8)
+        array([0.25, 0.5 ])
+        """
+        return n / largest if self.by_rows else np.ones(len(n))
 
     def invite(self, n_clients: int, rng: np.random.Generator) -> NDArray[np.int8]:
         """Draw who takes part in a round: 0, or -1 for who does not.

@@ -78,6 +78,7 @@ def broadcast_of(learner: Learner, state: LearningState) -> LearningSent:
         "columns": state["columns"],
         "n_clients": m,
         "expected": schedule.expected(state["n"]),
+        "largest": int(state["n"].max(initial=1)),
         "record": record,
         "records": records,
         "every": state["every"],

@@ -642,3 +642,49 @@ def test_pfedme_predicts_by_the_minimum_near_the_final_shared_parameters():
     rows = Batch(X.reshape(6, 20, 2), y.reshape(6, 20) * 1, np.full((6, 20), 1 / 20))
     slope = est._net.gradient(theta, rows).gradient + est.regularization * (theta - w)
     np.testing.assert_allclose(slope, 0, atol=1e-10)
+
+
+# Weights of clients in averages ---------------------------------------------------------------
+
+
+@both
+def test_averages_may_count_rows(loss):
+    """McMahan et al. (2017), Algorithm 1: clients count in proportion to their rows."""
+    n, w = np.array(SIZES), loss.start
+    for _ in range(ROUNDS):
+        after = []
+        for i in range(4):
+            theta = w
+            for _ in range(TAU):
+                theta = theta - RATE * loss.gradient(theta, i)
+            after.append(theta)
+        w = n @ np.array(after) / n.sum()
+    compare(fit(eb.FedAvg, loss, weights="rows"), [w] * 4, w=w)
+
+
+def test_an_average_by_rows_is_over_the_clients_of_the_round():
+    """One client in each round, with all rows in a step: its change moves w as a whole."""
+    options = {"sample_rate": 0.25, "n_rounds": 1, "learning_rate": 0.3, "random_state": 5}
+    for cls in (eb.FedAvg, learning.PerFedAvg):
+        assert ("weights" in cls().get_params()) == (cls is eb.FedAvg)
+    by_rows = eb.FedAvg(weights="rows", **options).fit(FEATURES, CLASSES, groups=GROUPS)
+    alike = eb.FedAvg(**options).fit(FEATURES, CLASSES, groups=GROUPS)
+    np.testing.assert_allclose(by_rows.shared_["w"], alike.shared_["w"], **CLOSE)
+
+
+def test_private_averages_by_rows_are_over_the_expected_weights():
+    privacy = learning.ClientPrivacy(noise_multiplier=0.0, clip=0.05)
+    options = {"n_rounds": 1, "learning_rate": 0.3, "random_state": 5, "weights": "rows"}
+    est = learning.DPFedAvg(privacy=privacy, **options).fit(FEATURES, CLASSES, groups=GROUPS)
+    n, moves = np.array(SIZES), []
+    for i in range(4):
+        move = -0.3 * Logits.gradient(Logits.start, i) * n[i] / n.max()
+        moves.append(move * min(1, 0.05 / np.linalg.norm(move)))
+    np.testing.assert_allclose(est.shared_["w"], np.sum(moves, 0) / (n / n.max()).sum(), **CLOSE)
+    budgets = {0: 0.5, 1: 1.0, 2: 1.0, 3: 1.0}
+    est.set_params(privacy=learning.ClientPrivacy(epsilon=1.0), n_rounds=3)
+    est.fit(FEATURES, CLASSES, groups=GROUPS, consent=budgets)
+    with pytest.raises(ValueError, match="weights='rows' needs a fixed clip"):
+        est.set_params(privacy__clip_quantile=0.5).fit(FEATURES, CLASSES, groups=GROUPS)
+    with pytest.raises(ValueError, match="weights must be 'clients' or 'rows'"):
+        eb.FedAvg(weights="size").fit(FEATURES, CLASSES, groups=GROUPS)

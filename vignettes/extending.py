@@ -302,7 +302,7 @@ class Mixed(eb.Learner):
         if not 0 <= self.own_weight <= 1:
             raise ValueError(f"own_weight must be a number from 0 to 1; got {self.own_weight!r}.")
 
-    def own_parameters(self, shared, facts):
+    def own_parameters(self, shared, facts, rng):
         return {"v": shared["w"]}
 
     def train(self, shared, own, task):

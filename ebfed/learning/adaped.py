@@ -134,11 +134,13 @@ class AdaPeD(Learner):
         mu = self.predictor(facts, self.shared_model).start(rng)
         return {"mu": mu, "psi": np.array([self.psi])}
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta, and the mu and psi that clients go on with if they are not invited."""
         theta = shared["mu"]
         if self.shared_model is not None:
-            theta = self.predictor(facts).start(np.random.default_rng(len(shared["mu"])))
+            theta = self.predictor(facts).start(rng)
         return {"theta": theta} | (shared if self.unsampled else {})
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:

@@ -167,7 +167,9 @@ class Learner(SupervisedEstimator):
         """
         return {"w": self.predictor(facts).start(rng)}
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return the own parameters that a client starts from, each of shape (size,).
 
         Parameters
@@ -175,6 +177,7 @@ class Learner(SupervisedEstimator):
         shared : dict of ndarrays
             What `shared_parameters` returned.
         facts : dict
+        rng : Generator
         """
         return {}
 

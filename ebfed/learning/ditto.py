@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
@@ -61,7 +63,9 @@ class Ditto(Learner):
             check_positive("own_learning_rate", self.own_learning_rate)
         check_between("regularization", self.regularization, 0, LARGEST)
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta."""
         return {"theta": shared["w"]}
 

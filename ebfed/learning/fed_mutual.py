@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
@@ -58,7 +60,9 @@ class FedMutual(Learner):
         for name in ("own_weight", "shared_weight"):
             check_between(name, getattr(self, name), 0, 1)
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta."""
         return {"theta": shared["w"]}
 

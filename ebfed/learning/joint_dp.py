@@ -229,10 +229,12 @@ class JointDPSGD(Learner):
         """Return u."""
         return {"u": self.predictor(facts).start(rng)[self.split(facts).shared]}
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return x_j, its guide where it has one, and its average over rounds."""
         net = self.predictor(facts)
-        x = net.start(np.random.default_rng(net.size))[self.split(facts).own]
+        x = net.start(rng)[self.split(facts).own]
         own = {"x": x}
         if self.guided(x):
             own["guide"] = x

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.exchange import Exchange, Silence
@@ -47,7 +49,9 @@ class LocalOnly(Learner):
         """Send nothing."""
         return Silence(self.schedule, n_clients)
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta."""
         return {"theta": shared["w"]}
 

@@ -101,7 +101,9 @@ class PPSGD(Learner):
         """Return batches, whose losses are means or sums over rows."""
         return LocalTraining(self, total=self.objective == "rows")
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta, which is added to w."""
         return {"theta": np.zeros_like(shared["w"])}
 

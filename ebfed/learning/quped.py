@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
@@ -59,7 +61,9 @@ class QuPeD(Learner):
             check_positive("shared_learning_rate", self.shared_learning_rate)
         check_between("distillation", self.distillation, 0, 1)
 
-    def own_parameters(self, shared: Named, facts: LearningFacts) -> Named:
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
         """Return theta."""
         return {"theta": shared["w"]}
 

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["INVITE", "NOISE", "START", "Sampling", "Schedule", "draw"]
+__all__ = ["INVITE", "NOISE", "OWN_START", "START", "Sampling", "Schedule", "draw"]
 
 Sampling = Literal["poisson", "fixed"]
 
 # Purposes for which a server draws.
-START, INVITE, NOISE = range(3)
+START, INVITE, NOISE, OWN_START = range(4)
 # Largest number of recorded losses, over all clients; with more rounds, not every one is recorded.
 RECORDS = 10**7
 

@@ -15,7 +15,7 @@ from ebfed.engines.protocol import (
     LearningState,
     State,
 )
-from ebfed.learning.schedule import INVITE, NOISE, START, draw
+from ebfed.learning.schedule import INVITE, NOISE, OWN_START, START, draw
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
@@ -56,7 +56,7 @@ def first_state(
         "model": repr(learner.predictor(facts).model),
         "every": learner.schedule.every(m),
         "shared": shared,
-        "own": learner.own_parameters(shared, facts),
+        "own": learner.own_parameters(shared, facts, draw(key, OWN_START)),
     }
     exchange = learner.exchange(m)
     first = exchange.start(first, facts)

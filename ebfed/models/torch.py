@@ -38,6 +38,8 @@ class Torch(Model):
         they come, (n_features,).
     classifies : bool
         Whether outputs are logits of classes, rather than a number.
+    pretrained : bool
+        Whether training starts from the parameters of the module, rather than from random ones.
 
     Raises
     ------
@@ -54,12 +56,17 @@ class Torch(Model):
     """
 
     def __init__(
-        self, module: Any, input_shape: tuple[int, ...] | None = None, classifies: bool = True
+        self,
+        module: Any,
+        input_shape: tuple[int, ...] | None = None,
+        classifies: bool = True,
+        pretrained: bool = False,
     ):
         _import_torch()
         self.module = module
         self.input_shape = input_shape
         self.classifies = classifies
+        self.pretrained = pretrained
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each block of parameters; check that the module can be used."""
@@ -78,9 +85,10 @@ class Torch(Model):
         """Draw values with the layers of the module; other values are those of the module."""
         torch = _import_torch()
         module = copy.deepcopy(self.module)
+        layers = [] if self.pretrained else module.modules()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
-            for layer in module.modules():
+            for layer in layers:
                 if hasattr(layer, "reset_parameters"):
                     layer.reset_parameters()
         for name, value in _trained(module).items():

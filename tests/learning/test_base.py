@@ -688,3 +688,20 @@ def test_private_averages_by_rows_are_over_the_expected_weights():
         est.set_params(privacy__clip_quantile=0.5).fit(FEATURES, CLASSES, groups=GROUPS)
     with pytest.raises(ValueError, match="weights must be 'clients' or 'rows'"):
         eb.FedAvg(weights="size").fit(FEATURES, CLASSES, groups=GROUPS)
+
+
+@pytest.mark.parametrize("cls", [learning.AdaPeD, learning.JointDPSGD])
+def test_own_parameters_start_as_the_seed_says(cls):
+    options = {"n_rounds": 1, "learning_rate": 1e-300, "model": MLP(3)}
+    if cls is learning.AdaPeD:
+        options["shared_model"] = Softmax()
+    else:
+        privacy = learning.ClientPrivacy(noise_multiplier=1.0, trust="none")
+        options |= {"personal": ["hidden"], "privacy": privacy}
+    starts = [
+        cls(random_state=seed, **options).fit(FEATURES, CLASSES, groups=GROUPS)._kept["own"]
+        for seed in (0, 0, 1)
+    ]
+    name = "theta" if cls is learning.AdaPeD else "x"
+    np.testing.assert_array_equal(starts[0][name], starts[1][name])
+    assert not np.array_equal(starts[0][name], starts[2][name])

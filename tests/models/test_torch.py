@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from ebfed.learning import FedAvg
 from ebfed.models import MLP, Batch, Linear, Softmax, Torch
 from ebfed.models.torch import lenet
 
@@ -288,3 +289,17 @@ def test_what_is_missing_is_named(monkeypatch):
     for use in (lenet, lambda: Torch(module)):
         with pytest.raises(ImportError, match=r'pip install "ebfed\[torch\]"'):
             use()
+
+
+def test_a_pretrained_module_starts_from_its_own_parameters():
+    module = layers(D, 6, K)
+    inner = {"random": Torch(module), "pretrained": Torch(module, pretrained=True)}
+    starts = {name: each.bind(D, K).start(np.random.default_rng(0)) for name, each in inner.items()}
+    own = np.concatenate([value.detach().numpy().ravel() for value in module.parameters()])
+    np.testing.assert_array_equal(np.sort(starts["pretrained"]), np.sort(own))
+    assert not np.isin(starts["random"], own).all()
+    rng = np.random.default_rng(1)
+    X, groups = rng.normal(size=(60, D)), np.repeat(np.arange(6), 10)
+    rows = X, rng.integers(0, K, 60)
+    still = FedAvg(inner["pretrained"], n_rounds=1, learning_rate=1e-300).fit(*rows, groups=groups)
+    np.testing.assert_array_equal(still.shared_["w"], starts["pretrained"])

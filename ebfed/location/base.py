@@ -25,6 +25,11 @@ from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
 from ebfed.engines.publishing import name_columns
 from ebfed.families import Family
 from ebfed.location.client import Client, named_channels
+from ebfed.location.cross_fitting import (
+    check_mean_model,
+    check_no_regressor,
+    with_predictions,
+)
 from ebfed.location.learned import Learned
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
@@ -46,6 +51,8 @@ __all__ = ["LocationEstimator"]
 def _has_one_channel(estimator: Any) -> bool:
     if isinstance(estimator.channel, Mapping):
         raise AttributeError("partial_fit is for one channel; fit all rows with consent= at once.")
+    if estimator.mean_model is not None:
+        raise AttributeError("mean_model is fitted to all groups at once: use fit.")
     return True
 
 
@@ -81,6 +88,7 @@ class LocationEstimator(
     participation: Any
     engine: Any
     random_state: Any
+    mean_model: Any = None
 
     prior_: Prior
     summaries_: Summary
@@ -165,6 +173,7 @@ class LocationEstimator(
     ) -> tuple[Summary, LocationMemory]:
         """Summarise rows, and note covariates and which class each client chose."""
         check_single(self)
+        check_mean_model(self.mean_model, covariates)
         reason, channels = self.family().exact_only, named_channels(self.channel).values()
         if reason and not all(channel.is_exact for channel in channels):
             raise ValueError(f"channel must be channels.Exact(): {reason}; got {self.channel!r}.")
@@ -203,6 +212,7 @@ class LocationEstimator(
 
         It estimates any given rows, and has the ledger of the clients, but not their estimates.
         """
+        check_no_regressor(self)
         self._intake = Intake()
         self._intake.covariate_names = lines(state["covariate_names"])
         name_columns(self, state)
@@ -291,8 +301,14 @@ class LocationEstimator(
         return self._fit(*self.prepare(X, y, **given))
 
     def _fit(self, clients: Summary, memory: LocationMemory) -> Self:
+        notes: list[str] = []
+        if self.mean_model is not None:
+            memory, notes = with_predictions(self, clients, memory)
         state, memory = self.hold_rounds(clients, memory)
-        return self.finish(self.broadcast(state), memory, clients)
+        self.finish(self.broadcast(state), memory, clients)
+        for note in notes:
+            self.prior_._add_note(note)
+        return self
 
     @available_if(_has_one_channel)
     def partial_fit(

@@ -59,22 +59,36 @@ class BernoulliEB(LocationEstimator):
         Clients that report; all if None. A number: so many, chosen at random. An array: True for
         those that report, in the order of sorted labels. The others are estimated from their own
         rows and the fitted population.
+    mean_model : regressor of scikit-learn, optional
+        The mean of the population is a function of the covariates that this regressor learns,
+        instead of a linear one: ``logit mu_i = a + b logit x``, with x its prediction for the
+        group. Each group is predicted by a regressor that was fitted to other groups, of five parts
+        in which they are dealt, so that no estimate is shrunk towards its own data; the spread that
+        remains is estimated (Ignatiadis and Wager, 2019). Groups that were not in the fit are
+        predicted by the regressor that was fitted to all, `mean_model_`. Its `sample_weight`, if it
+        has that, are precisions around one mean. If b is not larger than its standard error, the
+        predictions are of no use, and are left out. The channel must be `channels.Exact`, in one
+        place: no federation.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Seed of the channel's noise.
+        Seed of the channel's noise, and of the parts for `mean_model`.
 
     Attributes
     ----------
     prior_ : Prior
         The fitted population, with `mean_` and `variance_`.
+    mean_model_ : regressor or None
+        The regressor that was fitted to all groups, if there is a `mean_model`; None if its
+        predictions are of no use.
     summaries_, groups_, notes_, log_likelihood_ :
         See `LocationEstimator`.
 
     References
     ----------
     Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
-    learning and estimation, section 2.2.
+    learning and estimation, section 2.2; Ignatiadis and Wager (2019), Covariate-powered empirical
+    Bayes estimation.
 
     Examples
     --------
@@ -106,6 +120,7 @@ class BernoulliEB(LocationEstimator):
         channel: Channel | Mapping[Any, Channel] | None = None,
         guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
+        mean_model: Any = None,
         engine: Engine | None = None,
         random_state: Any = None,
     ):
@@ -115,6 +130,7 @@ class BernoulliEB(LocationEstimator):
         self.channel = channel
         self.guess = guess
         self.participation = participation
+        self.mean_model = mean_model
         self.engine = engine
         self.random_state = random_state
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.model_selection import check_cv
-from sklearn.utils.validation import (
-    check_array,
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ebfed.location.encodings import CategoryRows, Encoding, cross_predictions
+from ebfed.location.cross_fitting import cross_predictions, deal, regressor_of
+from ebfed.location.encodings import CategoryRows, Encoding
 from ebfed.location.targets import Target
 from ebfed.tables.categories import NestedCategories
 from ebfed.tables.columns import columns_apart
@@ -347,8 +343,7 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
             if not self.cv > 1:
                 raise ValueError(f"cv must be 2 or more; got {self.cv!r}.")
             n_folds = int(self.cv)
-            folds = np.tile(np.arange(n_folds), -(-n_rows // n_folds))[:n_rows]
-            np.random.default_rng(self.random_state).shuffle(folds)
+            folds = deal(n_rows, n_folds, self.random_state)
         else:
             folds, n_folds = np.full(n_rows, -1), 0
             for _, rows in check_cv(self.cv).split(X, y):
@@ -390,7 +385,9 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         predictions: list[Any] = [None] * len(target.columns)
         if self.mean_model is not None:
             given = self._covariates(columns)
-            fits = [self._regressor(given, values, weights) for values in target.columns]
+            fits = [
+                regressor_of(self.mean_model, given, values, weights) for values in target.columns
+            ]
             self.mean_models_ = [fit(np.ones(n_rows, bool)) for fit in fits]
             predictions = [cross_predictions(fit, given, folds, n_folds, cross) for fit in fits]
         self._categories: list[NestedCategories] = []
@@ -416,16 +413,3 @@ class GroupEncoder(TransformerMixin, BaseEstimator):
         if self.mean_model is None or self.target_type_ == "continuous":
             return estimates
         return np.clip(estimates, 0.0, None if self.target_type_ == "count" else 1.0)
-
-    def _regressor(
-        self, rows: pd.DataFrame, values: NDArray, weights: NDArray | None
-    ) -> Callable[[NDArray], Any]:
-        """Return a function that fits the regressor to the rows of a mask."""
-
-        def fit(mask: NDArray) -> Any:
-            model, given = clone(self.mean_model), {}
-            if weights is not None and has_fit_parameter(model, "sample_weight"):
-                given = {"sample_weight": weights[mask]}
-            return model.fit(rows[mask], values[mask], **given)
-
-        return fit

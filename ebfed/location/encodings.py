@@ -7,7 +7,7 @@ fits of short tables and no further pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -25,7 +25,6 @@ __all__ = [
     "Encoding",
     "FoldSums",
     "GroupSums",
-    "cross_predictions",
     "fit_encoding",
 ]
 
@@ -293,7 +292,7 @@ class CategoryRows:
         values : ndarray of shape (n_rows,)
             The target.
         predictions : ndarray of shape (n_folds + 1, n_rows), optional
-            Those of `cross_predictions`, from which estimates are deviations.
+            Those of `cross_fitting.cross_predictions`, from which estimates are deviations.
         cross : bool
         """
         left_out = range(self.n_folds if cross else 0)
@@ -344,43 +343,3 @@ class CategoryRows:
             size, base = _upper(above, size, bases[0])
             bases.insert(0, base)
         return replace(encoding, bases=bases)
-
-
-def cross_predictions(
-    fit: Callable[[NDArray], Any],
-    covariates: Any,
-    folds: NDArray[np.int64],
-    n_folds: int,
-    nested: bool,
-) -> NDArray:
-    """Predict every row by models that were fitted without it.
-
-    Row f of the result is for a fit on all folds but f: a row of another fold g is predicted by the
-    model fitted without f and g, a row of fold f by the model fitted without f. The last row is for
-    a fit on all folds. One model serves both orders of a pair, so that there are ``n_folds
-    (n_folds + 1) / 2`` of them.
-
-    Parameters
-    ----------
-    fit : callable
-        Function that fits a regressor to the rows of a mask.
-    covariates : pandas DataFrame of n_rows rows
-    folds : int64 ndarray of shape (n_rows,)
-    n_folds : int
-    nested : bool
-        Whether all rows of the result are wanted; else the last alone is computed.
-
-    Returns
-    -------
-    ndarray of shape (n_folds + 1, n_rows)
-    """
-    predictions = np.full((n_folds + 1, len(folds)), np.nan)
-    for f in range(n_folds):
-        own = folds == f
-        predictions[f, own] = predictions[-1, own] = fit(~own).predict(covariates[own])
-        for g in range(f) if nested else ():
-            other = folds == g
-            model = fit(~own & ~other)
-            predictions[f, other] = model.predict(covariates[other])
-            predictions[g, own] = model.predict(covariates[own])
-    return predictions

@@ -84,23 +84,37 @@ class GaussianEB(LocationEstimator):
         same, but for robust intervals, which then hold for any kurtosis: fourth moments are not
         among the sums. A sum over one group is that group's figure, and sums at many ratios
         together may say much of few groups: it is less that leaves, not a guarantee of privacy.
+    mean_model : regressor of scikit-learn, optional
+        The mean of the population is a function of the covariates that this regressor learns,
+        instead of a linear one: ``a + b x``, with x its prediction for the group. Each
+        group is predicted by a regressor that was fitted to other groups, of five parts in which
+        they are dealt, so that no estimate is shrunk towards its own data; the spread that remains
+        is estimated (Ignatiadis and Wager, 2019). Groups that were not in the fit are predicted by
+        the regressor that was fitted to all, `mean_model_`. Its `sample_weight`, if it has that,
+        are precisions around one mean. If b is not larger than its standard error, the predictions
+        are of no use, and are left out. The channel must be `channels.Exact`, in one place: no
+        federation.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Seed of the channel's noise.
+        Seed of the channel's noise, and of the parts for `mean_model`.
 
     Attributes
     ----------
     prior_ : Prior
         The fitted population, with `mean_` and `variance_`.
     noise_variance_ : ndarray of shape (d,)
+    mean_model_ : regressor or None
+        The regressor that was fitted to all groups, if there is a `mean_model`; None if its
+        predictions are of no use.
     summaries_, groups_, notes_, log_likelihood_ :
         See `LocationEstimator`.
 
     References
     ----------
     Ozkara, Girgis, Data, Diggavi (2023), A statistical framework for personalized federated
-    learning and estimation, section 2.1.
+    learning and estimation, section 2.1; Ignatiadis and Wager (2019), Covariate-powered empirical
+    Bayes estimation.
 
     Examples
     --------
@@ -137,6 +151,7 @@ class GaussianEB(LocationEstimator):
         guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
         share: Share = "groups",
+        mean_model: Any = None,
         engine: Engine | None = None,
         random_state: Any = None,
     ):
@@ -147,6 +162,7 @@ class GaussianEB(LocationEstimator):
         self.guess = guess
         self.participation = participation
         self.share = share
+        self.mean_model = mean_model
         self.engine = engine
         self.random_state = random_state
 

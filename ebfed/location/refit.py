@@ -46,4 +46,7 @@ class Refit:
     def _again(self, summary: Summary, settings: dict[str, Any]) -> Any:
         covariates = self.learned.memory["covariates"]
         given = covariates if covariates.shape[1] else None
-        return clone(self.estimator).set_params(**settings).fit(summary, covariates=given)
+        again = clone(self.estimator).set_params(**settings)
+        if again.mean_model is not None:  # covariates are its predictions
+            again.set_params(mean_model=None)
+        return again.fit(summary, covariates=given)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from ebfed.likelihoods import Gaussian, StudentT
+from ebfed.location.cross_fitting import USELESS, Groups, check_mean_model, predict_groups
 from ebfed.location.estimates import Estimates
 from ebfed.location.gaussian import GaussianEB
 from ebfed.priors import Normal, Posterior, Prior
@@ -37,6 +40,7 @@ def posterior_from(
     df: ArrayLike | None = None,
     labels: Any = None,
     terms: str | Sequence[str] | None = None,
+    mean_model: Any = None,
     integrate: bool = True,
 ) -> Posterior:
     """Shrink any table of estimates, or the coefficients of any regression.
@@ -98,6 +102,11 @@ def posterior_from(
         matches whole names. None: all except the intercept; an error if they are not of one factor.
         Factors that were absorbed (``y ~ x | school``) cannot be shrunk: the regression has no
         covariance of them.
+    mean_model : regressor of scikit-learn, optional
+        The mean of the population is a function of the covariates that this regressor learns,
+        instead of a linear one: each estimate is predicted by a regressor that was fitted to others
+        (five parts, the same in each call), and the population's mean is ``a + b x`` of the
+        prediction x; see `GaussianEB`. Errors must be independent: no covariance.
     integrate : bool
         Whether standard deviations, intervals, probabilities and draws include the uncertainty of
         the fitted population.
@@ -122,7 +131,8 @@ def posterior_from(
 
     References
     ----------
-    Fay and Herriot (1979), Estimates of income for small places; Prasad and Rao (1990), The
+    Fay and Herriot (1979), Estimates of income for small places; Ignatiadis and Wager (2019),
+    Covariate-powered empirical Bayes estimation; Prasad and Rao (1990), The
     estimation of the mean squared error of small-area estimators.
 
     Examples
@@ -172,7 +182,15 @@ def posterior_from(
     given = Estimates.read(estimates, std_errors, covariates, labels, df)
     if terms is not None:
         raise ValueError("terms is for coefficients of a fitted regression; estimates are numbers.")
-    return shrink(GaussianEB(prior=prior).population(), given, integrate)
+    check_mean_model(mean_model, covariates)
+    population = GaussianEB(prior=prior).population()
+    notes: list[str] = []
+    if mean_model is not None:
+        given, notes = _with_predictions(mean_model, population, given)
+    posterior = shrink(population, given, integrate)
+    for note in notes:
+        posterior.prior._add_note(note)
+    return posterior
 
 
 def shrink(prior: Any, given: Estimates, integrate: bool = True) -> Posterior:
@@ -200,12 +218,7 @@ def _shrink_jointly(prior: Any, given: Estimates, integrate: bool) -> Posterior:
 
 def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
     """Shrink independent estimates."""
-    values, variances = given.messages
-    normal = Gaussian(values[:, None], variances[:, None])
-    likelihood: Gaussian | StudentT = normal
-    has_noise = given.has_data & (given.errors > 0)
-    if given.degrees is not None and np.isfinite(given.degrees[has_noise]).any():
-        likelihood = StudentT(values[:, None], variances[:, None], given.degrees)
+    normal, likelihood = _likelihoods(given)
     covariates = given.covariates
     if covariates is None:
         posterior: Posterior = prior.fit(likelihood).posterior(likelihood, integrate)
@@ -216,6 +229,41 @@ def _shrink(prior: Any, given: Estimates, integrate: bool) -> Posterior:
     if given.covariance is not None:
         prior._add_note("Of the covariance, only the diagonal was used.")
     return posterior
+
+
+def _likelihoods(given: Estimates) -> tuple[Gaussian, Gaussian | StudentT]:
+    """Return what independent estimates say: with normal errors, and with the errors they have."""
+    values, variances = given.messages
+    normal = Gaussian(values[:, None], variances[:, None])
+    has_noise = given.has_data & (given.errors > 0)
+    if given.degrees is None or not np.isfinite(given.degrees[has_noise]).any():
+        return normal, normal
+    return normal, StudentT(values[:, None], variances[:, None], given.degrees)
+
+
+def _with_predictions(model: Any, prior: Prior, given: Estimates) -> tuple[Estimates, list[str]]:
+    """Put predictions in the place of covariates; see `posterior_from`."""
+    if not prior.takes_covariates:
+        return given, []  # `shrink` says so
+    if given.covariance is not None:
+        raise ValueError(
+            "mean_model predicts each estimate from others: std_errors must be independent, and "
+            "no covariance."
+        )
+    assert given.covariates is not None
+    values, variances = given.messages
+    _, likelihood = _likelihoods(given)
+    groups = Groups(given.covariates, given.names, values, variances)
+    found, predicted = predict_groups(
+        model,
+        groups,
+        clone(prior).fit(likelihood),
+        lambda covariates: clone(prior).fit(likelihood, covariates),
+        0,
+    )
+    if not found.size:
+        return replace(given, covariates=None, names=[]), [USELESS]
+    return replace(given, covariates=found, names=predicted.terms), []
 
 
 # --- regressions ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ebfed.engines.rounds import converse_here, without_messages
 from ebfed.engines.sums import no_secure_sums, unsummed
 from ebfed.location import matching
 from ebfed.location.client import Client
+from ebfed.location.cross_fitting import check_no_regressor
 from ebfed.location.files import LocationFile
 from ebfed.location.learned import Learned
 from ebfed.location.server import Server
@@ -76,6 +77,7 @@ class TwoSided(ABC):
 
     def describe(self, clients: Summary, memory: LocationMemory) -> LocationFacts:
         """State what is public of a block of clients; see `Client.describe`."""
+        check_no_regressor(self)
         return self.client_side().describe(clients, memory)
 
     def local(

@@ -100,11 +100,16 @@ class Intake:
     style : Style
         How frames of the fit are to look.
     covariate_names : list of str
+        Names of the covariates of the population.
+    predicted : callable or None
+        From covariates that are read, those of the population, where a regressor predicts them; it
+        has the `names` of the former.
     """
 
     def __init__(self) -> None:
         self.style = Style()
         self.covariate_names: list[str] = []
+        self.predicted: Any = None
         self._group: str | None = None
         self._consent: str | None = None
         self._exposure: str | None = None
@@ -112,7 +117,15 @@ class Intake:
         self._covariates: Sequence[str] = ()
 
     def as_data(self) -> dict[str, Any]:
-        """Return what is remembered as plain data, from which `of_data` makes it again."""
+        """Return what is remembered as plain data, from which `of_data` makes it again.
+
+        Raises
+        ------
+        TypeError
+            If a regressor predicts covariates: it is no plain data.
+        """
+        if self.predicted is not None:
+            raise TypeError("the regressor of mean_model has no form in JSON. Pickle this fit.")
         return {
             "style": self.style.as_data(),
             "covariate_names": self.covariate_names,
@@ -349,10 +362,11 @@ class Intake:
         if learn:
             values, self.covariate_names = read_covariates(covariates, X, labels, ids, style.group)
             return values
-        if covariates is not None and not self.covariate_names:
+        names = self.covariate_names if self.predicted is None else self.predicted.names
+        if covariates is not None and not names:
             raise ValueError("covariates= was given, but the fit had no covariates.")
-        names = self.covariate_names
-        return read_covariates(covariates, X, labels, ids, style.group, names)[0]
+        values = read_covariates(covariates, X, labels, ids, style.group, names)[0]
+        return values if self.predicted is None else self.predicted(values)
 
     def covariates_of(self, covariates: Any, ids: NDArray) -> NDArray:
         """Read covariates of these groups of the fit or others, as in `posterior`."""

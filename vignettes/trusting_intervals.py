@@ -47,6 +47,7 @@ print(table.round(1).to_string(index=False))
 inside = coverage.run(
     10,
     channel=["exact"],
+    likelihood=["gaussian"],
     population=["normal"],
     n=["equal"],
     m=[8, 50, 200],

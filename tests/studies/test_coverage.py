@@ -49,6 +49,55 @@ def test_oracle_of_a_normal_population():
     assert oracle.width() == pytest.approx(2 * norm.ppf(0.975) / np.sqrt(2), abs=0.01)
 
 
+@pytest.mark.parametrize("likelihood", SETTINGS)
+def test_the_oracle_reads_what_was_drawn(likelihood):
+    """Its own intervals hold 95 % of 2,000 parameters, up to 3.5 standard errors."""
+    setting, rng = SETTINGS[likelihood], np.random.default_rng(4)
+    truth = setting.populations["large"][setting.family]
+    theta = truth.draw(2000, rng)
+    sizes = truth.sizes(theta, setting.rows["unequal"], False, rng)
+    summary, family = setting.draw(theta, sizes, rng), setting.estimator
+    if setting.likelihood is None:
+        family = family.family()
+        read = family.likelihood(family.figures(family.converted(summary)))
+    else:
+        read = setting.likelihood(summary)
+    nodes, masses = truth.nodes()
+    logs = read.logpdf(nodes[:, None])
+    below = np.cumsum(
+        Oracle(nodes, masses * np.exp(logs - logs.max(axis=1, keepdims=True))).masses, 1
+    )
+    rank = below[np.arange(2000), np.searchsorted(nodes, theta).clip(max=len(nodes) - 1)]
+    held = ((rank > 0.025) & (rank < 0.975)).mean()
+    assert held == pytest.approx(0.95, abs=3.5 * np.sqrt(0.95 * 0.05 / 2000))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "prior"),
+    [
+        ("variance", "inverse_gamma"),
+        ("duration", "gamma"),
+        ("negative_binomial", "gamma"),
+        ("categorical", "dirichlet"),
+        ("student_t", "normal"),
+    ],
+)
+def test_every_kind_of_rows(likelihood, prior):
+    """The sd of the mean coverage of so few fits is about .01."""
+    chosen = {"spread": ("large",), "channel": ("exact",), "n": ("equal",), "m": (50,)}
+    population = (SETTINGS[likelihood].family,)
+    study = coverage.run(
+        8, likelihood=(likelihood,), population=population, priors=(prior,), n_jobs=1, **chosen
+    )
+    (row,) = study.table.itertuples()
+    assert row.inside
+    assert 0.9 < row.coverage < 0.985
+    assert 0.85 < row.relative_width < 1.2
+    assert row.zero_width == 0
+    assert 0.85 < row.new_coverage <= 1
+    assert np.isnan(row.mean_coverage) == (likelihood == "student_t")
+
+
 def test_an_interval_of_one_point_holds_a_spike_there():
     oracle = Oracle(np.array([0.0, 0.5]), np.array([[3.0, 1.0], [1.0, 3.0]]))
     point = np.array([0.5, 0.5])
@@ -124,7 +173,8 @@ def test_violations(quick_studies):
 
 def test_normal_population():
     """The sd of the mean coverage is below .004: false alarms below 1 in 1,000."""
-    chosen = {"channel": ("exact",), "population": ("normal",), "n": ("equal",), "m": (50,)}
+    chosen = {"likelihood": ("gaussian",), "channel": ("exact",)}
+    chosen |= {"population": ("normal",), "n": ("equal",), "m": (50,)}
     table = coverage.run(30, priors=("normal",), n_jobs=1, **chosen).table
     assert table["coverage"].between(0.93, 0.985).all()
     assert (table["zero_width"] == 0).all()

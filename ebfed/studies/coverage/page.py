@@ -84,7 +84,7 @@ class CoverageStudy(SimulatedStudy):
 
     def _summary(self) -> Iterator[str]:
         heads = ["lowest", "highest", "outside", "robust", "mean", "new group", "no width"]
-        yield print_row("Without channels", heads, 24, 10)
+        yield print_row("Without channels", heads, 31, 10)
         yield THIN
         exact = self.table["channel"] == EXACT
         for place, part in self.table[exact].groupby(["likelihood", "prior"], sort=False):
@@ -101,7 +101,7 @@ class CoverageStudy(SimulatedStudy):
             yield print_row(
                 " ".join(map(str, place)),
                 ["" if np.isnan(cell) else f"{100 * cell:.1f}" for cell in cells],
-                24,
+                31,
                 10,
             )
 

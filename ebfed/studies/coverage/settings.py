@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, gammaincinv, ndtr, ndtri, stdtrit
+from scipy.special import betaincinv, gammainccinv, gammaincinv, ndtr, ndtri, stdtrit
 
 from ebfed.channels import (
     Gaussian,
@@ -20,8 +20,32 @@ from ebfed.channels import (
     TwoBit,
     UnaryEncoding,
 )
-from ebfed.location import BernoulliEB, GaussianEB, PoissonEB
+from ebfed.likelihoods import Likelihood
+from ebfed.location import (
+    BernoulliEB,
+    CategoricalEB,
+    DurationEB,
+    GaussianEB,
+    NegativeBinomialEB,
+    PoissonEB,
+    VarianceEB,
+)
 from ebfed.priors import Discrete, GaussianMixture
+from ebfed.studies.coverage.rows import (
+    ROW_VARIANCE,
+    EstimatesEB,
+    draw_answers,
+    draw_durations,
+    draw_estimates,
+    draw_events,
+    draw_means,
+    draw_rates,
+    draw_scattered_events,
+    draw_scatters,
+    known_dispersion,
+    one_category,
+    student_t,
+)
 from ebfed.studies.scaffold import Cell
 from ebfed.tables.clients import Summary
 
@@ -52,8 +76,6 @@ BOOTSTRAP = {"npmle_bootstrap": Discrete("npmle", uncertainty="bootstrap")}
 FOR_ALL = ("normal", "bimodal", "t(3)", "skewed", "spikes")
 EXACT = "exact"
 DELTA = 1e-6
-# Variance of a row, so that an average number of rows has a standard error near 1.
-ROW_VARIANCE = 4.0
 QUICK: dict[str, Sequence[Any]] = {
     "channel": (EXACT, "OneBit(4)"),
     "population": ("normal", "beta", "gamma", "skewed"),
@@ -159,6 +181,15 @@ def _gamma(mean: float, shape: float) -> Quantile:
     return lambda rank: mean / shape * gammaincinv(shape, rank)
 
 
+def _inverse_gamma(df: float, scale: float) -> Quantile:
+    """Quantiles of the logarithm of a variance."""
+    return lambda rank: np.log(df * scale / 2) - np.log(gammainccinv(df / 2, rank))
+
+
+def _normal(mean: float, sd: float) -> Quantile:
+    return lambda rank: mean + sd * ndtri(rank)
+
+
 @dataclass(frozen=True)
 class Setting:
     """Likelihood of the study: its populations, priors, rows and channels.
@@ -176,6 +207,9 @@ class Setting:
         Numbers of rows that groups may have.
     channels : tuple of str
         Channels of `CHANNELS`, each with its epsilon.
+    likelihood : callable, optional
+        Function from a summary to what it says of the parameters, where that is not what the family
+        of the estimator says.
     """
 
     estimator: Any
@@ -185,6 +219,7 @@ class Setting:
     inside: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, tuple[int, int]]
     channels: tuple[str, ...]
+    likelihood: Callable[[Summary], Likelihood] | None = None
 
     @property
     def family(self) -> str:
@@ -207,27 +242,10 @@ class Setting:
         return prior.removesuffix("_bootstrap") in self.inside[population]
 
 
-def _draw_means(theta: NDArray, sizes: NDArray, rng: np.random.Generator) -> Summary:
-    errors = np.sqrt(ROW_VARIANCE / sizes) * rng.standard_normal(len(theta))
-    return _with_means(theta + errors, sizes)
-
-
-def _draw_rates(theta: NDArray, sizes: NDArray, rng: np.random.Generator) -> Summary:
-    return Summary.from_counts(rng.binomial(sizes, theta), sizes)
-
-
-def _draw_events(theta: NDArray, sizes: NDArray, rng: np.random.Generator) -> Summary:
-    return _with_means(rng.poisson(sizes * theta) / sizes, sizes)
-
-
-def _with_means(mean: NDArray, sizes: NDArray) -> Summary:
-    return Summary(np.arange(len(mean)), sizes, mean[:, None], np.zeros((len(mean), 1)))
-
-
 SETTINGS = {
     "gaussian": Setting(
         estimator=GaussianEB(ROW_VARIANCE, guess=Guess(mean=(-3, 3), spread=2)),
-        draw=_draw_means,
+        draw=draw_means,
         populations={"small": _gaussian(0.3), "large": _gaussian(2.0)},
         priors={
             **{name: name for name in ("normal", "laplace", "point_normal", "point_laplace")},
@@ -254,7 +272,7 @@ SETTINGS = {
     ),
     "binomial": Setting(
         estimator=BernoulliEB(),
-        draw=_draw_rates,
+        draw=draw_rates,
         populations={
             "small": {
                 "beta": TruePopulation((1.0, _beta(20, 50))),
@@ -286,7 +304,7 @@ SETTINGS = {
     ),
     "poisson": Setting(
         estimator=PoissonEB(guess=Guess(mean=(1, 8), spread=3)),
-        draw=_draw_events,
+        draw=draw_events,
         populations={
             "small": {
                 "gamma": TruePopulation((1.0, _gamma(4, 44))),
@@ -311,6 +329,96 @@ SETTINGS = {
         },
         rows={EQUAL: (1, 1), UNEQUAL: (1, 8), INFORMATIVE: (1, 8)},
         channels=("TwoBit(0.5)", "TwoBit(4)", "Gaussian(0.5)", "Gaussian(4)"),
+    ),
+    "variance": Setting(
+        estimator=VarianceEB(guess=Guess(mean=(-1, 1), spread=1)),
+        draw=draw_scatters,
+        populations={
+            "small": {
+                "inverse_gamma": TruePopulation((1.0, _inverse_gamma(40, 1))),
+                "bimodal": TruePopulation((0.5, _normal(-0.3, 0.1)), (0.5, _normal(0.3, 0.1))),
+            },
+            "large": {
+                "inverse_gamma": TruePopulation((1.0, _inverse_gamma(4, 1))),
+                "bimodal": TruePopulation((0.5, _normal(-1, 0.3)), (0.5, _normal(1, 0.3))),
+            },
+        },
+        priors={name: name for name in ("inverse_gamma", *SHAPELESS)},
+        inside={"inverse_gamma": ("inverse_gamma", *SHAPELESS), "bimodal": SHAPELESS},
+        rows={EQUAL: (6, 6), UNEQUAL: (3, 12), INFORMATIVE: (3, 12)},
+        channels=("TwoBit(4)", "Gaussian(4)"),
+    ),
+    "duration": Setting(
+        estimator=DurationEB(),
+        draw=draw_durations,
+        populations={
+            "small": {
+                "gamma": TruePopulation((1.0, _gamma(1, 20))),
+                "bimodal": TruePopulation((0.5, _gamma(0.7, 100)), (0.5, _gamma(1.3, 100))),
+            },
+            "large": {
+                "gamma": TruePopulation((1.0, _gamma(1, 2))),
+                "bimodal": TruePopulation((0.5, _gamma(0.4, 10)), (0.5, _gamma(2.5, 20))),
+            },
+        },
+        priors={name: name for name in ("gamma", *SHAPELESS)},
+        inside={"gamma": ("gamma", *SHAPELESS), "bimodal": SHAPELESS},
+        rows={EQUAL: (8, 8), UNEQUAL: (2, 16), INFORMATIVE: (2, 16)},
+        channels=(),
+    ),
+    "negative_binomial": Setting(
+        estimator=NegativeBinomialEB(),
+        draw=draw_scattered_events,
+        populations={
+            "small": {
+                "gamma": TruePopulation((1.0, _gamma(4, 44))),
+                "bimodal": TruePopulation((0.5, _gamma(3, 30)), (0.5, _gamma(5, 50))),
+            },
+            "large": {
+                "gamma": TruePopulation((1.0, _gamma(4, 2))),
+                "bimodal": TruePopulation((0.5, _gamma(2, 8)), (0.5, _gamma(10, 20))),
+            },
+        },
+        priors={name: name for name in ("gamma", *SHAPELESS)},
+        inside={"gamma": ("gamma", *SHAPELESS), "bimodal": SHAPELESS},
+        rows={EQUAL: (6, 6), UNEQUAL: (2, 12), INFORMATIVE: (2, 12)},
+        channels=(),
+        likelihood=known_dispersion,
+    ),
+    "categorical": Setting(
+        estimator=CategoricalEB(),
+        draw=draw_answers,
+        populations={
+            # beside it, the other two categories have parameters of a Dirichlet's
+            "large": {
+                "dirichlet": TruePopulation((1.0, _beta(2, 5))),
+                "bimodal": TruePopulation((0.5, _beta(3, 17)), (0.5, _beta(14, 6))),
+            },
+        },
+        priors={"dirichlet": "dirichlet"},
+        inside={"dirichlet": ("dirichlet",), "bimodal": ()},
+        rows={EQUAL: (10, 10), UNEQUAL: (10, 40), INFORMATIVE: (10, 40)},
+        channels=(),
+        likelihood=one_category,
+    ),
+    "student_t": Setting(
+        estimator=EstimatesEB(),
+        draw=draw_estimates,
+        populations={"small": _gaussian(0.3), "large": _gaussian(2.0)},
+        priors={name: name for name in ("normal", "laplace", "scale_mixture", *SHAPELESS)},
+        inside={
+            "normal": ("normal", "scale_mixture", *SHAPELESS),
+            "laplace": ("laplace", "scale_mixture", *SHAPELESS),
+            "point_normal": ("scale_mixture", "npmle"),
+            "point_laplace": ("scale_mixture", "npmle"),
+            "bimodal": SHAPELESS,
+            "t(3)": ("scale_mixture", *SHAPELESS),
+            "skewed": SHAPELESS,
+            "spikes": ("npmle",),
+        },
+        rows={EQUAL: (5, 5), UNEQUAL: (3, 16), INFORMATIVE: (3, 16)},
+        channels=(),
+        likelihood=student_t,
     ),
 }
 CHANNELS: dict[str, Callable[[float], Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -78,9 +78,13 @@ def one_run(
     base = clone(setting.estimator).set_params(channel=_channel(channel), random_state=int(noise))
     # one bit has no information on the spread
     given = Normal(variance=float(masses @ nodes**2)) if channel.startswith("OneBit") else None
-    family = base.family()
-    some = family.likelihood(family.figures(summary.take(slice(SCORED))))
-    logs = some.logpdf(nodes[:, None])
+    some = summary.take(slice(SCORED))
+    if setting.likelihood is None:
+        family = base.family()
+        likelihood_of_some = family.likelihood(family.figures(family.converted(some)))
+    else:
+        likelihood_of_some = setting.likelihood(some)
+    logs = likelihood_of_some.logpdf(nodes[:, None])
     joint = masses * np.exp(logs - logs.max(axis=1, keepdims=True))
     if n == INFORMATIVE:
         rank, has_many = truth.ranks(nodes), sizes[:SCORED, None] > min(sizes)
@@ -93,7 +97,9 @@ def one_run(
             warnings.simplefilter("ignore", IdentificationWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UnseenGroupWarning)
-            figures = _score(est.fit(summary), known, new, float(masses @ nodes))
+            est.fit(summary)
+            back = np.log if likelihood == "variance" else np.asarray
+            figures = _score(est, known, new, float(masses @ nodes), back)
         # no prior lets numbers of rows depend on the parameter
         inside = setting.holds(tried, population) and n != INFORMATIVE
         rows.append({"prior": tried, "inside": inside, **figures})
@@ -108,14 +114,19 @@ def _channel(name: str) -> Channel:
     return CHANNELS[kind](float(epsilon))
 
 
-def _score(est: Any, known: Oracle, new: Oracle, mean: float) -> dict[str, Any]:
-    """Compare the intervals of a fit with the truth; the last one is of a group without data."""
+def _score(
+    est: Any, known: Oracle, new: Oracle, mean: float, back: Callable[[NDArray], NDArray]
+) -> dict[str, Any]:
+    """Compare the intervals of a fit with the truth; the last one is of a group without data.
+
+    `back` puts the ends of intervals on the scale of the parameter.
+    """
     groups = np.append(est.groups_[: len(known.masses)], len(est.groups_))
     posterior = est.posterior(groups=groups)
-    lower, upper = (end[:, 0] for end in posterior.interval(LEVEL))
+    lower, upper = (back(end[:, 0]) for end in posterior.interval(LEVEL))
     try:
         ends = posterior.interval(LEVEL, "robust")
-        robust = [end[:-1, 0] for end in ends]
+        robust = [back(end[:-1, 0]) for end in ends]
         robust_figures = [known.coverage(*robust).mean(), (robust[1] - robust[0]).mean()]
     except ValueError:
         robust_figures = [np.nan, np.nan]

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ebfed.cli.errors import errors_of_the_user
-from ebfed.cli.options import Decimal, Encoding, FamilyName, FamilyOption, Json, Separator
+from ebfed.cli.options import Decimal, Encoding, FederatedFamily, FederatedOption, Json, Separator
 from ebfed.cli.project import Template, check_table, find_files, make_up_data, write_project
 
 __all__ = ["app"]
@@ -67,7 +67,7 @@ def up(
     ] = None,
     group: Annotated[str, typer.Option(metavar="COLUMN", help="Column of group labels.")] = "group",
     value: Annotated[str, typer.Option(metavar="COLUMN", help="Column of values.")] = "value",
-    family: FamilyOption = FamilyName.gaussian,
+    family: FederatedOption = FederatedFamily.gaussian,
     consent: Annotated[
         str | None,
         typer.Option(

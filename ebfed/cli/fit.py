@@ -28,7 +28,13 @@ Examples:
   ebfed fit votes.csv --group county --value won --family binomial --out rates.csv
       rates of counties from rows of 0 and 1, written to a table
   ebfed fit deaths.csv --group county --value deaths --family poisson --exposure expected
-      rates of events per exposure
+      rates of events per exposure; --family negative_binomial if rows scatter more than Poisson's
+  ebfed fit answers.csv --group ward --value party --family categorical
+      shares of every answer, from rows of labels
+  ebfed fit pumps.csv --group pump --value hours --family duration --observed failed
+      rates of events from durations, of which those with failed = 0 are censored
+  ebfed fit genes.csv --group gene --value expression --family variance
+      variances within groups
   ebfed fit scores.csv --group school --value score --prior npmle --level .9
       a population of any shape, and intervals that hold 90 %
   ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
@@ -51,12 +57,19 @@ a .parquet holds it as it is.
 """
 
 
+# Families whose rows may have exposures, and families whose rows are read into memory by a formula.
+WITH_EXPOSURE = (FamilyName.poisson, FamilyName.negative_binomial)
+BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical)
+
+
 class PriorName(StrEnum):
     """Populations to fit."""
 
     normal = "normal"
     beta = "beta"
     gamma = "gamma"
+    inverse_gamma = "inverse_gamma"
+    dirichlet = "dirichlet"
     logit_normal = "logit-normal"
     log_spline = "log_spline"
     npmle = "npmle"
@@ -74,7 +87,16 @@ def fit(
     exposure: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column of exposures of counts, with --family poisson."
+            metavar="COLUMN",
+            help="Column of exposures of counts, with --family poisson or negative_binomial.",
+        ),
+    ] = None,
+    observed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of 1 where the event ended a duration and 0 where that is censored, with "
+            "--family duration.",
         ),
     ] = None,
     formula: Annotated[
@@ -97,8 +119,9 @@ def fit(
     prior: Annotated[
         PriorName | None,
         typer.Option(
-            help="Population of groups; if not given, normal for gaussian, beta for binomial and "
-            "gamma for poisson. log_spline: any smooth shape; npmle: any shape.",
+            help="Population of groups; if not given, normal for gaussian, beta for binomial, "
+            "gamma for counts and durations, dirichlet for categorical and inverse_gamma for "
+            "variance. log_spline: any smooth shape; npmle: any shape.",
         ),
     ] = None,
     out: Annotated[
@@ -128,7 +151,7 @@ def fit(
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
 ) -> None:
-    """Estimate the mean or rate of every group of a table.
+    """Estimate the mean, rate, shares or variance of every group of a table.
 
     The estimates are printed first, then the fitted population. The table may be in many files and
     larger than memory; the groups must fit into memory.
@@ -165,8 +188,14 @@ def fit(
                 raise ValueError("--std-error goes with --group, --value and --family gaussian")
             if report is not None:
                 raise ValueError("--report needs rows of observations; --std-error has none")
-        if exposure is not None and (family is not FamilyName.poisson or formula is not None):
-            raise ValueError("--exposure goes with --group, --value and --family poisson")
+        if exposure is not None and (family not in WITH_EXPOSURE or formula is not None):
+            raise ValueError(
+                "--exposure goes with --group, --value and --family poisson or negative_binomial"
+            )
+        if observed is not None and family is not FamilyName.duration:
+            raise ValueError("--observed goes with --family duration")
+        if family is FamilyName.duration and formula is not None:
+            raise ValueError("--family duration goes with --group and --value, not --formula")
         if prior is PriorName.logit_normal and formula is None:
             raise ValueError("--prior logit-normal goes with --formula and --family binomial")
         if formula is not None:
@@ -183,7 +212,9 @@ def fit(
             show(posterior.to_frame(level=level), out, level)
             typer.echo(_population(posterior))
             return
-        elif family is FamilyName.poisson:
+        elif family is FamilyName.duration:
+            estimator = _fit_durations(files, group, value, observed, prior, drop_missing, dialect)
+        elif family in BY_FORMULA:
             offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
             formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
             estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
@@ -197,7 +228,7 @@ def fit(
             write_report(estimator, report, title=title, level=level)
             typer.echo(f"Wrote {report}")
         if save is not None:
-            # counts were fitted by a formula, whose columns are those of the options
+            # what options named was fitted by a formula of their columns
             fit = getattr(estimator, "estimator_", estimator) if value is not None else estimator
             fit.save(save, groups=groups)
             typer.echo(f"Wrote the fit to {save}")
@@ -222,17 +253,56 @@ def _shrink(
 ) -> Any:
     """Shrink a table of estimates with standard errors."""
     from ebfed.location import posterior_from
+    from ebfed.tables.files import naming
+
+    options = dict(zip(("--group", "--value", "--std-error"), columns, strict=True))
+    rows = _read_columns(files, options, drop_missing, dialect)
+    with naming(*files):
+        value, error = (rows[column].to_numpy() for column in columns[1:])
+        with _warnings_in_a_line():
+            name = PriorName.normal if prior is None else prior
+            posterior = posterior_from(value, error, prior=name.value, labels=rows[columns[0]])
+    return posterior
+
+
+def _fit_durations(
+    files: list[Path],
+    group: str,
+    value: str,
+    observed: str | None,
+    prior: PriorName | None,
+    drop_missing: bool,
+    dialect: Dialect,
+) -> Any:
+    """Estimate rates of events from durations, reading all rows into memory."""
+    from ebfed.location import DurationEB
+    from ebfed.tables.files import naming
+
+    options = {"--group": group, "--value": value}
+    options |= {} if observed is None else {"--observed": observed}
+    rows = _read_columns(files, options, drop_missing, dialect)
+    with naming(*files), _warnings_in_a_line():
+        estimator = DurationEB() if prior is None else DurationEB(prior=prior.value)
+        return estimator.fit(rows, groups=group, observed=observed)
+
+
+def _read_columns(
+    files: list[Path], options: dict[str, str], drop_missing: bool, dialect: Dialect
+) -> pd.DataFrame:
+    """Read the columns that options name, the first of labels and the others of numbers."""
     from ebfed.tables.files import naming, read_rows
 
+    columns = list(options.values())
     if len(set(columns)) < len(columns):
-        raise ValueError("--group, --value and --std-error must name different columns")
+        names = [*options]
+        raise ValueError(f"{', '.join(names[:-1])} and {names[-1]} must name different columns")
     rows = read_rows(files, columns[0], dialect)
     with naming(*files):
-        for option, column in zip(("--group", "--value", "--std-error"), columns, strict=True):
+        for option, column in options.items():
             if column not in rows:
                 among = ", ".join(map(repr, rows.columns))
                 raise ValueError(f"no column {column!r} ({option}) among {among}")
-        rows = rows[list(columns)]
+        rows = rows[columns]
         if incomplete := int(rows.isna().any(axis=1).sum()):
             if not drop_missing:
                 raise ValueError(
@@ -244,11 +314,7 @@ def _shrink(
         for column in columns[1:]:
             if rows[column].dtype.kind not in "biuf":
                 raise ValueError(f"column {column!r} is not numeric")
-        value, error = (rows[column].to_numpy() for column in columns[1:])
-        with _warnings_in_a_line():
-            name = PriorName.normal if prior is None else prior
-            posterior = posterior_from(value, error, prior=name.value, labels=rows[columns[0]])
-    return posterior
+    return rows
 
 
 def _population(posterior: Any) -> str:
@@ -269,8 +335,8 @@ def _fit_groups(
     drop_missing: bool,
     dialect: Dialect,
 ) -> Any:
-    """Estimate means or rates, reading files batch by batch."""
-    from ebfed.location import BernoulliEB, GaussianEB
+    """Estimate means, rates or variances, reading files batch by batch."""
+    from ebfed.location import BernoulliEB, GaussianEB, VarianceEB
     from ebfed.tables.files import summarise
 
     with _progress(files) as progress:
@@ -286,7 +352,8 @@ def _fit_groups(
     if left_out.rows:
         parts = left_out.describe(group, value)
         typer.echo(f"Left out {left_out.rows:,} of {left_out.total:,} rows ({parts}).", err=True)
-    learner: Any = BernoulliEB if family is FamilyName.binomial else GaussianEB
+    learners = {FamilyName.binomial: BernoulliEB, FamilyName.variance: VarianceEB}
+    learner: Any = learners.get(family, GaussianEB)
     estimator = learner() if prior is None else learner(prior=prior.value)
     with _warnings_in_a_line():
         return estimator.fit(table)

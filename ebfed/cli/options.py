@@ -7,23 +7,52 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Decimal", "Encoding", "FamilyName", "FamilyOption", "Json", "Separator"]
+__all__ = [
+    "Decimal",
+    "Encoding",
+    "FamilyName",
+    "FamilyOption",
+    "FederatedFamily",
+    "FederatedOption",
+    "Json",
+    "Separator",
+]
 
 
 class FamilyName(StrEnum):
-    """What a row is."""
+    """What a row is; the names are those of formulas."""
+
+    gaussian = "gaussian"
+    binomial = "binomial"
+    poisson = "poisson"
+    negative_binomial = "negative_binomial"
+    categorical = "categorical"
+    duration = "duration"
+    variance = "variance"
+
+
+class FederatedFamily(StrEnum):
+    """What a row is, in a model that is written for nodes."""
 
     gaussian = "gaussian"
     binomial = "binomial"
     poisson = "poisson"
 
 
+FIRST_THREE = (
+    "gaussian: values around a mean; binomial: 0 or 1 with a rate; poisson: counts of events with "
+    "a rate"
+)
 FamilyOption = Annotated[
     FamilyName,
     typer.Option(
-        help="gaussian: values around a mean; binomial: 0 or 1 with a rate; poisson: counts of "
-        "events with a rate."
+        help=FIRST_THREE + "; negative_binomial: counts that scatter more; categorical: labels "
+        "with shares; duration: times until an event; variance: values whose variance is estimated."
     ),
+]
+FederatedOption = Annotated[
+    FederatedFamily,
+    typer.Option(help=FIRST_THREE + ". Others: a Python file as --model."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Separator = Annotated[

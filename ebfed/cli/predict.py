@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,8 +32,16 @@ def predict(
         str | None,
         typer.Option(metavar="COLUMN", help="Column of group labels, if not that of the fit."),
     ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of values, if not that of the fit."),
+    ] = None,
     exposure: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of exposures of counts.")
+    ] = None,
+    observed: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of 0 for censored durations, else 1."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all to this .csv or .parquet.")
@@ -64,30 +73,39 @@ def predict(
         label = view.style.group if group is None else group
         rows = read_rows(files, label, Dialect.checked(sep, encoding, decimal))
         if isinstance(fit, FormulaFit):
-            if exposure is not None:
-                raise ValueError("--exposure goes with a fit without a formula")
+            given = {"value": value, "exposure": exposure, "observed": observed}
+            for name, column in given.items():
+                if column is not None:
+                    raise ValueError(f"--{name} goes with a fit without a formula")
             if label != view.style.group:
                 raise ValueError(f"the formula names the groups: {view.style.group!r}")
             show(rows.assign(prediction=fit.predict(rows)), out, level)
             return
         # counts are fitted by a formula, in which names are quoted
         quoted = {name.strip("`"): name for name in view.columns}
-        needed = [label, *quoted, *([] if exposure is None else [exposure])]
+        if value is not None:  # of labels the fit has categories, and no name of their column
+            quoted = {value: view.columns[0] if len(view.columns) == 1 else value}
+        options = {"exposure": exposure, "observed": observed}
+        known = {name: column for name, column in options.items() if column is not None}
+        needed = [label, *quoted, *known.values()]
         if missing := [name for name in needed if name not in rows]:
             with naming(*files):
                 among = ", ".join(map(repr, rows.columns))
                 raise ValueError(f"no column {missing[0]!r} among {among}")
         rows = rows[needed].rename(columns=quoted)
-        show(_estimated(fit, rows, label, exposure, level), out, level)
+        show(_estimated(fit, rows, label, known, level), out, level)
 
 
-def _estimated(fit: Any, rows: Any, label: str, exposure: str | None, level: float) -> Any:
+def _estimated(fit: Any, rows: Any, label: str, given: dict[str, str], level: float) -> Any:
     """Estimates of groups, or the rows with their predictions."""
     from ebfed.report.view import LocationView
 
     if isinstance(fit.view(), LocationView):
-        given = {} if exposure is None else {"exposure": exposure}
+        takes = signature(fit.posterior).parameters
+        for name in given:
+            if name not in takes:
+                raise ValueError(f"--{name} is not for a fit of {type(fit).__name__}")
         return fit.posterior(rows, groups=label, **given).to_frame(level=level)
-    if exposure is not None:
-        raise ValueError("--exposure goes with a fit of counts")
+    if given:
+        raise ValueError(f"--{next(iter(given))} goes with a fit of counts or durations")
     return rows.assign(prediction=fit.predict(rows, groups=label))

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ebfed.cli.options import FamilyName
+from ebfed.cli.options import FederatedFamily
 
 if TYPE_CHECKING:
     from ebfed.engines.flower.rows import OwnRows
@@ -176,14 +176,14 @@ class Template(NamedTuple):
         Column of each argument of `fit`.
     options : dict
         Option that named the column of an argument; ``--model`` of those that are not there.
-    family : FamilyName, optional
+    family : FederatedFamily, optional
         Family of the response; None where only the user knows it.
     """
 
     text: str
     rows: dict[str, Any]
     options: Mapping[str, str] = MappingProxyType({})
-    family: FamilyName | None = None
+    family: FederatedFamily | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -194,7 +194,7 @@ class Template(NamedTuple):
 
     @classmethod
     def of_options(
-        cls, group: str, value: str, family: FamilyName, consent: str | None
+        cls, group: str, value: str, family: FederatedFamily, consent: str | None
     ) -> Template:
         """Make one of the estimator of a family."""
         rows = {"groups": group, "X": [value]} | ({"consent": consent} if consent else {})
@@ -203,7 +203,7 @@ class Template(NamedTuple):
         return cls(text, rows, options, family)
 
     @classmethod
-    def of_formula(cls, formula: str, family: FamilyName) -> Template:
+    def of_formula(cls, formula: str, family: FederatedFamily) -> Template:
         """Make one of a formula; refuse terms that are no columns."""
         from ebfed.formula.columns import model_of_columns
 
@@ -243,9 +243,12 @@ def check_table(file: Path, own: OwnRows, model: Template, dialect: Dialect) -> 
                 advice = dialect.other_decimal(first)
                 raise ValueError(f"{file}: column {column!r} is not numeric{advice}")
     value = rows["y"] if "y" in rows else rows["X"][0]
-    if family is FamilyName.binomial and not table[value].isin([0, 1]).all():
+    if family is FederatedFamily.binomial and not table[value].isin([0, 1]).all():
         raise ValueError(f"{file}: column {value!r} must hold only 0 and 1 for --family binomial")
-    if family is FamilyName.poisson and not (table[value].mod(1).eq(0) & table[value].ge(0)).all():
+    if (
+        family is FederatedFamily.poisson
+        and not (table[value].mod(1).eq(0) & table[value].ge(0)).all()
+    ):
         raise ValueError(f"{file}: column {value!r} must hold only counts for --family poisson")
     consent = rows.get("consent")
     if family is not None and consent and not table[consent].isin(["private", "open"]).all():
@@ -253,21 +256,21 @@ def check_table(file: Path, own: OwnRows, model: Template, dialect: Dialect) -> 
 
 
 WORDS = {
-    FamilyName.gaussian: {
+    FederatedFamily.gaussian: {
         "estimator": "GaussianEB",
         "channel": "Gaussian",
         "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 100))",
         "more": ", variances=25.0",
         "guessed": ", range and variances",
     },
-    FamilyName.binomial: {
+    FederatedFamily.binomial: {
         "estimator": "BernoulliEB",
         "channel": "RandomizedResponse",
         "example": "RandomizedResponse(epsilon=1.0)",
         "more": "",
         "guessed": " and channels",
     },
-    FamilyName.poisson: {
+    FederatedFamily.poisson: {
         "estimator": "PoissonEB",
         "channel": "Gaussian",
         "example": "Gaussian(epsilon=1.0, delta=1e-6, range=(0, 10))",
@@ -277,7 +280,7 @@ WORDS = {
 }
 
 
-def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict[str, Path]:
+def make_up_data(directory: Path, count: int | None, family: FederatedFamily) -> dict[str, Path]:
     """Write tables of 20 groups for each node."""
     import numpy as np
     import pandas as pd
@@ -292,9 +295,9 @@ def make_up_data(directory: Path, count: int | None, family: FamilyName) -> dict
         groups = np.repeat([f"{node}-{g:02d}" for g in range(1, 21)], 6)
         means = np.repeat(rng.beta(3, 2, 20), 6)
         values: Any
-        if family is FamilyName.gaussian:
+        if family is FederatedFamily.gaussian:
             values = rng.normal(means, 0.3).round(3)
-        elif family is FamilyName.binomial:
+        elif family is FederatedFamily.binomial:
             values = (rng.random(len(means)) < means).astype(int)
         else:
             values = rng.poisson(means)

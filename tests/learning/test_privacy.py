@@ -195,19 +195,23 @@ def test_noise_of_the_server(sample_rate):
 
 
 def test_noise_of_a_server_in_two_parts():
-    """mu and psi are one release of multiplier z: each has sqrt(2) z."""
+    """mu and psi are one release of multiplier z: that of psi costs a share of it."""
     wide = np.zeros((8, 3000))
     est = make(eb.DPAdaPeD, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, local_steps=5)
     est.set_params(learning_rate=0.2)
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     message = {"changes": {"mu": np.zeros((8, 3001)), "psi": np.zeros((8, 1))}}
     shared = est.update(state, message)["shared"]
-    assert looks_like(shared["mu"], math.sqrt(2) * 1.5 * 5 * 0.2 * 0.4 / 8)
+    assert looks_like(shared["mu"], 1.5 / math.sqrt(0.96) * 5 * 0.2 * 0.4 / 8)
     psis = []
     for seed in range(300):
         state["key"] = key(seed)
         psis.append(est.update(state, message)["shared"]["psi"][0] - est.psi)
-    assert looks_like(np.array(psis), math.sqrt(2) * 1.5 * 5 * 0.05 * 1.0 / 8)
+    assert looks_like(np.array(psis), 1.5 / math.sqrt(0.04) * 5 * 0.05 * 1.0 / 8)
+    scales, _ = est.exchange(8).scales(est.broadcast(state))
+    limits = est.exchange(8).limits(est.broadcast(state))
+    each = [scales[name] / limits[name] for name in limits]
+    assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
 
 
 def test_noise_of_bits():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import Named
 from ebfed.learning.base import Learner
 from ebfed.learning.schedule import Schedule
-from ebfed.learning.training import Task
+from ebfed.learning.training import LocalTraining, SharedTraining, Task
 from ebfed.models import Batch
 
 __all__ = ["FedAvg"]
@@ -85,6 +85,10 @@ class FedAvg(Learner):
         for batch in batches:
             theta = theta - task.rate * self.learning_rate * task.gradient(theta, batch)
         return theta
+
+    def local_training(self) -> LocalTraining:
+        """Return the object that trains clients; without fine-tuning there is one predictor."""
+        return LocalTraining(self) if self.fine_tune else SharedTraining(self)
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
         """Return the shared parameters after steps on the client's own rows."""

@@ -167,7 +167,8 @@ def settle(
             f"{new.sum()} of {len(new)} groups were never invited: the shared parameters predict "
             "for them."
         ]
-    lost = int((~np.isfinite(parameters).all(axis=1)).sum())
+    # without an array of the size of the parameters
+    lost = int((~np.isfinite([parameters.min(axis=1), parameters.max(axis=1)]).all(axis=0)).sum())
     if lost and memory is not None:
         warnings.warn(
             f"the predictors of {lost} of {len(clients)} groups are not finite: choose smaller "

@@ -16,7 +16,7 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["LocalTraining", "Task", "encoder"]
+__all__ = ["LocalTraining", "SharedTraining", "Task", "encoder"]
 
 
 class Task:
@@ -193,3 +193,14 @@ class LocalTraining:
         for places, rows in dealt:
             new = ~memory["trained"][members[places]]
             yield places, Task(rows, net, rate, sent["expected"], learner.weight_decay, new)
+
+
+class SharedTraining(LocalTraining):
+    """Rounds after which all clients predict by the shared parameters."""
+
+    def predictors(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients
+    ) -> NDArray[np.float64]:
+        """Return the shared parameters of all clients, shape (m, p): a view of one row."""
+        _, shared = self._learner.unseen_predictor(sent)
+        return np.broadcast_to(shared, (len(clients), len(shared)))

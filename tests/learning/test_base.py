@@ -4,6 +4,8 @@ Four clients with 3, 7, 5 and 11 rows, all rows in every step, three rounds. Bot
 same sums in another order, of some hundred numbers near 1: 1e-12 is thousands of roundings.
 """
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -705,3 +707,20 @@ def test_own_parameters_start_as_the_seed_says(cls):
     name = "theta" if cls is learning.AdaPeD else "x"
     np.testing.assert_array_equal(starts[0][name], starts[1][name])
     assert not np.array_equal(starts[0][name], starts[2][name])
+
+
+def test_federated_averaging_holds_one_model_and_those_of_a_round():
+    """300 clients, 3 invited: a model of 1e5 parameters is 0.8 MB, and one for each client 240."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(600, 50)), np.repeat(np.arange(300), 2)
+    y = rng.integers(0, 4, 600)
+    est = eb.FedAvg(MLP(1820), n_rounds=2, sample_rate=0.01, random_state=0)
+    tracemalloc.start()
+    try:
+        est.fit(X, y, groups=groups)
+        est.predict(X[:100], groups=groups[:100])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert est._net.size == 100_104
+    assert peak < 20e6

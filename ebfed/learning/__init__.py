@@ -8,6 +8,7 @@ from ebfed.learning.dp_adaped import DPAdaPeD
 from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fed_mutual import FedMutual
+from ebfed.learning.fed_prox import FedProx
 from ebfed.learning.feo2 import FeO2
 from ebfed.learning.joint_dp import JointDPSGD
 from ebfed.learning.local_only import LocalOnly
@@ -16,6 +17,7 @@ from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
+from ebfed.learning.scaffold import Scaffold
 
 __all__ = [
     "PPSGD",
@@ -27,10 +29,12 @@ __all__ = [
     "FeO2",
     "FedAvg",
     "FedMutual",
+    "FedProx",
     "JointDPSGD",
     "Learner",
     "LocalOnly",
     "PFedMe",
     "PerFedAvg",
     "QuPeD",
+    "Scaffold",
 ]

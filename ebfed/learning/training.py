@@ -29,6 +29,8 @@ class Task:
         Factor of learning rates in this round.
     expected : float
         Number of clients, or of rows, that the round is expected to have.
+    share : float
+        Share of all clients that the round is expected to have.
     new : bool ndarray of shape (c, 1)
         Whether a client has not trained in any round so far.
     """
@@ -39,10 +41,12 @@ class Task:
         net: Predictor,
         rate: float,
         expected: float,
+        share: float,
         weight_decay: float,
         new: NDArray[np.bool_],
     ):
-        self.net, self.rate, self.expected, self.new = net, rate, expected, new[:, None]
+        self.net, self.rate, self.new = net, rate, new[:, None]
+        self.expected, self.share = expected, share
         self._rows, self._weight_decay = rows, weight_decay
 
     def __len__(self) -> int:
@@ -189,10 +193,11 @@ class LocalTraining:
             skip=0 if rng is None else steps * (sent["round"] - sent["began"]),
             total=self._total,
         )
-        rate = learner.schedule.rate(sent["round"])
+        schedule, m = learner.schedule, sent["n_clients"]
+        rate, share = schedule.rate(sent["round"]), schedule.clients(m) / m
         for places, rows in dealt:
             new = ~memory["trained"][members[places]]
-            yield places, Task(rows, net, rate, sent["expected"], learner.weight_decay, new)
+            yield places, Task(rows, net, rate, sent["expected"], share, learner.weight_decay, new)
 
 
 class SharedTraining(LocalTraining):

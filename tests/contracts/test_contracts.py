@@ -296,6 +296,7 @@ LEARNERS = {
         learning.FedAvg(**SOME, **LOUD),
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
+    "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
         learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
@@ -309,6 +310,10 @@ LEARNERS = {
     "PerFedAvg": [
         learning.PerFedAvg(**SOME),
         learning.PerFedAvg(**SOME, privacy=privacy(clip_quantile=0.5)),
+    ],
+    "Scaffold": [
+        learning.Scaffold(**SOME),
+        learning.Scaffold(**SOME, privacy=privacy(clip_quantile=0.5)),
     ],
     "QuPeD": [learning.QuPeD(**SOME), learning.QuPeD(**SOME, privacy=privacy(trust="none"))],
 }
@@ -830,6 +835,8 @@ SILENT = {"privacy": privacy(0.0)}
         (learning.FedAvg(**FEW), {}),
         (learning.FedAvg(models.Linear(), **FEW), {}),
         (learning.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
+        (learning.FedProx(**FEW), {}),
+        (learning.Scaffold(**FEW), {}),
         (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
         (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
         (learning.Ditto(**FEW), {}),

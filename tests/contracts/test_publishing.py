@@ -45,6 +45,8 @@ PRIVATE = {
     "FeO2": learning.FeO2(Linear(), **NOISE, ratio=0.5),
     "FedAvg": learning.FedAvg(Linear(), **NOISE),
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
+    "FedProx": learning.FedProx(Linear(), **NOISE),
+    "Scaffold": learning.Scaffold(Linear(), **NOISE),
     "JointDPSGD": learning.JointDPSGD(Linear(), **NOISE, personal=["intercept"]),
     "PFedMe": learning.PFedMe(Linear(), **NOISE),
     "PPSGD": learning.PPSGD(Linear(), **NOISE),

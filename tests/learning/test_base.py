@@ -11,6 +11,7 @@ import pytest
 
 import ebfed as eb
 from ebfed import learning
+from ebfed.learning.schedule import INVITE, draw
 from ebfed.models import MLP, Batch, Linear, Softmax
 
 ROUNDS, TAU, RATE = 3, 2, 0.3
@@ -128,6 +129,52 @@ def test_federated_averaging(loss, more):
     compare(fit(eb.FedAvg, loss, **more), [w] * 4, w=w)
     tuned = [descend(w, i, 5, RATE * decay**ROUNDS) for i in range(4)]
     compare(fit(eb.FedAvg, loss, fine_tune=5, **more), tuned, w=w)
+
+
+@both
+def test_fedprox(loss):
+    """Li et al. (2020), Algorithm 2, with gradient steps as its inexact solver."""
+    lam, w = 0.7, loss.start
+    for _ in range(ROUNDS):
+        after = []
+        for i in range(4):
+            theta = w
+            for _ in range(TAU):
+                theta = theta - RATE * (loss.gradient(theta, i) + lam * (theta - w))
+            after.append(theta)
+        w = np.mean(after, axis=0)
+    compare(fit(eb.FedProx, loss, regularization=lam), [w] * 4, w=w)
+
+
+@both
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_scaffold(loss, share):
+    """Karimireddy et al. (2020), Algorithm 1, option II."""
+    rate, decay = 0.8, 0.9
+    options = {"decay": decay, "sample_rate": share, "warm_start": True}  # which keeps the key
+    est = fit(eb.Scaffold, loss, server_learning_rate=rate, **options)
+    w, c, own = loss.start, np.zeros_like(loss.start), [np.zeros_like(loss.start)] * 4
+    for t, invited in enumerate(invitations(est)):
+        moves, renewals, eta = [], [], RATE * decay**t
+        for i in invited:
+            theta = w
+            for _ in range(TAU):
+                theta = theta - eta * (loss.gradient(theta, i) - own[i] + c)
+            new = own[i] - c + (w - theta) / (TAU * eta)
+            moves.append(theta - w)
+            renewals.append(new - own[i])
+            own[i] = new
+        w = w + rate * np.mean(moves, axis=0)
+        c = c + np.sum(renewals, axis=0) / 4
+    compare(est, [w] * 4, w=w, c=c)
+    np.testing.assert_allclose(est._memory["own"]["control"], own, **CLOSE)
+
+
+def invitations(est):
+    """Clients that each round of a fit of four clients invited."""
+    for t in range(ROUNDS):
+        turn = est.schedule.invite(4, draw(np.asarray(est._state["key"]), INVITE, t))
+        yield np.flatnonzero(turn == 0)
 
 
 @both

@@ -23,6 +23,8 @@ LEARNERS = {
     "Ditto": eb.Ditto(Softmax(), **COMMON),
     "PFedMe": eb.PFedMe(Linear(), **COMMON),
     "PerFedAvg": eb.PerFedAvg(Softmax(), **COMMON),
+    "FedProx": eb.FedProx(Softmax(), **COMMON),
+    "Scaffold": eb.Scaffold(Softmax(), local_steps=2, sample_rate=0.5, **COMMON),
     "FedMutual": eb.FedMutual(Softmax(), **COMMON),
     "QuPeD": eb.QuPeD(Softmax(), **COMMON),
     "AdaPeD": eb.AdaPeD(Softmax(), **COMMON),

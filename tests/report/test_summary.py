@@ -95,6 +95,8 @@ ESTIMATORS = {
     "FeO2": eb.FeO2(**STEP, **LOUD, ratio=0.5),
     "FedAvg": eb.FedAvg(**SOME),
     "FedMutual": eb.FedMutual(**SOME),
+    "FedProx": eb.FedProx(**SOME),
+    "Scaffold": eb.Scaffold(**SOME),
     "JointDPSGD": eb.JointDPSGD(**STEP, **LOUD),
     "LocalOnly": eb.LocalOnly(**SOME),
     "PFedMe": eb.PFedMe(**SOME),

@@ -1,0 +1,64 @@
+"""FedProx: federated averaging whose clients stay near the shared parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ebfed.engines.protocol import Named
+from ebfed.learning.checks import check_between
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.training import Task
+from ebfed.tables.clients import LARGEST
+
+__all__ = ["FedProx"]
+
+
+@dataclass(eq=False, repr=False)
+class FedProx(FedAvg):
+    r"""Federated averaging with a proximal term.
+
+    Clients make gradient steps of
+
+    .. math:: f_i(\theta) + \tfrac{\lambda}{2} \|\theta - w\|^2
+
+    from the shared parameters w, so that many local steps do not lead far away where clients
+    differ.
+
+    Parameters
+    ----------
+    model, n_rounds, learning_rate, local_steps, weights, fine_tune and others
+        As for `FedAvg`; fine-tuning has no proximal term.
+    regularization : float
+        Strength lambda of the pull to w; 0 is `FedAvg`.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith (2020), Federated optimization in heterogeneous
+    networks, Algorithm 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(20), 10)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = X[:, 0] + 0.5 * rng.normal(size=20)[groups] > 0
+    >>> est = FedProx(learning_rate=1.0, local_steps=20, regularization=0.5, random_state=0)
+    >>> est.fit(X, y, groups=groups).score(X, y, groups=groups)
+    0.8...
+    """
+
+    regularization: float = 0.1
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        check_between("regularization", self.regularization, 0, LARGEST)
+
+    def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
+        """Make a step for each batch, with a pull to the shared parameters."""
+        theta = w = shared["w"]
+        for batch in task:
+            slope = task.gradient(theta, batch) + self.regularization * (theta - w)
+            theta = theta - task.rate * self.learning_rate * slope
+        return {"w": theta - w}, own

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,7 +100,7 @@ def _estimated(fit: Any, rows: Any, label: str, given: dict[str, str], level: fl
     from ebfed.report.view import LocationView
 
     if isinstance(fit.view(), LocationView):
-        takes = signature(fit.posterior).parameters
+        takes = fit.family().of_rows
         for name in given:
             if name not in takes:
                 raise ValueError(f"--{name} is not for a fit of {type(fit).__name__}")

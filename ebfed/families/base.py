@@ -10,8 +10,8 @@ A `Family` is a small immutable object. It has
 - the name, the support and the link of theta, and its conjugate population.
 
 The statistic of every family has a *mean*, the group's own estimate of theta, and a *size*, what
-that mean is an average over: the number of rows, or the exposure. A new family is one file here,
-and one for its conjugate population in `ebfed.priors`.
+that mean is an average over: the number of rows, their weights, or the exposure. A new family is
+one file here, and one for its conjugate population in `ebfed.priors`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import Likelihood
 from ebfed.tables.clients import Summary
+from ebfed.tables.of_rows import NOTHING
 
 __all__ = ["IDENTITY", "LOG", "LOGIT", "Family", "Figures", "Link"]
 
@@ -103,7 +104,11 @@ class Family(ABC):
     unidentified: ClassVar[str] = ""
     """Note on a fit in which `pooled` finds nothing, where that comes first."""
     takes_exposure: ClassVar[bool] = False
-    """Whether a row may count for more than one: `exposure=`."""
+    """Whether estimates are averages over exposures, rather than numbers of rows."""
+    of_rows: ClassVar[tuple[str, ...]] = ("sample_weight",)
+    """What may go with each row; see `ebfed.tables.of_rows`."""
+    weights: ClassVar[Literal["precision", "frequency"]] = "precision"
+    """What `sample_weight` is: the variance of a row is over it, or it counts equal rows."""
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -126,10 +131,25 @@ class Family(ABC):
         return None
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
-        """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
-        return Summary.each_row(values) if labels is None else Summary.from_rows(values, labels)
+        """Summarise rows of shape (n_rows, d) by group; each row is a group without labels.
+
+        `of_rows` is what goes with rows, by name.
+        """
+        weight = of_rows.get("sample_weight")
+        if labels is None:
+            return Summary.each_row(values, weight)
+        return Summary.from_rows(values, labels, weight)
+
+    def responses(
+        self, values: NDArray, of_rows: Mapping[str, NDArray]
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return what rows show of theta, and how often that is expected, shape (n_rows,)."""
+        return values, None
 
     def converted(self, summary: Summary) -> Summary:
         """Return a summary of rows as the family has it.
@@ -141,6 +161,10 @@ class Family(ABC):
         """
         self.check_summary(summary)
         return summary
+
+    def averaged_over(self, summary: Summary) -> NDArray:
+        """Return what own estimates are averages over, shape (n,): numbers of rows, exposures."""
+        return summary.size
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Summarise the union of the rows behind two summaries."""
@@ -210,6 +234,11 @@ class Family(ABC):
         return figures | dict(summary.sums)
 
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
-        """Return a summary of groups with so many rows whose figures are all 0."""
+        """Return a summary of groups with so many rows whose figures are all 0.
+
+        With `weight`, that is what their estimates are averages over.
+        """
         nothing = np.zeros((len(n), n_features))
-        return Summary(np.arange(len(n)), n, nothing, nothing, weight=weight)
+        weighed = weight is not None and not self.takes_exposure
+        sums = {"log_weight": nothing} if weighed else {}
+        return Summary(np.arange(len(n)), n, nothing, nothing, weight=weight, sums=sums)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from ebfed.families.base import LOGIT, Family, Figures, Link
 from ebfed.likelihoods import Binomial as BinomialLikelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import label_range, row_numbers
+from ebfed.tables.of_rows import NOTHING, check_whole
 
-__all__ = ["Binomial"]
+__all__ = ["Binomial", "numbered_rows"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Binomial(Family):
     link: ClassVar[Link] = LOGIT
     has_density: ClassVar[bool] = False
     conjugate: ClassVar[str] = "Beta"
+    weights: ClassVar[Literal["precision", "frequency"]] = "frequency"
 
     def check_rows(self, values: NDArray) -> NDArray:
         """Refuse rows that are not 0 or 1."""
@@ -49,26 +52,37 @@ class Binomial(Family):
         return values
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
         """Count rows and ones of each group, as `Summary.from_counts` has them."""
-        if labels is None:
+        weight = of_rows.get("sample_weight")
+        if labels is None and weight is None:
             return super().summarise(values, labels)
-        ids, codes = row_numbers(labels)
-        assert codes is not None
-        if ids is None:  # integers that number the rows of a table
-            first, size = label_range(labels)
-            codes = labels - first if first else labels
-            ids = np.arange(first, first + size)
-        n = np.bincount(codes, minlength=len(ids))
+        ids, codes = numbered_rows(labels, len(values))
+        rows = n = np.bincount(codes, minlength=len(ids))
+        if weight is not None:
+            check_whole(weight, self.name)
+            n = np.bincount(codes, weight, minlength=len(ids)).astype(np.int64)
         ones = np.empty((len(ids), values.shape[1]))
         for j, column in enumerate(values.T):
+            column = column if weight is None else weight * column
             ones[:, j] = np.bincount(codes, column, minlength=len(ids))
-        if not n.all():
-            some = np.flatnonzero(n)
+        if not rows.all():
+            some = np.flatnonzero(rows)
             ids, n, ones = ids[some], n[some], ones[some]
-        rate = ones / n[:, None]
+        rate = ones / (n if weight is None else np.maximum(n, 1))[:, None]
         return Summary(ids, n, rate, n[:, None] * rate * (1 - rate))
+
+    def converted(self, summary: Summary) -> Summary:
+        """Count the rows of a summary by their weights."""
+        if summary.weight is not None and "log_weight" in summary.sums:
+            check_whole(summary.weight, self.name)
+            n = summary.weight.astype(np.int64)
+            summary = Summary(summary.ids, n, summary.mean, summary.scatter)
+        return super().converted(summary)
 
     def check_summary(self, summary: Summary) -> None:
         """Refuse summaries of other rows than 0 and 1."""
@@ -109,3 +123,14 @@ class Binomial(Family):
     def outcomes(self, size: float, highest: float) -> NDArray:
         """List the proportions ``0, 1/n, ..., 1``."""
         return np.arange(int(size) + 1) / max(int(size), 1)
+
+
+def numbered_rows(labels: NDArray | None, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
+    """Labels of the groups that there may be, and the place of each row's among them."""
+    if labels is None:
+        return np.arange(n_rows), np.arange(n_rows)
+    ids, codes = row_numbers(labels)
+    if ids is not None and codes is not None:
+        return ids, codes
+    first, size = label_range(labels)  # integers that number the rows of a table
+    return np.arange(first, first + size), labels - first if first else labels

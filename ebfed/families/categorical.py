@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.families.base import Figures
-from ebfed.families.binomial import Binomial
+from ebfed.families.binomial import Binomial, numbered_rows
 from ebfed.likelihoods import Multinomial
 from ebfed.tables.clients import Summary
-from ebfed.tables.labels import label_range, row_numbers
+from ebfed.tables.of_rows import NOTHING, check_whole
 
 __all__ = ["Categorical"]
 
@@ -65,36 +66,39 @@ class Categorical(Binomial):
             )
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
         """Count answers of each group, n of them in all."""
-        ids, codes = _groups(labels, len(values))
-        n_rows = np.bincount(codes, minlength=len(ids))
+        ids, codes = numbered_rows(labels, len(values))
+        rows = np.bincount(codes, minlength=len(ids))
+        weight = of_rows.get("sample_weight")
+        if weight is not None:
+            check_whole(weight, self.name)
         if values.shape[1] == 1 and self.n_categories is not None:
             k = self.n_categories
             cells = codes * k + values[:, 0].astype(np.int64)
-            values = np.bincount(cells, minlength=len(ids) * k).reshape(-1, k)
-        elif labels is not None:
-            columns = [np.bincount(codes, column, minlength=len(ids)) for column in values.T]
-            values = np.stack(columns, axis=1)
-        if not n_rows.all():
-            some = np.flatnonzero(n_rows)
+            values = np.bincount(cells, weight, minlength=len(ids) * k).reshape(-1, k)
+        else:
+            values = values if weight is None else weight[:, None] * values
+            if labels is not None:
+                columns = [np.bincount(codes, column, minlength=len(ids)) for column in values.T]
+                values = np.stack(columns, axis=1)
+        if not rows.all():
+            some = np.flatnonzero(rows)
             ids, values = ids[some], values[some]
         n = values.sum(axis=1).astype(np.int64)
         shares = values / np.maximum(n, 1)[:, None]
         return Summary(ids, n, shares, n[:, None] * shares * (1 - shares))
 
+    def responses(
+        self, values: NDArray, of_rows: Mapping[str, NDArray]
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return answers of each category, and of all: a row may have several."""
+        return values, values.sum(axis=1)
+
     def likelihood(self, figures: Figures) -> Multinomial:  # type: ignore[override]
         """``z_i ~ Multinomial(n_i, theta_i)``."""
         return Multinomial(np.rint(figures["mean"] * figures["n"][:, None]).astype(np.int64))
-
-
-def _groups(labels: NDArray | None, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
-    """Labels of the groups that there may be, and the place of each row's among them."""
-    if labels is None:
-        return np.arange(n_rows), np.arange(n_rows)
-    ids, codes = row_numbers(labels)
-    if ids is not None and codes is not None:
-        return ids, codes
-    first, size = label_range(labels)  # integers that number the rows of a table
-    return np.arange(first, first + size), labels - first if first else labels

@@ -19,7 +19,7 @@ __all__ = ["Gaussian"]
 
 @dataclass(frozen=True)
 class Gaussian(Family):
-    """Rows ``x_ij ~ N(theta_i, noise)``, column by column.
+    """Rows ``x_ij ~ N(theta_i, noise / w_ij)``, column by column; weights w_ij are 1 if not given.
 
     Parameters
     ----------
@@ -55,11 +55,22 @@ class Gaussian(Family):
                 f"{SMALLEST:g}): their squares underflow. Rescale the data."
             )
 
+    def check_summary(self, summary: Summary) -> None:
+        """Refuse sums of weights without those of their logarithms."""
+        if summary.weight is not None and "log_weight" not in summary.sums:
+            raise ValueError(
+                "X must summarise rows with or without weights; got a weight and no "
+                "sums['log_weight'], as of counts. Summary.from_rows(X, groups, weight) has both."
+            )
+
     def likelihood(self, figures: Figures) -> GaussianLikelihood:
-        """``mean_i ~ N(theta_i, noise / n_i)``, the noise open if it is not known."""
+        """``mean_i ~ N(theta_i, noise / w_i)``, the noise open if it is not known.
+
+        ``w_i`` is the sum of the weights of rows, or their number.
+        """
         n, mean = figures["n"], figures["mean"]
         with np.errstate(divide="ignore"):
-            variances = 1 / n[:, None]
+            variances = 1 / figures.get("weight", n)[:, None]
         if self.variances is None:
             scatter = figures["scatter"].sum(axis=0)
             return GaussianLikelihood(mean, variances, scatter, int(np.maximum(n - 1, 0).sum()))
@@ -97,6 +108,7 @@ class Gaussian(Family):
             If rows have no noise, so that rows of one group have no joint density.
         """
         noise, n = self.noise_variance(summary.n_features), summary.n[:, None]
+        total = summary.size[:, None]
         if np.any(noise == 0):
             if np.any(n > 1):
                 raise ValueError(
@@ -106,9 +118,11 @@ class Gaussian(Family):
         seen = np.maximum(n, 1)
         log_density = (
             -0.5 * (seen - 1) * np.log(2 * np.pi * noise)
-            - 0.5 * np.log(seen)
+            - 0.5 * np.log(np.where(n > 0, total, 1))
             - 0.5 * summary.scatter / noise
         )
+        if "log_weight" in summary.sums:
+            log_density += 0.5 * summary.sums["log_weight"]
         return np.where(n > 0, log_density, 0.0).sum(axis=1)
 
     def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.negative_binomial import log_rising_of
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import number_labels
+from ebfed.tables.of_rows import NOTHING
 
 __all__ = ["NegativeBinomial"]
 
@@ -64,14 +65,19 @@ class NegativeBinomial(Poisson):
     )
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
         """Add up events and exposures; refuse exposures that differ within a group."""
+        exposure = of_rows.get("exposure")
         if exposure is not None and labels is not None:
             ids, codes = number_labels(labels)
             first = np.full(len(ids), -1.0)
-            first[codes] = exposure
-            other = np.abs(exposure - first[codes]) > 1e-9 * exposure
+            counted = of_rows.get("sample_weight", np.ones(len(codes))) > 0
+            first[codes[counted]] = exposure[counted]
+            other = counted & (np.abs(exposure - first[codes]) > 1e-9 * exposure)
             if other.any():
                 row = int(np.argmax(other))
                 raise ValueError(
@@ -79,7 +85,7 @@ class NegativeBinomial(Poisson):
                     f"binomial counts have no simple law else; row {row} has {exposure[row]:g}, "
                     f"another row of its group {first[codes][row]:g}."
                 )
-        return super().summarise(values, labels, exposure)
+        return super().summarise(values, labels, of_rows)
 
     def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
         """Log base measures of rows, up to what the sums of groups have."""

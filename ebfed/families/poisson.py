@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from ebfed.families.base import LOG, Family, Figures, Link
 from ebfed.likelihoods import Poisson as PoissonLikelihood
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import number_labels
+from ebfed.tables.of_rows import NOTHING, check_whole
 
 __all__ = ["Poisson"]
 
@@ -26,7 +28,7 @@ class Poisson(Family):
     Examples
     --------
     >>> rows, labels = np.array([[2.0], [4.0], [1.0]]), np.array(["a", "a", "b"])
-    >>> summary = Poisson().summarise(rows, labels, np.array([1.0, 2.0, 4.0]))
+    >>> summary = Poisson().summarise(rows, labels, {"exposure": np.array([1.0, 2.0, 4.0])})
     >>> summary.mean.ravel(), summary.weight
     (array([2.  , 0.25]), array([3., 4.]))
     """
@@ -38,6 +40,8 @@ class Poisson(Family):
     has_density: ClassVar[bool] = False
     conjugate: ClassVar[str] = "Gamma"
     takes_exposure: ClassVar[bool] = True
+    of_rows: ClassVar[tuple[str, ...]] = ("exposure", "sample_weight")
+    weights: ClassVar[Literal["precision", "frequency"]] = "frequency"
 
     def check_rows(self, values: NDArray) -> NDArray:
         """Refuse rows that are not whole numbers from 0 on."""
@@ -57,33 +61,44 @@ class Poisson(Family):
             raise ValueError("X must summarise counts; got other numbers.")
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
         """Add up events, exposures and the base measure of the rows of each group."""
-        n_rows, d = values.shape
+        events, exposure = self.responses(values, of_rows)
+        n_rows, d = events.shape
         exposure = np.ones(n_rows) if exposure is None else exposure
         if labels is None:
             ids, codes = np.arange(n_rows), np.arange(n_rows)
         else:
             ids, codes = number_labels(labels)
-        m = len(ids)
+        m, times = len(ids), of_rows.get("sample_weight")
+        if times is not None:
+            check_whole(times, self.name)
 
         def total(column: NDArray) -> NDArray:
-            return np.bincount(codes, column, minlength=m)
+            return np.bincount(codes, column if times is None else times * column, minlength=m)
 
         weight = total(exposure)
-        parts = {"events": values} | self._base_of_rows(values, exposure)
+        parts = {"events": events} | self._base_of_rows(events, exposure)
         sums = {name: np.stack([total(x) for x in part.T], axis=1) for name, part in parts.items()}
         events = sums.pop("events")
-        n = np.bincount(codes, minlength=m).astype(np.int64)
         return Summary(
             ids,
-            n,
-            events / weight[:, None],
+            np.bincount(codes, times, minlength=m).astype(np.int64),
+            events / (weight if times is None else np.where(weight > 0, weight, 1.0))[:, None],
             np.zeros((m, d)),
             weight=weight,
             sums=sums,
         )
+
+    def responses(
+        self, values: NDArray, of_rows: Mapping[str, NDArray]
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return events, and exposures."""
+        return values, of_rows.get("exposure")
 
     def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
         """Log base measures of rows, shape (n_rows, d), where these are to be summed up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ebfed.families.base import IDENTITY, Family, Figures, Link
 from ebfed.likelihoods import LogVariance
 from ebfed.tables.clients import Summary
+from ebfed.tables.of_rows import NOTHING
 
 __all__ = ["Variance"]
 
@@ -20,7 +22,9 @@ LOG_ZERO = -690.0
 
 @dataclass(frozen=True)
 class Variance(Family):
-    """Rows ``x_ij ~ N(mu_i, exp(theta_i))``, theta the logarithm of the variance.
+    """Rows ``x_ij ~ N(mu_i, exp(theta_i) / w_ij)``, theta the logarithm of the variance.
+
+    Weights w_ij are 1 if not given.
 
     The own estimate of a group is ``log s_i**2``, with s_i**2 the sample variance on ``n_i - 1``
     degrees of freedom. Groups of one row say nothing. The means of groups are kept to merge
@@ -43,10 +47,13 @@ class Variance(Family):
     is_transformed: ClassVar[bool] = True
 
     def summarise(
-        self, values: NDArray, labels: NDArray | None, exposure: NDArray | None = None
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
     ) -> Summary:
         """Summarise rows of shape (n_rows, d) by group; each row is a group without labels."""
-        return self.converted(super().summarise(values, labels, exposure))
+        return self.converted(super().summarise(values, labels, of_rows))
 
     def converted(self, summary: Summary) -> Summary:
         """Put the log sample variances in place of the means, which are kept as ``centre``."""
@@ -56,12 +63,22 @@ class Variance(Family):
         with np.errstate(divide="ignore"):
             own = np.log(summary.scatter / degrees)
         own = np.where(summary.n[:, None] > 1, np.maximum(own, LOG_ZERO), 0.0)
-        return replace(summary, mean=own, sums={"centre": summary.mean})
+        return replace(summary, mean=own, sums={**summary.sums, "centre": summary.mean})
+
+    def averaged_over(self, summary: Summary) -> NDArray:
+        """Return numbers of rows: with them comes what is known of a variance."""
+        return summary.n
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Summarise the union of the rows behind two summaries."""
-        means = (replace(each, mean=each.sums["centre"], sums={}) for each in (one, other))
-        first, second = means
+        first, second = (
+            replace(
+                each,
+                mean=each.sums["centre"],
+                sums={name: x for name, x in each.sums.items() if name != "centre"},
+            )
+            for each in (one, other)
+        )
         return self.converted(first.merge(second))
 
     def likelihood(self, figures: Figures) -> LogVariance:
@@ -75,7 +92,10 @@ class Variance(Family):
         n = np.maximum(summary.n, 1)[:, None]
         half = (n - 1) / 2
         scatter = np.where(summary.scatter > 0, summary.scatter, 2.0)
-        base = gammaln(np.maximum(half, 0.5)) - half * np.log(np.pi) - 0.5 * np.log(n)
+        total = np.where(summary.n > 0, summary.size, 1)[:, None]
+        base = gammaln(np.maximum(half, 0.5)) - half * np.log(np.pi) - 0.5 * np.log(total)
+        if "log_weight" in summary.sums:
+            base = base + 0.5 * summary.sums["log_weight"]
         return np.where(half > 0, base - half * np.log(scatter), 0.0).sum(axis=1)
 
     def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
@@ -100,4 +120,4 @@ class Variance(Family):
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows whose figures are all 0."""
         summary = super().blank(n, n_features, weight)
-        return replace(summary, sums={"centre": np.zeros((len(n), n_features))})
+        return replace(summary, sums={**summary.sums, "centre": np.zeros((len(n), n_features))})

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from ebfed.tables.frames import frame, indexed_like, read_labels
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import check_single, validated
+from ebfed.tables.of_rows import OfRows, given_of_rows
 
 __all__ = ["LocationEstimator"]
 
@@ -95,6 +96,7 @@ class LocationEstimator(
     settings_: list[dict]
     _learned: Learned
     _intake: Intake = Intake()  # before any rows are read
+    _takes_weights: ClassVar[bool] = True
 
     # What a method says -----------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class LocationEstimator(
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> tuple[Summary, LocationMemory]:
         """Summarise rows, and note covariates and which class each client chose."""
         check_single(self)
@@ -186,8 +188,8 @@ class LocationEstimator(
             y=y,
             consent=consent,
             covariates=covariates,
-            exposure=exposure,
             learn=True,
+            **of_rows,
         )
         if rows.consent is None:
             chosen = self.default_consent(rows.summary)
@@ -250,7 +252,7 @@ class LocationEstimator(
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> Self:
         """Learn the population from rows.
 
@@ -276,9 +278,14 @@ class LocationEstimator(
 
             A default pandas index (0, 1, 2, …) is not used as labels if the groups have others. In
             a federation covariates are public: clients send them without noise.
-        exposure : array-like of shape (n_rows,) or str, optional
-            Exposure of each row, or the column of the frame `X` that holds it, of families that
-            have one: the expected number of events at a rate of 1, such as person-years.
+        exposure, observed, sample_weight : array-like of shape (n_rows,) or str, optional
+            What goes with each row, or the column of the frame `X` that holds it; see
+            `ebfed.tables.of_rows.OfRows`. Counts of events may have an exposure, such as
+            person-years; durations may be censored, where `observed` is 0. Weights are precisions
+            of means and variances: the variance of a row is that of its group over the weight.
+            Of rates, counts, categories and durations they are frequencies: a row counts for so
+            many. A row of weight 0 adds nothing; its group is estimated. All methods that read
+            rows take what the fit had.
 
         Returns
         -------
@@ -293,11 +300,11 @@ class LocationEstimator(
 
         Notes
         -----
-        Pandas series and frames of rows pair by label: `groups`, `consent` and `exposure` in
-        another order than `X` are put in its order, and other labels are refused. A default index
-        (0, 1, 2, …) is not used as labels (`ebfed.tables.alignment`).
+        Pandas series and frames of rows pair by label: `groups`, `consent` and what goes with rows
+        in another order than `X` are put in its order, and other labels are refused. A default
+        index (0, 1, 2, …) is not used as labels (`ebfed.tables.alignment`).
         """
-        given = _given(groups=groups, consent=consent, covariates=covariates, exposure=exposure)
+        given = _given(groups=groups, consent=consent, covariates=covariates, **of_rows)
         return self._fit(*self.prepare(X, y, **given))
 
     def _fit(self, clients: Summary, memory: LocationMemory) -> Self:
@@ -318,7 +325,7 @@ class LocationEstimator(
         *,
         groups: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
@@ -326,7 +333,7 @@ class LocationEstimator(
         block are new groups, numbered on from those seen.
         """
         if not hasattr(self, "summaries_"):
-            given = _given(groups=groups, covariates=covariates, exposure=exposure)
+            given = _given(groups=groups, covariates=covariates, **of_rows)
             return self.fit(X, y, **given)
         (channel,) = named_channels(self.channel).values()
         if channel.guarantee()[0] < np.inf:
@@ -334,7 +341,7 @@ class LocationEstimator(
                 f"partial_fit would ask every client for a second report through {channel!r}, at "
                 "twice the privacy; fit all rows at once."
             )
-        rows = self._read(X, groups, covariates=covariates, exposure=exposure)
+        rows = self._read(X, groups, covariates=covariates, **of_rows)
         summary = rows.summary
         if rows.labels is None:
             if self.groups_.dtype.kind != "i":
@@ -358,10 +365,10 @@ class LocationEstimator(
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> NDArray:
         """Fit, and estimate the group of each row; see `fit` and `predict`."""
-        later = _given(groups=groups, covariates=covariates, exposure=exposure)
+        later = _given(groups=groups, covariates=covariates, **of_rows)
         self.fit(X, y, **later, **_given(consent=consent))
         return self.predict(X, **later)
 
@@ -373,10 +380,10 @@ class LocationEstimator(
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> NDArray:
         """Fit, and replace each row by the estimate of its group."""
-        later = _given(groups=groups, covariates=covariates, exposure=exposure)
+        later = _given(groups=groups, covariates=covariates, **of_rows)
         self.fit(X, y, **later, **_given(consent=consent))
         return self.transform(X, **later)
 
@@ -444,8 +451,8 @@ class LocationEstimator(
         *,
         groups: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
         integrate: bool = True,
+        **of_rows: Unpack[OfRows],
     ) -> Posterior:
         """Posterior of each group's parameter.
 
@@ -459,9 +466,9 @@ class LocationEstimator(
         covariates : as in `fit`, optional
             Covariates of the groups of `X` or `groups`, needed for unseen groups if the fit had
             covariates; the groups of the fit keep their own.
-        exposure : as in `fit`, optional
         integrate : bool
             Whether intervals and all else include what is not known of the population; see `Prior`.
+        exposure, observed, sample_weight : as in `fit`, optional
 
         Returns
         -------
@@ -469,7 +476,7 @@ class LocationEstimator(
             One entry per distinct group, in the order of the sorted labels.
         """
         found = own_scale_posterior(
-            self, X, groups=groups, covariates=covariates, exposure=exposure, integrate=integrate
+            self, X, groups=groups, covariates=covariates, integrate=integrate, **of_rows
         )
         return self._learned.shown(found)
 
@@ -479,25 +486,35 @@ class LocationEstimator(
         return (posterior if backend is None else posterior.using(backend)).to_frame()
 
     def predict(
-        self, X: Any = None, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+        self,
+        X: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> NDArray:
         """Personalised estimate of each row's group.
 
         Parameters
         ----------
-        X, groups, covariates, exposure : as in `posterior`
+        X, groups, covariates, exposure, observed, sample_weight : as in `posterior`
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, d)
             Without `X`, one entry for each label in `groups`, or each group of the fit.
         """
-        mean = self.transform(X, groups=groups, covariates=covariates, exposure=exposure)
+        mean = self.transform(X, groups=groups, covariates=covariates, **of_rows)
         mean = np.asarray(mean)  # `set_output` makes it a frame
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def transform(
-        self, X: Any = None, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+        self,
+        X: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> NDArray:
         """Replace each row by the estimate of its group, shape (n_rows, d)."""
         check_is_fitted(self, "prior_")
@@ -505,7 +522,7 @@ class LocationEstimator(
             codes = slice(None) if groups is None else number_labels(read_labels(groups))[1]
             return self.posterior(groups=groups, covariates=covariates).mean[codes]
         _check_in_memory(X)
-        rows = self._read(X, groups, covariates=covariates, exposure=exposure)
+        rows = self._read(X, groups, covariates=covariates, **of_rows)
         return self._learned.estimates_of(rows)
 
     def score(
@@ -515,7 +532,7 @@ class LocationEstimator(
         *,
         groups: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> float:
         """Held-out log predictive density, per row.
 
@@ -528,7 +545,7 @@ class LocationEstimator(
         """
         check_is_fitted(self, "prior_")
         learned = self._learned
-        rows = self._read(X, groups, y=y, covariates=covariates, exposure=exposure)
+        rows = self._read(X, groups, y=y, covariates=covariates, **of_rows)
         summary = rows.summary
         given = learned.covariates_of(rows.clients.ids, rows.covariates)
         if rows.labels is None:
@@ -539,35 +556,37 @@ class LocationEstimator(
         return float(gain.sum() / summary.n.sum())
 
     def augment(
-        self, X: Any, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+        self, X: Any, *, groups: Any = None, covariates: Any = None, **of_rows: Unpack[OfRows]
     ) -> Any:
         """Return the rows with the estimate of their group, and residuals.
 
         Parameters
         ----------
-        X, groups, covariates, exposure : as in `predict`
+        X, groups, covariates, exposure, observed, sample_weight : as in `predict`
 
         Returns
         -------
         DataFrame
             Group label, the columns of `X`, then ``.fitted``, ``.resid`` and ``.fixed``, what would
             be fitted if nothing were known of the group (each with the name of the column, where
-            there are several). Of a pandas frame, with its index.
+            there are several). Of durations, these are of events, 0 or 1: the duration times the
+            rate, the martingale residual. Of a pandas frame, with its index.
         """
         check_is_fitted(self, "prior_")
         if isinstance(X, Clients | Summary):
             raise TypeError("augment needs the rows themselves; got a summary.")
         _check_in_memory(X)
-        rows = self._read(X, groups, covariates=covariates, exposure=exposure)
+        rows = self._read(X, groups, covariates=covariates, **of_rows)
         fitted, expected = self._learned.estimates_of(rows), self._learned.expected_of(rows)
-        if rows.exposure is not None:
-            fitted, expected = fitted * rows.exposure[:, None], expected * rows.exposure[:, None]
         names, values, new = self._learned.terms, cast(NDArray, rows.values), {}
+        responses, times = self.family().responses(values, rows.of_rows)
+        if times is not None:
+            fitted, expected = fitted * times[:, None], expected * times[:, None]
         columns = {name: values[:, j] for j, name in enumerate(names)}
         for j, name in enumerate(names):
             suffix = f"_{name}" * (len(names) > 1)
             new[".fitted" + suffix] = fitted[:, j]
-            new[".resid" + suffix] = values[:, j] - fitted[:, j]
+            new[".resid" + suffix] = responses[:, j] - fitted[:, j]
             new[".fixed" + suffix] = expected[:, j]
         style = output_style(self, rows.style).avoiding(columns | new)
         return indexed_like(frame({style.group: rows.shown} | columns | new, style, own=new), X)
@@ -583,18 +602,19 @@ class LocationEstimator(
         self, X: Any, groups: Any, *, y: Any = None, learn: bool = False, **given: Any
     ) -> GroupRows:
         """Read rows, and what goes with them; see `Intake.read`."""
-        family = self.family()
-        if given.get("exposure") is not None and not family.takes_exposure:
-            raise ValueError(f"exposure= is for counts of events; rows are {family.name} here.")
+        family, given = self.family(), _given(**given)
+        beside = [name for name in given if name not in ("consent", "covariates")]
+        of_rows = {name: given.pop(name) for name in beside}
+        of_rows = given_of_rows(of_rows, family.of_rows, family.name)
         if not Intake.is_lazy(X):
             if y is not None and not isinstance(X, Clients | Summary) and _ndim(X) == 1:
                 raise ValueError(
                     "X is one-dimensional and y was given. Observations go in X; if y holds the "
                     "labels of the groups, pass them as groups=."
                 )
-            rows = self._intake.read(
-                X, self.checked_rows, family.summarise, groups=groups, learn=learn, **given
-            )
+            options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
+            rows = self._intake.read(X, self.checked_rows, family.summarise, **options)
+            _check_weights(self, rows.summary)
             if rows.values is not None:
                 return rows
             if learn:
@@ -606,9 +626,11 @@ class LocationEstimator(
                 )
         else:
             self.check_lazy()
-            given.pop("exposure", None)
             check = partial(validate_data, self, skip_check_array=True, reset=learn)
-            rows = self._intake.read_lazily(X, check, groups=groups, learn=learn, **given)
+            rows = self._intake.read_lazily(
+                X, check, groups=groups, of_rows=of_rows, learn=learn, **given
+            )
+            _check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
@@ -627,6 +649,20 @@ class LocationEstimator(
             raise ValueError(
                 f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
             )
+
+
+def _check_weights(estimator: LocationEstimator, summary: Summary) -> None:
+    """Refuse weights where they are not built: they are never ignored."""
+    family, channels = estimator.family(), named_channels(estimator.channel).values()
+    if summary.weight is None or family.takes_exposure:
+        return
+    if not estimator._takes_weights:
+        raise ValueError(f"{type(estimator).__name__} takes no sample_weight=; GaussianEB does.")
+    if not all(channel.keeps_means for channel in channels):
+        raise ValueError(
+            "sample_weight= needs channels.Exact, or channels.AddNoise: what other channels report "
+            f"of weighted rows has no likelihood here; got {estimator.channel!r}."
+        )
 
 
 def _check_in_memory(X: Any) -> None:

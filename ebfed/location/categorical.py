@@ -157,7 +157,7 @@ class CategoricalEB(LocationEstimator):
                 self._name_columns()
             return rows
         if not Intake.is_lazy(X):
-            X = self._numbered(X, learn, groups, given.get("consent"), given.get("covariates"))
+            X = self._numbered(X, learn, groups, *given.values())
         rows = super()._read(X, groups, y=y, learn=learn, **given)
         if rows.values is None or learn:
             return rows
@@ -165,8 +165,7 @@ class CategoricalEB(LocationEstimator):
         if values.shape[1] == 1:
             values = np.zeros((len(values), self.n_features_in_))
             values[np.arange(len(values)), rows.values[:, 0].astype(np.int64)] = 1.0
-        # a row may have several answers, of which `augment` expects as many
-        return replace(rows, values=values, exposure=values.sum(axis=1))
+        return replace(rows, values=values)
 
     def _numbered(self, X: Any, learn: bool, *named: Any) -> Any:
         """Return rows with the number of each label in its place; counts as they are."""

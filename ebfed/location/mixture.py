@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ from ebfed.privacy.calibration import check_count
 from ebfed.report.view import Components, LocationView
 from ebfed.tables.clients import Summary
 from ebfed.tables.frames import frame
+from ebfed.tables.of_rows import OfRows
 
 __all__ = ["MixtureEB"]
 
@@ -115,6 +116,8 @@ class MixtureEB(LocationEstimator):
     0      0          0.0          0.0          1.0
     1      1          0.0          1.0          0.0
     """
+
+    _takes_weights: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -283,7 +286,7 @@ class MixtureEB(LocationEstimator):
         *,
         groups: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        **of_rows: Unpack[OfRows],
     ) -> Self:
         """Add a block of rows to those fitted before; see `LocationEstimator.partial_fit`.
 
@@ -297,7 +300,7 @@ class MixtureEB(LocationEstimator):
                 "partial_fit would release sums of every client a second time, at twice the "
                 "privacy; fit all rows at once."
             )
-        return super().partial_fit(X, y, groups=groups, covariates=covariates, exposure=exposure)
+        return super().partial_fit(X, y, groups=groups, covariates=covariates, **of_rows)
 
     # What was learned -------------------------------------------------------------------------
 

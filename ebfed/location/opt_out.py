@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,8 @@ class OptOutMean(LocationEstimator):
     prior = "normal"
     guess = None
     participation = None
+
+    _takes_weights: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -69,9 +69,10 @@ class Server:
         """Raise a ValueError if that is not what clients may state."""
         kinds = {"n": "i", "consent": "i", "n_features": "i", "columns": "U"}
         kinds |= {"covariates": "f", "covariate_names": "U"}
-        if self.family.takes_exposure:
-            kinds |= {"weight": "f"}
         given = cast(Mapping[str, Any], facts)
+        weighed = self.family.weights == "precision" and "weight" in given
+        if self.family.takes_exposure or weighed:
+            kinds |= {"weight": "f"}
         sound: bool = given.keys() == kinds.keys() and all(
             isinstance(x, np.ndarray) and x.dtype.kind == kinds[name] and x.ndim == 1
             for name, x in given.items()

@@ -31,8 +31,12 @@ from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed
 from ebfed.tables.clients import Summary
+from ebfed.tables.of_rows import OfRows
 
 __all__ = ["TwoSided"]
+
+# What belongs to rows reaches methods where scikit-learn's metadata routing is enabled.
+ROUTED = dict.fromkeys(("groups", *sorted(OfRows.__optional_keys__)), True)
 
 
 class TwoSided(ABC):
@@ -60,12 +64,11 @@ class TwoSided(ABC):
     _totals: tuple[int, int] | None = None
     __copy__, __deepcopy__, __sklearn_clone__ = shallow_copied, deep_copied, cloned
 
-    # What belongs to rows reaches these methods where scikit-learn's metadata routing is enabled.
-    __metadata_request__fit: ClassVar = {"groups": True, "exposure": True}
-    __metadata_request__partial_fit: ClassVar = {"groups": True, "exposure": True}
-    __metadata_request__predict: ClassVar = {"groups": True, "exposure": True}
-    __metadata_request__transform: ClassVar = {"groups": True, "exposure": True}
-    __metadata_request__score: ClassVar = {"groups": True, "exposure": True}
+    __metadata_request__fit: ClassVar = ROUTED
+    __metadata_request__partial_fit: ClassVar = ROUTED
+    __metadata_request__predict: ClassVar = ROUTED
+    __metadata_request__transform: ClassVar = ROUTED
+    __metadata_request__score: ClassVar = ROUTED
 
     @abstractmethod
     def client_side(self) -> Client:

@@ -82,6 +82,8 @@ class SumsServer(Server):
         state = super().start(facts, key)
         if state["covariates"].size:
             raise ValueError("share must be 'groups' where there are covariates; got 'sums'.")
+        if state["weight"] is not None:
+            raise ValueError("share must be 'groups' where rows have weights; got 'sums'.")
         d = state["n_features"]
         question: Question = {
             "columns": np.zeros(0, np.int64),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
@@ -12,6 +12,7 @@ from ebfed.engines import Engine
 from ebfed.families import Variance
 from ebfed.location.base import LocationEstimator, chosen_prior
 from ebfed.priors import Discrete, InverseGamma, LogSpline, Prior
+from ebfed.tables.of_rows import OfRows
 
 __all__ = ["VarianceEB"]
 
@@ -115,19 +116,19 @@ class VarianceEB(LocationEstimator):
         )
 
     def augment(
-        self, X: Any, *, groups: Any = None, covariates: Any = None, exposure: Any = None
+        self, X: Any, *, groups: Any = None, covariates: Any = None, **of_rows: Unpack[OfRows]
     ) -> Any:
         """Return the rows with the variance of their group.
 
         Parameters
         ----------
-        X, groups, covariates, exposure : as in `predict`
+        X, groups, covariates, sample_weight : as in `predict`
 
         Returns
         -------
         DataFrame
             As of `LocationEstimator.augment`, without residuals: rows are not around a variance.
         """
-        found = super().augment(X, groups=groups, covariates=covariates, exposure=exposure)
+        found = super().augment(X, groups=groups, covariates=covariates, **of_rows)
         residuals = [name for name in found.columns if str(name).startswith(".resid")]
         return found.drop(columns=residuals) if hasattr(found, "loc") else found.drop(residuals)

@@ -32,8 +32,8 @@ def own_scale_posterior(
     *,
     groups: Any = None,
     covariates: Any = None,
-    exposure: Any = None,
     integrate: bool = True,
+    **of_rows: Any,
 ) -> Posterior:
     """Posterior on the scale of the family's parameter; see `LocationEstimator.posterior`."""
     check_is_fitted(estimator, "prior_")
@@ -46,7 +46,7 @@ def own_scale_posterior(
             summary = learned.asked_for(number_labels(read_labels(groups))[0])
         clients, given = summary, intake.covariates_of(covariates, summary.ids)
     else:
-        rows = estimator._read(X, groups, covariates=covariates, exposure=exposure)
+        rows = estimator._read(X, groups, covariates=covariates, **of_rows)
         style, summary, clients, given = rows.style, rows.summary, rows.clients, rows.covariates
     posterior = learned.posterior(clients, learned.covariates_of(clients.ids, given), integrate)
     columns = {"n": summary.n, "local": learned.likelihood(summary).local}

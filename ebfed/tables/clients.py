@@ -144,9 +144,11 @@ class Summary:
     scatter : ndarray of shape (n_clients, d)
         Sum of squared deviations from the client's own mean, column by column.
     weight : ndarray of shape (n_clients,), optional
-        Exposure: the mean is an average over it. None if that is the number of rows.
+        Exposure, or sum of the weights of rows: the mean is an average over it, and the scatter of
+        weighted rows is a weighted sum. None if that is the number of rows.
     sums : mapping of str to ndarray of shape (n_clients, d)
-        Further sums that the family of the rows needs, by name.
+        Further sums that the family of the rows needs, by name; ``log_weight`` is that of the
+        logarithms of the weights of rows.
 
     Examples
     --------
@@ -197,7 +199,7 @@ class Summary:
                 )
 
     @classmethod
-    def from_rows(cls, X: ArrayLike, groups: ArrayLike) -> Self:
+    def from_rows(cls, X: ArrayLike, groups: ArrayLike, weight: ArrayLike | None = None) -> Self:
         """Summarise unsorted rows in one pass.
 
         Parameters
@@ -205,6 +207,8 @@ class Summary:
         X : array-like of shape (n_rows, d) or (n_rows,)
         groups : array-like of shape (n_rows,)
             A pandas series beside one is paired by label, as `ebfed.tables.alignment` says.
+        weight : array-like of shape (n_rows,), optional
+            Weight of each row, not negative; a row of weight 0 is not counted.
 
         Raises
         ------
@@ -212,10 +216,12 @@ class Summary:
             If lengths differ, a value is NaN, masked or infinite, squares overflow, or indexes of
             pandas have different labels.
         """
-        X, groups = aligned({"X": X, "groups": groups}).values()
+        X, groups, weight = aligned({"X": X, "groups": groups, "weight": weight}).values()
         X = _columns(X)
         groups = check_labels(groups)
         _same_length(X, groups=groups)
+        if weight is not None:
+            return cls._weighed(X, *number_labels(groups), _weights(weight, X))
         if groups.dtype.kind == "i" and len(groups):
             offset, size = label_range(groups)
             if size:  # labels serve as row numbers of the table: no second pass over them
@@ -228,12 +234,38 @@ class Summary:
         return cls(ids, *_summarise(X, codes, 0, len(ids)))
 
     @classmethod
-    def each_row(cls, X: ArrayLike) -> Self:
+    def each_row(cls, X: ArrayLike, weight: ArrayLike | None = None) -> Self:
         """Summarise rows without labels: every row is a client, numbered in order."""
         X = _columns(X)
+        if weight is not None:
+            return cls._weighed(X, np.arange(len(X)), np.arange(len(X)), _weights(weight, X))
         scatter = np.zeros_like(X)
         _check_range(X, X, scatter)
         return cls(np.arange(len(X)), np.ones(len(X), np.int64), X, scatter)
+
+    @classmethod
+    def _weighed(cls, X: NDArray, ids: NDArray, codes: NDArray[np.int64], weight: NDArray) -> Self:
+        """Summarise rows by weighted sums around weighted means."""
+        shape = len(ids), X.shape[1]
+        mean, scatter, logs = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        total = np.bincount(codes, weight, minlength=len(ids)).astype(float)
+        share = weight / np.where(total > 0, total, 1.0)[codes]
+        seen = weight > 0
+        logs[:] = np.bincount(codes, np.log(np.where(seen, weight, 1.0)), minlength=len(ids))[
+            :, None
+        ]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            for j, column in enumerate(X.T):
+                centre = np.bincount(codes, share * column, minlength=len(ids))
+                away = column - centre[codes]  # once more: large means keep their digits
+                rest = np.bincount(codes, share * away, minlength=len(ids))
+                mean[:, j] = centre + rest
+                squares = weight * (away - rest[codes]) ** 2
+                scatter[:, j] = np.bincount(codes, squares, minlength=len(ids))
+        _check_range(X, mean, scatter)
+        n = np.bincount(codes[seen], minlength=len(ids)).astype(np.int64)
+        scatter[n == 1] = 0.0
+        return cls(ids, n, mean, scatter, weight=total, sums={"log_weight": logs})
 
     @classmethod
     def from_counts(
@@ -351,11 +383,13 @@ class Summary:
 
     @property
     def size(self) -> NDArray:
-        """Number of rows or exposure that each mean averages over."""
+        """Number of rows, exposure or sum of weights that each mean averages over."""
         return self.n if self.weight is None else self.weight
 
     def merge(self, other: Self) -> Self:
         """Summarise the union of the rows behind two summaries (Chan, Golub, LeVeque 1983).
+
+        If one has weights, those of the rows of the other are 1.
 
         Raises
         ------
@@ -373,7 +407,7 @@ class Summary:
         n = np.zeros(len(ids), np.int64)
         mean, scatter = (np.zeros((len(ids), self.n_features)) for _ in range(2))
         first, second = codes[: len(self)], codes[len(self) :]
-        size = np.zeros(len(ids), self.size.dtype)
+        size = np.zeros(len(ids), np.result_type(self.size, other.size))
         n[first], mean[first], scatter[first] = self.n, self.mean, self.scatter
         size[first] = self.size
         total = size[second] + other.size
@@ -383,11 +417,11 @@ class Summary:
         mean[second] += deviation * share
         n[second] += other.n
         size[second] += other.size
-        sums = {name: np.zeros(mean.shape) for name in self.sums}
+        sums = {name: np.zeros(mean.shape) for name in {**self.sums, **other.sums}}
         for name, total in sums.items():
-            total[first] = self.sums[name]
-            total[second] += other.sums[name]
-        weight = None if self.weight is None else size
+            total[first] = self.sums.get(name, 0.0)
+            total[second] += other.sums.get(name, 0.0)
+        weight = None if self.weight is other.weight is None else size
         return type(self)(ids, n, mean, scatter, weight=weight, sums=sums)
 
     def take(self, index: NDArray | slice) -> Self:
@@ -480,6 +514,15 @@ def _columns(X: ArrayLike, name: str = "X") -> NDArray[np.float64]:
     if X.ndim != 2:
         raise ValueError(f"{name} must have one row per observation; got shape {X.shape}.")
     return X
+
+
+def _weights(weight: ArrayLike, X: NDArray) -> NDArray[np.float64]:
+    weights = _columns(weight, "weight")[:, 0]
+    _same_length(X, weight=weights)
+    if not np.all((weights >= 0) & (weights < LARGEST)):
+        row = int(np.argmin((weights >= 0) & (weights < LARGEST)))
+        raise ValueError(f"weight must be finite, and 0 or more; row {row} has {weights[row]}.")
+    return weights
 
 
 def _same_length(X: NDArray, **others: NDArray) -> None:

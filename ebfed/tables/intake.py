@@ -1,7 +1,8 @@
 """Reading rows: from any table to a summary of groups, with what goes with them.
 
 An `Intake` remembers which columns of the frame of a fit were labels, choices of consent,
-covariates and exposures, so that later frames which have these columns need not name them again.
+covariates, and what goes with rows (exposures, weights), so that later frames which have these
+columns need not name them again.
 What the rows are is not its concern: two functions that are given with each call check values and
 summarise them.
 """
@@ -9,7 +10,7 @@ summarise them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 from ebfed.blocks import blocks
 from ebfed.tables.alignment import aligned, of_groups
-from ebfed.tables.clients import LARGEST, Clients, Summary
+from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
-from ebfed.tables.frames import Style, drop_columns, is_frame, numeric_columns, read, read_labels
+from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
 from ebfed.tables.labels import number_labels, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
-from ebfed.tables.numbers import numbers
+from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
 
 __all__ = ["GroupRows", "Intake"]
 
@@ -44,7 +45,8 @@ class GroupRows:
     covariates : ndarray of shape (n_groups, k)
     values : ndarray of shape (n_rows, d) or None
         The rows, where they are in memory.
-    exposure : ndarray of shape (n_rows,) or None
+    of_rows : mapping of str to ndarray of shape (n_rows,)
+        What goes with the rows, by name; see `ebfed.tables.of_rows`.
     """
 
     summary: Summary
@@ -54,7 +56,7 @@ class GroupRows:
     consent: Any
     covariates: NDArray
     values: NDArray | None = None
-    exposure: NDArray | None = None
+    of_rows: Mapping[str, NDArray] = field(default_factory=dict)
 
     @property
     def clients(self) -> Summary:
@@ -88,8 +90,8 @@ class GroupRows:
 
 # Checks values of shape (n_rows, d), and returns them as floats.
 Check = Callable[[Any, bool], NDArray]
-# From checked values, labels and exposures to a summary.
-Summarise = Callable[[NDArray, NDArray | None, NDArray | None], Summary]
+# From checked values, labels and what goes with rows to a summary.
+Summarise = Callable[[NDArray, NDArray | None, Mapping[str, NDArray]], Summary]
 
 
 class Intake:
@@ -112,8 +114,7 @@ class Intake:
         self.predicted: Any = None
         self._group: str | None = None
         self._consent: str | None = None
-        self._exposure: str | None = None
-        self._has_exposure = False
+        self._of_rows: dict[str, str | None] = {}
         self._covariates: Sequence[str] = ()
 
     def as_data(self) -> dict[str, Any]:
@@ -131,8 +132,7 @@ class Intake:
             "covariate_names": self.covariate_names,
             "group": self._group,
             "consent": self._consent,
-            "exposure": self._exposure,
-            "has_exposure": self._has_exposure,
+            "of_rows": dict(self._of_rows),
             "covariates": list(self._covariates),
         }
 
@@ -150,7 +150,7 @@ class Intake:
         intake.style = Style.of_data(data["style"])
         intake.covariate_names = [str(name) for name in data["covariate_names"]]
         intake._group, intake._consent = data["group"], data["consent"]
-        intake._exposure, intake._has_exposure = data["exposure"], data["has_exposure"]
+        intake._of_rows = dict(data["of_rows"])
         intake._covariates = data["covariates"]
         return intake
 
@@ -163,7 +163,7 @@ class Intake:
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
-        exposure: Any = None,
+        of_rows: Mapping[str, Any] = NOTHING,
         learn: bool = False,
     ) -> GroupRows:
         """Read rows of a table in memory, clients, or a summary.
@@ -173,32 +173,34 @@ class Intake:
         X : array-like, data frame, table of another engine, Clients or Summary
         check, summarised : callable
             See `Check` and `Summarise`.
-        groups, consent, covariates, exposure
+        groups, consent, covariates
             As in `fit` of a location estimator.
+        of_rows : mapping
+            What goes with the rows, by name of the argument of `fit`.
         learn : bool
             Whether this is the fit, whose names are to be remembered.
         """
         if isinstance(X, Clients | Summary):
-            if exposure is not None:
-                raise ValueError("exposure must be None: clients and summaries carry their own.")
+            for name in of_rows:
+                raise ValueError(f"{name} must be None: clients and summaries carry their own.")
             if consent is not None and not isinstance(consent, Mapping):
                 consent = read_labels(of_groups(consent, "consent", X.ids), "consent")
             summary, shown, places = self._sorted(X, groups, learn)
-            given = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
-            return GroupRows(summary, shown, places, Style(), consent, given)
+            stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
+            return GroupRows(summary, shown, places, Style(), consent, stated)
         groups = self._named("_group", groups, X, learn)
-        X, groups, consent, exposure = aligned(
-            {"X": X, "groups": groups, "consent": consent, "exposure": exposure}
-        ).values()
+        given = aligned({"X": X, "groups": groups, "consent": consent, **of_rows})
+        X, groups, consent = (given.pop(name) for name in ("X", "groups", "consent"))
         whole = X
         X, covariates = self._without_covariates(X, covariates, learn)
-        X, exposure = self._without_exposure(X, exposure, learn)
+        X, beside = without_of_rows(X, self._known_of_rows(given, X, learn))
         table = read(X, groups, self._consent_column(X, consent, learn))
         values = check(table.X, learn)
-        if exposure is not None and len(exposure) != len(values):
-            raise ValueError(
-                f"exposure has {len(exposure)} entries for the {len(values)} rows of X."
-            )
+        for name, column in beside.items():
+            if len(column) != len(values):
+                raise ValueError(
+                    f"{name} has {len(column)} entries for the {len(values)} rows of X."
+                )
         if table.labels is not None and len(table.labels) != len(values):
             raise ValueError(
                 f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
@@ -206,11 +208,11 @@ class Intake:
         style = self._remember(table.style, learn)
         labels = table.labels
         ids, codes = row_numbers(labels)
-        summary = summarised(values, codes, exposure)
+        summary = summarised(values, codes, beside)
         if ids is not None:
             summary = summary.renamed(ids)
-        given = self._read_covariates(covariates, whole, labels, summary.ids, style, learn)
-        return GroupRows(summary, labels, codes, style, table.consent, given, values, exposure)
+        stated = self._read_covariates(covariates, whole, labels, summary.ids, style, learn)
+        return GroupRows(summary, labels, codes, style, table.consent, stated, values, beside)
 
     def value_columns(self, X: Any, *named: Any) -> list[str]:
         """List the columns of a frame in memory that hold values of rows.
@@ -219,12 +221,13 @@ class Intake:
         ----------
         X : data frame
         *named
-            What was given for labels, choices and covariates: names of columns, or anything else.
+            What was given for labels, choices, covariates and what goes with rows: names of
+            columns, or anything else.
         """
         keys = {
             name for each in named for name in [each, *named_columns(each)] if isinstance(name, str)
         }
-        known = {self._group, self._consent, self._exposure, *self._covariates}
+        known = {self._group, self._consent, *self._of_rows.values(), *self._covariates}
         return [name for name in column_names(X) if name not in keys | known]
 
     def read_lazily(
@@ -235,6 +238,7 @@ class Intake:
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
+        of_rows: Mapping[str, Any] = NOTHING,
         learn: bool = False,
     ) -> GroupRows:
         """Read a table whose rows are not in memory, by the summaries of its own engine.
@@ -250,7 +254,9 @@ class Intake:
             header = pd.DataFrame(columns=column_names(X))
             groups = self._named("_group", groups, header, learn)
             consent = self._consent_column(header, consent, learn)
-            X = summarise(X, groups, None if isinstance(consent, Mapping) else consent)
+            weight = self._known_of_rows(of_rows, header, learn).get("sample_weight")
+            chosen = None if isinstance(consent, Mapping) else consent
+            X = summarise(X, groups, chosen, weight=weight)
         if named_columns(covariates):
             raise ValueError(
                 "covariates= must be a frame or an array with a row for each group, where the rows "
@@ -308,32 +314,20 @@ class Intake:
             return self._consent
         return consent
 
-    def _without_exposure(self, X: Any, exposure: Any, learn: bool) -> tuple[Any, NDArray | None]:
-        """Return X without the column of exposures, and the exposures of its rows."""
-        exposure = self._named("_exposure", exposure, X, learn)
+    def _known_of_rows(self, given: Mapping[str, Any], X: Any, learn: bool) -> dict[str, Any]:
+        """Return what goes with rows, which later frames may have in the columns of the fit."""
         if learn:
-            self._has_exposure = exposure is not None
-        if exposure is None:
-            if self._has_exposure:
-                raise ValueError("exposure= must give the exposure of each row, as in the fit.")
-            return X, None
-        if isinstance(exposure, str):
-            if not is_frame(X):
-                raise ValueError(
-                    f"exposure={exposure!r} names a column, but X is not a data frame; pass "
-                    "numbers."
-                )
-            values = numeric_columns(X, [exposure], "exposure")[:, 0]
-            X = drop_columns(X, [exposure])
-        else:
-            values = numbers(exposure, "exposure")
-        if values.ndim != 1:
-            raise ValueError(f"exposure must be one number per row; it has shape {values.shape}.")
-        invalid = ~((values > 0) & (values < LARGEST))
-        if invalid.any():
-            row = int(np.argmax(invalid))
-            raise ValueError(f"exposure must be positive and finite; row {row} has {values[row]}.")
-        return X, values
+            self._of_rows = {
+                name: value if isinstance(value, str) else None for name, value in given.items()
+            }
+        known = dict(given)
+        there = column_names(X) if self._of_rows and is_frame(X) else []
+        for name, column in self._of_rows.items():
+            if name not in known and column in there:
+                known[name] = column
+            elif name not in known and name in NEEDED:
+                raise ValueError(NEEDED[name])
+        return known
 
     def _without_covariates(self, X: Any, covariates: Any, learn: bool) -> tuple[Any, Any]:
         """Return X without columns of covariates, and which covariates to read.

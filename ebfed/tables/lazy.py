@@ -28,6 +28,8 @@ __all__ = ["Statistics", "Summarised", "column_names", "is_lazy", "statistics", 
 # Largest relative error of a scatter by rounding.
 TOLERANCE = 1e-10
 ROUNDING = 2.0**-53
+# Name of the column of weights in queries.
+WEIGHT = "ebfed_weight"
 
 
 class Statistics(NamedTuple):
@@ -41,12 +43,16 @@ class Statistics(NamedTuple):
     mean : ndarray of shape (n_groups, d)
     scatter : ndarray of shape (n_groups, d) or (n_groups, d, d)
         Sums of squares, or of all products, of deviations from the group's mean.
+    weight, log_weight : ndarray of shape (n_groups,) or None
+        Sums of the weights of rows and of their logarithms, where rows have weights.
     """
 
     keys: Any
     n: NDArray[np.int64]
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
+    weight: NDArray[np.float64] | None = None
+    log_weight: NDArray[np.float64] | None = None
 
 
 class Summarised(NamedTuple):
@@ -97,7 +103,9 @@ def column_names(X: Any) -> list[str]:
     return list(nw.from_native(X).collect_schema())
 
 
-def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> Summarised:
+def summarise(
+    X: Any, groups: Any, consent: Any = None, cross: bool = False, weight: Any = None
+) -> Summarised:
     """Summarise the groups of a table with its own engine.
 
     Reports of such a fit are polars frames for a polars table. They are pandas frames if the engine
@@ -107,12 +115,14 @@ def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> 
     ----------
     X : table that narwhals knows
     groups : str
-        Column of labels. All others except `consent` hold values.
+        Column of labels. All others except `consent` and `weight` hold values.
     consent : str, optional
         Column of the class that each group chose.
     cross : bool
         Whether to add up products of different columns too. Then `scatter` of the summary has
         shape (n_groups, d, d).
+    weight : str, optional
+        Column of the weights of rows. Then sums of the summary are weighted.
 
     Raises
     ------
@@ -133,15 +143,16 @@ def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> 
     import narwhals as nw
 
     keys = {"groups": groups} if consent is None else {"groups": groups, "consent": consent}
-    for argument, name in keys.items():
+    named = keys if weight is None else keys | {"sample_weight": weight}
+    for argument, name in named.items():
         if not isinstance(name, str):
             raise ValueError(
                 f"{argument} must name a column of X, the rows of which are not in memory; "
                 f"got {type(name).__name__}."
             )
     table = nw.from_native(X)
-    columns = value_columns(table.collect_schema(), keys)
-    found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross)
+    columns = value_columns(table.collect_schema(), named)
+    found = statistics(X, list(dict.fromkeys(keys.values())), columns, cross, weight)
     labels = nw.from_native(found.keys, eager_only=True)
     place = read(labels.select(groups, rows=nw.lit(0.0)).to_native(), groups)
     ids, codes = number_labels(cast(NDArray, place.labels), groups)
@@ -152,8 +163,13 @@ def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> 
     style = place.style
     if isinstance(table, nw.LazyFrame) and table.implementation != nw.Implementation.POLARS:
         style = style.using("pandas")
+    weights, sums = None, {}
+    if found.weight is not None and found.log_weight is not None:
+        logs = np.broadcast_to(found.log_weight[order, None], found.mean.shape)
+        weights, sums = found.weight[order], {"log_weight": logs}
+    figures = found.n[order], found.mean[order], found.scatter[order]
     return Summarised(
-        Summary(ids, found.n[order], found.mean[order], found.scatter[order]),
+        Summary(ids, *figures, weight=weights, sums=sums),
         style,
         columns,
         None if consent is None else read_labels(labels[consent].to_native(), consent)[order],
@@ -161,7 +177,11 @@ def summarise(X: Any, groups: Any, consent: Any = None, cross: bool = False) -> 
 
 
 def statistics(
-    X: Any, keys: Sequence[str], columns: Sequence[str], cross: bool = False
+    X: Any,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    cross: bool = False,
+    weight: str | None = None,
 ) -> Statistics:
     """Compute the counts, means and scatters of each group with the table's own engine.
 
@@ -175,12 +195,15 @@ def statistics(
     cross : bool
         Whether to add up products of different columns too, for a regression: sums of products
         around 0 are ``scatter + n * outer(mean, mean)``.
+    weight : str, optional
+        Column of the weights of rows. Then rows of positive weight are counted, and the sums are
+        weighted, of products around 0 ``scatter + weight * outer(mean, mean)``.
 
     Raises
     ------
     ValueError
-        If a key or value is missing or infinite, a value is too large to be squared, or there are
-        no rows.
+        If a key, value or weight is missing or infinite, a weight is negative, a value is too large
+        to be squared, or there are no rows.
 
     Examples
     --------
@@ -198,24 +221,31 @@ def statistics(
         nw.col(column).cast(nw.Float64).alias(name)
         for column, name in zip(columns, names, strict=True)
     ]
+    if weight is not None:
+        numbers.append(nw.col(weight).cast(nw.Float64).alias(WEIGHT))
     table = given.select(*keys, *numbers)
     index = range(len(names))
     pairs = list(combinations_with_replacement(index, 2)) if cross else [(j, j) for j in index]
     left, right = np.array(pairs).T
-    sums = _add_up(table, keys, names, pairs)
+    sums = _add_up(table, keys, names, pairs, weight is not None)
     _check_keys(sums, keys)
-    n, mean, products = _centre(sums, names, left, right)
+    if weight is not None:
+        _check_weights(sums, weight)
+    n, total, mean, products = _centre(sums, names, left, right)
     scatter = products[:, left == right]
     complete = (_array(sums, names, "count") == n).all()
     if not (complete and (np.abs(mean) < LARGEST).all() and (scatter < LARGEST**2).all()):
         raise _invalid_values(table, names, columns)
     types = given.collect_schema()
     whole = [types[name].is_integer() or types[name] == nw.Boolean for name in columns]
+    if weight is not None and not types[weight].is_integer():
+        whole = [False] * len(whole)
     if cross:  # a column of whole numbers may have inexact products with others
         whole = [all(whole)] * len(whole)
-    if _is_inexact(n, scatter + n * mean**2, scatter, np.array(whole)):
-        sums = _add_up(_around_means(table, keys, names), keys, names, pairs, around=True)
-        n, rest, products = _centre(sums, names, left, right)
+    if _is_inexact(n, total, scatter + total * mean**2, scatter, np.array(whole)):
+        around = _around_means(table, keys, names)
+        sums = _add_up(around, keys, names, pairs, weight is not None, around=True)
+        n, total, rest, products = _centre(sums, names, left, right)
         low, high, centre = (_array(sums, names, what) for what in ("low", "high", "centre"))
         same = low == high
         mean = centre + np.where(same, low, rest)
@@ -226,22 +256,50 @@ def statistics(
     if cross:
         scatter = np.empty((len(n), len(names), len(names)))
         scatter[:, left, right] = scatter[:, right, left] = products
-    return Statistics(sums.select(*keys).to_native(), n[:, 0].astype(np.int64), mean, scatter)
+    labels, rows = sums.select(*keys).to_native(), n[:, 0].astype(np.int64)
+    if weight is None:
+        return Statistics(labels, rows, mean, scatter)
+    rows = sums[f"{WEIGHT}_rows"].to_numpy().astype(np.int64)
+    scatter[rows < 2], mean[rows == 0] = 0.0, 0.0
+    logs = sums[f"{WEIGHT}_log"].to_numpy().astype(np.float64)
+    return Statistics(labels, rows, mean, scatter, total[:, 0], logs)
 
 
 def _add_up(
-    table: Any, keys: Sequence[str], names: list[str], pairs: list, around: bool = False
+    table: Any,
+    keys: Sequence[str],
+    names: list[str],
+    pairs: list,
+    weighed: bool,
+    around: bool = False,
 ) -> Any:
     """Let the engine count rows and values, and add up values and their products."""
     import narwhals as nw
 
     # arithmetic first, then plain sums, which are fast in every engine
-    products = [(nw.col(names[i]) * nw.col(names[j])).alias(f"ebfed_{i}_{j}") for i, j in pairs]
+    squares = {(i, j): nw.col(names[i]) * nw.col(names[j]) for i, j in pairs}
+    if weighed:
+        squares = {pair: nw.col(WEIGHT) * square for pair, square in squares.items()}
+    products = [square.alias(f"ebfed_{i}_{j}") for (i, j), square in squares.items()]
     sums = [nw.len().alias("ebfed_n")]
     sums += [nw.col(f"ebfed_{i}_{j}").sum() for i, j in pairs]
+    if weighed:
+        counted = nw.col(WEIGHT) > 0
+        products += [(nw.col(WEIGHT) * nw.col(name)).alias(f"{name}_times") for name in names]
+        products += [
+            counted.cast(nw.Int64).alias(f"{WEIGHT}_rows"),
+            nw.when(counted).then(nw.col(WEIGHT)).otherwise(1.0).log().alias(f"{WEIGHT}_log"),
+        ]
+        sums += [nw.col(f"{WEIGHT}_{what}").sum() for what in ("rows", "log")]
+        sums += [
+            nw.col(WEIGHT).sum().alias(f"{WEIGHT}_sum"),
+            nw.col(WEIGHT).count().alias(f"{WEIGHT}_count"),
+            nw.col(WEIGHT).min().alias(f"{WEIGHT}_low"),
+        ]
     for name in names:
         values = nw.col(name)
-        sums += [values.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
+        summed = nw.col(f"{name}_times") if weighed else values
+        sums += [summed.sum().alias(f"{name}_sum"), values.count().alias(f"{name}_count")]
         if around:
             sums += [values.min().alias(f"{name}_low"), values.max().alias(f"{name}_high")]
             sums += [nw.col(f"{name}_centre").min()]
@@ -283,28 +341,50 @@ def _array(sums: Any, names: list[str], what: str) -> NDArray[np.float64]:
 
 def _centre(
     sums: Any, names: list[str], left: NDArray, right: NDArray
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Return numbers of rows, means, and products around the means."""
-    n = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Return numbers of rows, their weights, means, and products around the means."""
+    n = weight = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
+    over = weight
+    if f"{WEIGHT}_sum" in sums.columns:
+        weight = _array(sums, [WEIGHT], "sum")
+        over = np.where(weight > 0, weight, 1.0)
     total = _array(sums, names, "sum")
     products = np.column_stack(
         [sums[f"ebfed_{i}_{j}"].to_numpy() for i, j in zip(left, right, strict=True)]
     ).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):  # invalid values give invalid sums
         # this order keeps whole numbers exact until the division
-        return n, total / n, (n * products - total[:, left] * total[:, right]) / n
+        around = (over * products - total[:, left] * total[:, right]) / over
+        return n, weight, total / over, around
 
 
-def _is_inexact(n: NDArray, squares: NDArray, scatter: NDArray, whole: NDArray) -> bool:
+def _is_inexact(
+    n: NDArray, weight: NDArray, squares: NDArray, scatter: NDArray, whole: NDArray
+) -> bool:
     """Return whether adding up around means may give a scatter with less rounding error.
 
     Sums of `n` terms are rounded `n` times, for the squares and for the square of the sum. Sums of
     whole numbers that are not too large are exact.
     """
     bound = 3 * (n + 2) * ROUNDING
-    exact = (n == 1) | (whole & (n * squares < 2.0**52))
+    exact = (n == 1) | (whole & (weight * squares < 2.0**52))
     # around the mean the error is the bound itself: a smaller gain does not justify a scan
     return bool((~exact & (bound * squares > np.maximum(TOLERANCE, 4 * bound) * scatter)).any())
+
+
+def _check_weights(sums: Any, column: str) -> None:
+    """Check the weights of rows by their sums."""
+    rows, (total, count, low) = (
+        sums["ebfed_n"].to_numpy(),
+        (_array(sums, [WEIGHT], what)[:, 0] for what in ("sum", "count", "low")),
+    )
+    if not (np.all(count == rows) and np.all((low >= 0) & (total < LARGEST))):
+        raise ValueError(
+            f"sample_weight must be finite, and 0 or more, in every row; column {column!r} has "
+            "others."
+        )
+    if not total.any():
+        raise ValueError("sample_weight must not be zero in every row.")
 
 
 def _check_keys(sums: Any, keys: Sequence[str]) -> None:

@@ -312,7 +312,7 @@ def test_a_file_is_replaced_as_a_whole(fit, tmp_path):
 
 def test_many_groups_come_back(tmp_path):
     m = 20_000
-    summary = Gaussian().summarise(RNG.normal(size=(4 * m, 1)), np.repeat(np.arange(m), 4), None)
+    summary = Gaussian().summarise(RNG.normal(size=(4 * m, 1)), np.repeat(np.arange(m), 4))
     fit = eb.GaussianEB(1.0).fit(summary)
     np.testing.assert_array_equal(again(fit, tmp_path).predict(), fit.predict())
 

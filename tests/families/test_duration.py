@@ -11,7 +11,7 @@ def test_density_of_durations():
     """Events have the density of an exponential, censored durations its upper tail."""
     family, theta = Duration(), 0.7
     times, observed = np.array([0.5, 2.0, 1.5, 3.0]), np.array([1.0, 0.0, 1.0, 1.0])
-    summary = family.summarise(observed[:, None], np.zeros(4, int), times)
+    summary = family.summarise(times[:, None], np.zeros(4, int), {"observed": observed})
     log = family.likelihood(family.figures(summary)).logpdf(np.array([[theta]]))[0, 0]
     log += family.log_base_measure(summary)[0]
     law = stats.expon(scale=1 / theta)
@@ -22,10 +22,10 @@ def test_density_of_durations():
 def test_summaries_merge_as_rows_do():
     rng = np.random.default_rng(0)
     times, labels = rng.exponential(2.0, 40), np.repeat(np.arange(8), 5)
-    observed, family = (times < 3).astype(float)[:, None], Duration()
-    whole = family.summarise(observed, labels, times)
+    observed, family = (times < 3).astype(float), Duration()
+    whole = family.summarise(times[:, None], labels, {"observed": observed})
     halves = [
-        family.summarise(observed[part], labels[part], times[part])
+        family.summarise(times[part, None], labels[part], {"observed": observed[part]})
         for part in (slice(0, 17), slice(17, 40))
     ]
     both = family.merge(*halves)

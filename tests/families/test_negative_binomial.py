@@ -24,7 +24,9 @@ def rows(dispersion):
 def test_conditional_likelihood_of_the_dispersion(dispersion):
     """The optimum from 32 nodes is that of the rows themselves, within 1e-4 of it."""
     y, family = rows(dispersion), NegativeBinomial()
-    (found,) = family.pooled([family.figures(family.summarise(y, GROUPS, EXPOSURE[GROUPS]))])
+    (found,) = family.pooled(
+        [family.figures(family.summarise(y, GROUPS, {"exposure": EXPOSURE[GROUPS]}))]
+    )
     total = np.bincount(GROUPS, y[:, 0])
 
     def minus(log_dispersion):
@@ -42,7 +44,7 @@ def test_density_of_rows(learned):
     """Sum and base measure make up the probability of rows; interpolated where it is learned."""
     y = rows(0.5)
     family = NegativeBinomial() if learned else NegativeBinomial(0.5)
-    summary = family.summarise(y, GROUPS, EXPOSURE[GROUPS])
+    summary = family.summarise(y, GROUPS, {"exposure": EXPOSURE[GROUPS]})
     family = family.settled(np.array([0.5])) if learned else family
     log = family.log_base_measure(summary)
     likelihood = family.likelihood(family.figures(summary))
@@ -75,5 +77,5 @@ def test_nothing_shows_the_scatter():
 def test_exposures_are_those_of_groups():
     with pytest.raises(ValueError, match=r"the same in all rows of a group.*row 0 has 1, another"):
         NegativeBinomial(1.0).summarise(
-            np.array([[3.0], [5.0]]), np.array([0, 0]), np.array([1.0, 2.0])
+            np.array([[3.0], [5.0]]), np.array([0, 0]), {"exposure": np.array([1.0, 2.0])}
         )

@@ -14,7 +14,7 @@ ROWS = RNG.poisson(EXPOSURE * RNG.gamma(3, 0.5, 12)[GROUPS])[:, None].astype(flo
 
 
 def summary(rows=slice(None)):
-    return Poisson().summarise(ROWS[rows], GROUPS[rows], EXPOSURE[rows])
+    return Poisson().summarise(ROWS[rows], GROUPS[rows], {"exposure": EXPOSURE[rows]})
 
 
 def test_events_and_exposures_add_up():
@@ -57,7 +57,8 @@ def test_likelihood_and_base_measure_are_the_density_of_the_rows():
 
 
 def test_a_row_without_exposure_counts_for_one():
-    plain, ones = Poisson().summarise(ROWS, GROUPS), Poisson().summarise(ROWS, GROUPS, np.ones(200))
+    plain = Poisson().summarise(ROWS, GROUPS)
+    ones = Poisson().summarise(ROWS, GROUPS, {"exposure": np.ones(200)})
     np.testing.assert_array_equal(plain.mean, ones.mean)
     np.testing.assert_array_equal(plain.weight, plain.n)
 

@@ -123,12 +123,12 @@ def test_blocks_and_nodes():
     ("arguments", "rows", "given", "text"),
     [
         ({}, [1.0, 0.0], {}, "positive durations; row 1 has 0.0"),
-        ({}, [1.0, np.nan], {}, "positive durations; row 1 has nan"),
+        ({}, [1.0, np.nan], {}, "X contains NaN: 1 missing value"),
         ({}, [1.0, 1e308], {}, "row 1 has"),
         ({}, [1.0, 2.0], {"observed": [1, 2]}, "censored; row 1 has 2"),
-        ({}, [1.0, 2.0], {"observed": [1]}, "there are 2 durations"),
+        ({}, [1.0, 2.0], {"observed": [1]}, "observed has 1 entries for the 2 rows"),
         ({}, [1.0, 2.0], {"observed": "failed"}, "not a data frame"),
-        ({}, [[1.0, 2.0], [3.0, 4.0]], {}, "one duration per row"),
+        ({}, [[1.0, 2.0], [3.0, 4.0]], {}, "one column of durations; got 2"),
         ({}, FRAME, {"groups": "machine"}, "one column of durations"),
         ({"channel": eb.channels.OneBit(1.0)}, [1.0, 2.0], {}, "exposures are public"),
     ],
@@ -139,7 +139,7 @@ def test_refused(arguments, rows, given, text):
 
 
 def test_text_is_not_observed():
-    with pytest.raises(TypeError, match="observed must be 0 and 1, or False and True; got 'yes'"):
+    with pytest.raises(TypeError, match=r"observed must be numbers; got \['yes', 'no'\]"):
         eb.DurationEB().fit([1.0, 2.0], observed=["yes", "no"])
 
 

@@ -154,7 +154,7 @@ def poisson(equal):
     exposure = np.full(m, 4.0) if equal else rng.uniform(1, 9, m)
     rows = rng.poisson(exposure * prior.sample(m, rng)[:, 0])[:, None].astype(float)
     family = Poisson()
-    summary = family.summarise(rows, np.arange(m), exposure)
+    summary = family.summarise(rows, np.arange(m), {"exposure": exposure})
     likelihood = family.likelihood(family.figures(summary))
 
     def posterior():

@@ -86,6 +86,9 @@ LABELS = {
     "times": pa.array(np.datetime64("1969-12-31T23:00:00.000001", "us") + CODES * 10**6),
     "booleans": pa.array(CODES % 2 == 0),
 }
+# one group of weight zero
+WEIGHTS = np.where(CODES == 7, 0.0, np.linspace(0.1, 9.0, len(CODES)))
+TIMES = CODES % 4
 COLUMNS = {
     "small": RNG.normal(2.0, 1.0, len(CODES)),
     "large": 1e8 + RNG.normal(size=len(CODES)),
@@ -141,7 +144,7 @@ def test_summaries_are_those_of_the_rows_in_memory(engine, labels):
 def by_group(found):
     """Statistics in the order of the group, which an engine does not keep."""
     order = np.argsort(nw.from_native(found.keys)["g"].to_numpy())
-    return Statistics(found.keys, *(each[order] for each in found[1:]))
+    return Statistics(found.keys, *(each[order] for each in found[1:4]))
 
 
 def test_products_of_columns(engine):
@@ -163,6 +166,10 @@ def test_keys_of_several_columns(engine):
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=CLOSE)
 
 
+def weighted_table(columns, weights):
+    return table_of("strings", columns).append_column("w", pa.array(weights))
+
+
 @pytest.mark.parametrize("columns", [["small"], ["large"], ["apart", "whole"]])
 def test_fits_are_those_of_the_rows_in_memory(engine, columns):
     table = table_of("strings", columns)
@@ -174,6 +181,42 @@ def test_fits_are_those_of_the_rows_in_memory(engine, columns):
     assert (np.abs(found.prior_.mean_ - expected.prior_.mean_) <= spread).all()
     assert (np.abs(found.predict() - expected.predict()) <= spread).all()
     assert found.feature_names_in_.tolist() == columns
+
+
+@pytest.mark.parametrize("columns", [["small"], ["large"], ["apart", "whole"]])
+def test_weighted_fits_are_those_of_the_rows_in_memory(engine, columns):
+    table = weighted_table(columns, WEIGHTS)
+    found, expected = (
+        eb.GaussianEB().fit(each, groups="g", sample_weight="w") for each in (engine(table), table)
+    )
+    np.testing.assert_array_equal(found.summaries_.n, expected.summaries_.n)
+    np.testing.assert_allclose(found.noise_variance_, expected.noise_variance_, rtol=CLOSE)
+    np.testing.assert_allclose(found.prior_.variance_, expected.prior_.variance_, rtol=CLOSE)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=CLOSE)
+    spread = CLOSE * np.sqrt(expected.prior_.variance_ + expected.noise_variance_)
+    spread = spread + 2 * np.spacing(np.abs(expected.predict()))  # the last digit of means of 1e8
+    assert (np.abs(found.predict() - expected.predict()) <= spread).all()
+    # a table with the columns of the fit need not name them again
+    again = found.posterior(engine(table))
+    np.testing.assert_allclose(again.mean, found.posterior().mean, rtol=1e-9)
+
+
+def test_frequencies_are_those_of_the_rows_in_memory(engine):
+    table = weighted_table(["bit"], TIMES)
+    found, expected = (
+        eb.BernoulliEB().fit(each, groups="g", sample_weight="w") for each in (engine(table), table)
+    )
+    np.testing.assert_array_equal(found.summaries_.n, expected.summaries_.n)
+    np.testing.assert_allclose(found.predict(), expected.predict(), rtol=CLOSE)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_weights_are_refused(engine, wrong):
+    weights = np.where(np.arange(len(CODES)) == 5, wrong, WEIGHTS)
+    with pytest.raises(ValueError, match="sample_weight must be finite, and 0 or more"):
+        eb.GaussianEB().fit(
+            engine(weighted_table(["small"], weights)), groups="g", sample_weight="w"
+        )
 
 
 def test_rates_are_those_of_the_rows_in_memory(engine):

@@ -1,0 +1,164 @@
+"""What goes with the rows of a table: exposures, what was observed, weights.
+
+Each is an array with an entry for each row, or the name of a column of the frame of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.clients import LARGEST
+from ebfed.tables.frames import drop_columns, is_frame, numeric_columns
+from ebfed.tables.numbers import numbers
+
+__all__ = ["NEEDED", "NOTHING", "OfRows", "check_whole", "given_of_rows", "without_of_rows"]
+
+
+class OfRows(TypedDict, total=False):
+    """Arguments of methods that read rows, besides the rows and their groups.
+
+    Attributes
+    ----------
+    exposure : array-like of shape (n_rows,) or str, optional
+        Of counts of events: the expected number of events at a rate of 1, such as person-years.
+    observed : array-like of shape (n_rows,) or str, optional
+        Of durations: 1 (or True) where the event ended the duration, 0 where it is censored.
+    sample_weight : array-like of shape (n_rows,) or str, optional
+        Weight of each row. Of means and variances it is a precision: the variance of a row is that
+        of its group over the weight, as in lme4. Of rates, counts, categories and durations it is
+        a frequency, a whole number: the row stands for so many equal ones of its group. A row of
+        weight 0 adds nothing to its group.
+    """
+
+    exposure: Any
+    observed: Any
+    sample_weight: Any
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+# If the rows of a fit had it, later rows must have it too.
+NEEDED = {
+    "exposure": "exposure= must give the exposure of each row, as in the fit.",
+    "sample_weight": "sample_weight= must give the weight of each row, as in the fit.",
+}
+PURPOSE = {
+    "exposure": "for counts of events",
+    "observed": "for durations until an event",
+    "sample_weight": "for rows that may be weighed",
+}
+
+
+def given_of_rows(given: Mapping[str, Any], known: tuple[str, ...], rows: str) -> dict[str, Any]:
+    """Return the arguments that are not None, where they are among the known ones.
+
+    Parameters
+    ----------
+    given : mapping
+    known : tuple of str
+        Names that rows of this kind may have.
+    rows : str
+        Kind of the rows, for errors.
+
+    Raises
+    ------
+    TypeError
+        If there is no argument of that name.
+    ValueError
+        If rows of this kind have none.
+
+    Examples
+    --------
+    >>> given_of_rows({"exposure": [1.0], "observed": None}, ("exposure",), "poisson")
+    {'exposure': [1.0]}
+    """
+    for name, value in given.items():
+        if name not in PURPOSE:
+            raise TypeError(f"there is no argument {name!r}; rows may have {', '.join(PURPOSE)}.")
+        if value is not None and name not in known:
+            raise ValueError(f"{name}= is {PURPOSE[name]}; rows are {rows} here.")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def without_of_rows(X: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, NDArray]]:
+    """Return rows without the columns of what goes with them, and that as numbers.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If something is not one number per row, or out of its range.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> X, found = without_of_rows(pd.DataFrame({"x": [1.0], "w": [2]}), {"sample_weight": "w"})
+    >>> list(X.columns), found
+    (['x'], {'sample_weight': array([2.])})
+    """
+    found = {name: _numbers(X, name, value) for name, value in given.items()}
+    for name, values in found.items():
+        _CHECKS[name](values)
+    named = {value for value in given.values() if isinstance(value, str)}
+    return (drop_columns(X, named) if named else X), found
+
+
+def _numbers(X: Any, name: str, value: Any) -> NDArray[np.float64]:
+    if isinstance(value, str):
+        if not is_frame(X):
+            raise ValueError(
+                f"{name}={value!r} names a column, but X is not a data frame; pass numbers."
+            )
+        return numeric_columns(X, [value], name)[:, 0]
+    values = numbers(value, name, booleans=name == "observed")
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be one number per row; it has shape {values.shape}.")
+    return values
+
+
+def _refuse(wrong: NDArray, values: NDArray, text: str) -> None:
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"{text}; row {row} has {values[row]}.")
+
+
+def _check_exposure(values: NDArray) -> None:
+    wrong = ~((values > 0) & (values < LARGEST))
+    _refuse(wrong, values, "exposure must be positive and finite")
+
+
+def _check_observed(values: NDArray) -> None:
+    text = "observed must be 1 where the event ended a duration and 0 where that is censored"
+    _refuse(~((values == 0) | (values == 1)), values, text)
+
+
+def _check_weight(values: NDArray) -> None:
+    wrong = ~((values >= 0) & (values < LARGEST))
+    _refuse(wrong, values, "sample_weight must be finite, and 0 or more")
+    if len(values) and not values.any():
+        raise ValueError("sample_weight must not be zero in every row.")
+
+
+def check_whole(weights: NDArray, rows: str) -> None:
+    """Refuse frequencies that are not whole numbers.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_whole(np.array([2.0, 0.0]), "binomial")
+    """
+    text = f"sample_weight of {rows} rows must be whole numbers, the rows that a row stands for"
+    _refuse((weights != np.floor(weights)) | (weights > 2**53), weights, text)
+
+
+_CHECKS = {
+    "exposure": _check_exposure,
+    "observed": _check_observed,
+    "sample_weight": _check_weight,
+}

@@ -35,6 +35,8 @@ Examples:
       rates of events from durations, of which those with failed = 0 are censored
   ebfed fit genes.csv --group gene --value expression --family variance
       variances within groups
+  ebfed fit claims.csv --group state --value ratio --weight claims
+      means of weighted rows, as in credibility theory
   ebfed fit scores.csv --group school --value score --prior npmle --level .9
       a population of any shape, and intervals that hold 90 %
   ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
@@ -97,6 +99,14 @@ def fit(
             metavar="COLUMN",
             help="Column of 1 where the event ended a duration and 0 where that is censored, with "
             "--family duration.",
+        ),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of weights of rows: precisions of means, or how many rows a row of 0 and "
+            "1, or of a count, stands for. All rows are read into memory.",
         ),
     ] = None,
     formula: Annotated[
@@ -196,12 +206,14 @@ def fit(
             raise ValueError("--observed goes with --family duration")
         if family is FamilyName.duration and formula is not None:
             raise ValueError("--family duration goes with --group and --value, not --formula")
+        if weight is not None and std_error is not None:
+            raise ValueError("--weight goes with rows of observations; --std-error has none")
         if prior is PriorName.logit_normal and formula is None:
             raise ValueError("--prior logit-normal goes with --formula and --family binomial")
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")
-            estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
+            estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
         elif group is None or value is None:
             raise ValueError("give --group and --value, or --formula")
         elif group == value:
@@ -213,11 +225,13 @@ def fit(
             typer.echo(_population(posterior))
             return
         elif family is FamilyName.duration:
-            estimator = _fit_durations(files, group, value, observed, prior, drop_missing, dialect)
-        elif family in BY_FORMULA:
+            estimator = _fit_durations(
+                files, group, value, observed, prior, weight, drop_missing, dialect
+            )
+        elif family in BY_FORMULA or weight is not None:
             offset = "" if exposure is None else f" + offset(log(`{exposure}`))"
             formula = f"`{value}` ~ 1{offset} + (1 | `{group}`)"
-            estimator = _fit_formula(files, formula, family, prior, drop_missing, dialect)
+            estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
         else:
             estimator = _fit_groups(files, group, value, family, prior, drop_missing, dialect)
         show(estimator.posterior().to_frame(level=level), out, level)
@@ -271,6 +285,7 @@ def _fit_durations(
     value: str,
     observed: str | None,
     prior: PriorName | None,
+    weight: str | None,
     drop_missing: bool,
     dialect: Dialect,
 ) -> Any:
@@ -280,10 +295,11 @@ def _fit_durations(
 
     options = {"--group": group, "--value": value}
     options |= {} if observed is None else {"--observed": observed}
+    options |= {} if weight is None else {"--weight": weight}
     rows = _read_columns(files, options, drop_missing, dialect)
     with naming(*files), _warnings_in_a_line():
         estimator = DurationEB() if prior is None else DurationEB(prior=prior.value)
-        return estimator.fit(rows, groups=group, observed=observed)
+        return estimator.fit(rows, groups=group, observed=observed, sample_weight=weight)
 
 
 def _read_columns(
@@ -364,6 +380,7 @@ def _fit_formula(
     formula: str,
     family: FamilyName,
     prior: PriorName | None,
+    weight: str | None,
     drop_missing: bool,
     dialect: Dialect,
 ) -> Any:
@@ -373,7 +390,7 @@ def _fit_formula(
     from ebfed.tables.files import read_rows
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
-    settings |= {"missing": "drop" if drop_missing else "raise", "context": {}}
+    settings |= {"missing": "drop" if drop_missing else "raise", "context": {}, "weights": weight}
     rows = read_rows(files, parse(formula).group, dialect)
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value

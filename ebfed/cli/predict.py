@@ -42,6 +42,9 @@ def predict(
         str | None,
         typer.Option(metavar="COLUMN", help="Column of 0 for censored durations, else 1."),
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of weights of rows.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all to this .csv or .parquet.")
     ] = None,
@@ -72,7 +75,7 @@ def predict(
         label = view.style.group if group is None else group
         rows = read_rows(files, label, Dialect.checked(sep, encoding, decimal))
         if isinstance(fit, FormulaFit):
-            given = {"value": value, "exposure": exposure, "observed": observed}
+            given = {"value": value, "exposure": exposure, "observed": observed, "weight": weight}
             for name, column in given.items():
                 if column is not None:
                     raise ValueError(f"--{name} goes with a fit without a formula")
@@ -84,7 +87,7 @@ def predict(
         quoted = {name.strip("`"): name for name in view.columns}
         if value is not None:  # of labels the fit has categories, and no name of their column
             quoted = {value: view.columns[0] if len(view.columns) == 1 else value}
-        options = {"exposure": exposure, "observed": observed}
+        options = {"exposure": exposure, "observed": observed, "sample_weight": weight}
         known = {name: column for name, column in options.items() if column is not None}
         needed = [label, *quoted, *known.values()]
         if missing := [name for name in needed if name not in rows]:
@@ -103,8 +106,14 @@ def _estimated(fit: Any, rows: Any, label: str, given: dict[str, str], level: fl
         takes = fit.family().of_rows
         for name in given:
             if name not in takes:
-                raise ValueError(f"--{name} is not for a fit of {type(fit).__name__}")
+                raise ValueError(f"{_option(name)} is not for a fit of {type(fit).__name__}")
         return fit.posterior(rows, groups=label, **given).to_frame(level=level)
     if given:
-        raise ValueError(f"--{next(iter(given))} goes with a fit of counts or durations")
+        option = _option(next(iter(given)))
+        raise ValueError(f"{option} goes with a fit of counts, durations or means")
     return rows.assign(prediction=fit.predict(rows, groups=label))
+
+
+def _option(name: str) -> str:
+    """Return the option that has the column of an argument of `posterior`."""
+    return "--weight" if name == "sample_weight" else f"--{name}"

@@ -237,7 +237,7 @@ def check_table(file: Path, own: OwnRows, model: Template, dialect: Dialect) -> 
                 there = ", ".join(map(repr, table.columns))
                 advice = dialect.other_separator(table.columns.tolist())
                 raise ValueError(f"{file}: no column {column!r} ({option}) among {there}{advice}")
-            numeric = family is not None and argument in ("X", "y", "exposure")
+            numeric = family is not None and argument in ("X", "y", "exposure", "sample_weight")
             if numeric and table[column].dtype.kind not in "biuf":
                 first = str(table[column].dropna().iloc[0])
                 advice = dialect.other_decimal(first)

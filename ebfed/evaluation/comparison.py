@@ -236,8 +236,8 @@ def _listed(names: list[str]) -> str:
 
 def _sampling_variance(view: LocationView) -> NDArray:
     """Variance of each group's own mean; 0 where it has no rows."""
-    n = view.summary.n[:, None]
-    return np.where(n > 0, view.noise_variance / np.maximum(n, 1), 0.0)
+    size = view.summary.size[:, None]
+    return np.where(size > 0, view.noise_variance / np.where(size > 0, size, 1), 0.0)
 
 
 def _stein(view: LocationView, refit: Refit) -> float:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
@@ -24,7 +24,7 @@ from ebfed.formula.design import (
     response_of,
 )
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.rows import CompleteRows, responses, style_of
+from ebfed.formula.rows import WEIGHTS, CompleteRows, responses, style_of, with_weights
 from ebfed.location import (
     BernoulliEB,
     CategoricalEB,
@@ -45,6 +45,7 @@ from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
+from ebfed.tables.of_rows import check_whole
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 __all__ = ["FormulaFit", "check_location", "choose", "following", "from_formula"]
@@ -60,6 +61,7 @@ def from_formula(
     ]
     | None = None,
     prior: str | Prior | None = None,
+    weights: str | ArrayLike | None = None,
     consent: str | None = None,
     missing: Literal["raise", "drop"] = "raise",
     context: Mapping[str, Any] | None = None,
@@ -106,6 +108,10 @@ def from_formula(
         normal on the scale of logits, and covariates are of rows; ``y ~ 1 + (1 | county)`` has an
         intercept alone. If None it is beta for ``y ~ 1 + (1 | county)``, and logit-normal where
         there are covariates; the summary says which.
+    weights : str or array-like of shape (n_rows,), optional
+        Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
+        means and variances it is a precision, as in lme4; for rates, counts and categories a whole
+        number, of the rows that a row stands for.
     consent : str, optional
         Column that says what each group agreed to send, such as ``"private"`` or ``"open"``: a key
         of the estimator's `channel`.
@@ -141,7 +147,9 @@ def from_formula(
     model = parse(formula)
     if context is None:
         context = _surroundings()
-    rows = CompleteRows.of(model, data, consent, missing)
+    if weights is not None and not isinstance(weights, str):
+        data, weights = with_weights(data, weights), WEIGHTS
+    rows = CompleteRows.of(model, data, consent, missing, weights)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family is not None and family not in LOCATION:
         raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
@@ -185,7 +193,6 @@ REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
 
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
-    "weights": ": rows have no weights",
     "offset": "; an offset is a term of the formula, offset(log(e)), of family='poisson'",
     "nAGQ": ": the likelihood is approximated as `method` says",
 }
@@ -444,15 +451,21 @@ class FormulaFit:
         if isinstance(self.estimator_, LocationEstimator):
             return self._of_location(rows, columns)
         labels, style = rows.labels, style_of(rows.labels)
+        if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
+            raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
         if not self._model.counts:
             response = self._response(rows.data)
-            return (self._table(columns, style), response), {"groups": labels}
+            options = {"groups": labels, "sample_weight": rows.weights}
+            given = {name: value for name, value in options.items() if value is not None}
+            return (self._table(columns, style), response), given
         won, trials = self._counts(rows.data)
         times = np.column_stack([won, trials - won]).ravel()
         row = np.repeat(np.repeat(np.arange(len(won)), 2), times)
         response = np.repeat(np.tile([1.0, 0.0], len(won)), times)
         each = frame({style.group: read_labels(labels)[row]}, style)
         options = {"groups": column_of(each, style.group)}
+        if rows.weights is not None:
+            options["sample_weight"] = rows.weights[row]
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
@@ -462,11 +475,15 @@ class FormulaFit:
         if self.design_.names:
             options["covariates"] = self._covariates(columns, labels, ids)
         if model.counts:
-            won, trials = (np.bincount(codes, weights=each) for each in self._counts(rows.data))
+            times = np.ones(len(codes)) if rows.weights is None else rows.weights
+            check_whole(times, "binomial")
+            won, trials = (np.bincount(codes, times * each) for each in self._counts(rows.data))
             counted = Summary.from_counts(won, trials, ids)
             return (Summarised(counted, style, [model.response]),), options
         values = self._response(rows.data)
         options["groups"] = rows.labels
+        if rows.weights is not None:
+            options["sample_weight"] = rows.weights
         if model.offset:
             options["exposure"] = np.exp(response_of(model.offset, rows.data, self._context))
         return (frame({model.response: values}, Style(style.backend)),), options

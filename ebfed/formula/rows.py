@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.formula.design import evaluated, required
 from ebfed.formula.grammar import FormulaTerms
+from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of, complete, take
-from ebfed.tables.frames import Style, frame, is_frame, read
+from ebfed.tables.frames import Style, beside, frame, is_frame, numeric_columns, read
 from ebfed.tables.lazy import column_names
+from ebfed.tables.numbers import numbers
 
-__all__ = ["CompleteRows", "responses", "style_of"]
+__all__ = ["WEIGHTS", "CompleteRows", "responses", "style_of", "with_weights"]
+
+# Column of weights that were given as numbers; R's name for it.
+WEIGHTS = "(weights)"
 
 
 @dataclass
@@ -28,12 +34,14 @@ class CompleteRows:
         Label of the group of each row.
     consent : series or None
     dropped : int
+    weights : ndarray of shape (n_rows,) or None
     """
 
     data: Any
     labels: Any
     consent: Any
     dropped: int
+    weights: NDArray | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
@@ -47,7 +55,14 @@ class CompleteRows:
         return cls(data, column_of(data, model.group), None, dropped)
 
     @classmethod
-    def of(cls, model: FormulaTerms, data: Any, consent: str | None, missing: str) -> Self:
+    def of(
+        cls,
+        model: FormulaTerms,
+        data: Any,
+        consent: str | None,
+        missing: str,
+        weights: str | None = None,
+    ) -> Self:
         """Keep the rows of a frame that have all values that a formula uses.
 
         Raises
@@ -68,7 +83,8 @@ class CompleteRows:
                 "data must be a frame in memory, of pandas, polars or Arrow; "
                 f"got {type(data).__name__}."
             )
-        keys = {"the group": model.group} | ({} if consent is None else {"consent": consent})
+        named = {"the group": model.group, "consent": consent, "weights": weights}
+        keys = {what: name for what, name in named.items() if name is not None}
         for what, name in keys.items():
             if name not in column_names(data):
                 shown = ", ".join(map(repr, column_names(data)))
@@ -79,13 +95,26 @@ class CompleteRows:
         whole = complete(data, used, missing == "raise")
         kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
-        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()))
+        weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
+        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()), weighed)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
     """Terms that stand for what was observed, and how long."""
     observed = [*model.observed, *([model.offset] if model.offset else [])]
     return [evaluated(text, there) for text in observed]
+
+
+def with_weights(data: Any, weights: Any) -> Any:
+    """Return a frame with weights of its rows as one more column, named `WEIGHTS`."""
+    if not is_frame(data):  # which `CompleteRows` refuses
+        return data
+    values = numbers(aligned({"data": data, "weights": weights})["weights"], "weights")
+    if values.shape != (len(data),):
+        raise ValueError(
+            f"weights must be one number per row, {len(data)}; they have shape {values.shape}."
+        )
+    return beside(data, {WEIGHTS: values})
 
 
 def style_of(labels: Any) -> Style:

@@ -76,6 +76,7 @@ class GroupEffects:
         group: str | None = None,
         columns: str | Sequence[str] | None = None,
         size: str | None = None,
+        weight: str | None = None,
         known: bool | str | Sequence[str] = True,
         each_row: bool = False,
     ) -> str:
@@ -99,6 +100,8 @@ class GroupEffects:
         size : str, optional
             Of means and rates: column of the number of rows (of events, the exposure) that a row of
             the table stands for, which then has their sum. If None, each row stands for itself.
+        weight : str, optional
+            Of means and rates: column of the weights of rows, `sample_weight` of the fit.
         known : bool, str or sequence of str
             What the SQL has of the groups of the fit. True: their labels (of a normal population)
             or coefficients are written into it. A name: they are in that table, which has the
@@ -135,7 +138,7 @@ class GroupEffects:
             CAST(...) + "s"."size_0"
           ) AS "estimate"
         """
-        query = Query(dialect, table, group, columns, size, known, each_row)
+        query = Query(dialect, table, group, columns, size, weight, known, each_row)
         return query.text(self.view(), getattr(self, "classes_", None))
 
     def tidy(

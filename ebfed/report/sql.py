@@ -43,6 +43,7 @@ class Query:
     group: str | None = None
     columns: str | Sequence[str] | None = None
     size: str | None = None
+    weight: str | None = None
     known: bool | str | Sequence[str] = True
     each_row: bool = False
 
@@ -78,15 +79,23 @@ class Query:
         from sqlglot import exp
 
         _check_closed_form(view)
+        weighed = view.summary.weight is not None and not view.family.takes_exposure
+        if self.size is not None and self.weight is not None:
+            raise ValueError("give size= or weight=: sums of a row, or the weight of a value.")
+        if weighed and self.size is None and self.weight is None:
+            raise ValueError("weight= must name the column of weights: rows of the fit have some.")
         columns, group = self._columns(view.terms), self._group(view)
         sums = exp.select(_named(_column(group, ROWS), "label")).from_(self._table())
         for j, name in enumerate(columns):
             values = _column(name, ROWS)
-            size = exp.Count(this=values)
-            if self.size is not None:
-                there = exp.Case().when(values.is_(exp.null()).not_(), _column(self.size, ROWS))
+            size, parts = exp.Count(this=values), values
+            times = self.size if self.weight is None else self.weight
+            if times is not None:
+                there = exp.Case().when(values.is_(exp.null()).not_(), _column(times, ROWS))
                 size = _sum(there)
-            sums = sums.select(_named(_sum(values), f"total_{j}"), _named(size, f"size_{j}"))
+            if self.weight is not None:
+                parts = values * _column(self.weight, ROWS)
+            sums = sums.select(_named(_sum(parts), f"total_{j}"), _named(size, f"size_{j}"))
         sums = sums.group_by(_column(group, ROWS))
         query = exp.select(
             _named(_column("label", SUMS), group), _named(_column("size_0", SUMS), "n")
@@ -124,8 +133,10 @@ class Query:
                 f"{view.title} ({view.method}) has no SQL: its predictions are averages over "
                 "draws or components. LogisticEB by quadrature has."
             )
-        if self.size is not None or self.each_row:
-            raise ValueError("size= and each_row= are for means and rates; regressions have rows.")
+        if self.size is not None or self.weight is not None or self.each_row:
+            raise ValueError(
+                "size=, weight= and each_row= are for means and rates; regressions have rows."
+            )
         columns, group = self._columns(view.columns), self._group(view)
         query = exp.select(exp.Column(this=exp.Star(), table=_name(ROWS))).from_(self._table())
         known = self._knows(view)

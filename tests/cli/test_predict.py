@@ -75,6 +75,24 @@ def test_counts_have_exposures(rows, tmp_path):
     assert "exposure= must give" in refusal("predict", tmp_path / "fit.json", tmp_path / "rows.csv")
 
 
+def test_rows_have_weights(rows, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rows.assign(w=rng.gamma(2, 1, len(rows)))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    options = ("--group", "fips", "--value", "score", "--weight", "w")
+    result = invoke("fit", tmp_path / "rows.csv", *options, "--save", tmp_path / "fit.json")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "out.csv"
+    found = ("predict", tmp_path / "fit.json", tmp_path / "rows.csv", "--out", out)
+    result = invoke(*found, "--weight", "w")
+    assert result.exit_code == 0, result.output
+    fit = eb.GaussianEB().fit(rows[["fips", "score", "w"]], groups="fips", sample_weight="w")
+    np.testing.assert_allclose(pd.read_csv(out)["estimate"], fit.predict(), rtol=1e-9)
+    assert "sample_weight= must give the weight" in refusal(*found)
+    options = ("--group", "fips", "--value", "score", "--std-error", "w", "--weight", "w")
+    assert "--std-error has none" in refusal("fit", tmp_path / "rows.csv", *options)
+
+
 def test_a_regression_predicts_rows(file, rows, tmp_path):
     fit = eb.LinearEB().fit(rows[["fips", "number", "score"]], "score", groups="fips")
     fit.save(tmp_path / "fit.json")

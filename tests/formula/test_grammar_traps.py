@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said(formula):
     ("option", "message"),
     [
         ({"REML": False}, "method='ml' or 'reml'"),
-        ({"weights": "x"}, "rows have no weights"),
+        ({"weights": "w"}, "weights 'w' is not a column of data"),
         ({"nonsense": 1}, "has no argument 'nonsense'"),
     ],
 )

@@ -311,3 +311,63 @@ def test_other_arguments():
     counts = eb.PoissonEB().fit([1, 2, 3], groups=[0, 0, 1]).summaries_
     with pytest.raises(ValueError, match="X must summarise rows with or without weights"):
         eb.GaussianEB().fit(counts)
+
+
+# --- formulas, commands and queries -------------------------------------------------------------
+
+
+def test_formulas():
+    for weights in ("w", WEIGHTS, pd.Series(WEIGHTS).sample(frac=1, random_state=3)):
+        fit = eb.from_formula("score ~ 1 + (1 | school)", FRAME, weights=weights)
+        assert_allclose(fit.estimator_.predict(), whole().predict(), rtol=1e-12)
+        assert_allclose(fit.predict(), whole().predict()[GROUPS], rtol=1e-9)
+    holes = FRAME.assign(w=np.where(np.arange(len(FRAME)) == 8, np.nan, WEIGHTS))
+    with pytest.raises(ValueError, match="'w'"):
+        eb.from_formula("score | school", holes, weights="w")
+    fit = eb.from_formula("score | school", holes, weights="w", missing="drop")
+    kept = np.arange(len(FRAME)) != 8
+    alone = eb.GaussianEB().fit(VALUES[kept], groups=GROUPS[kept], sample_weight=WEIGHTS[kept])
+    assert_allclose(fit.estimator_.predict(), alone.predict(), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"weights must be one number per row, 250"):
+        eb.from_formula("score | school", FRAME, weights=[1.0])
+    with pytest.raises(ValueError, match="weights 'x' is not a column of data"):
+        eb.from_formula("score | school", FRAME, weights="x")
+
+
+def test_formulas_of_counts():
+    table = pd.DataFrame({"g": GROUPS, "won": RNG.integers(0, 5, len(GROUPS)), "w": TIMES})
+    fit = eb.from_formula("cbind(won, lost) | g", table.assign(lost=4 - table.won), weights="w")
+    repeated = table.loc[table.index.repeat(TIMES)]
+    other = eb.from_formula("cbind(won, lost) | g", repeated.assign(lost=4 - repeated.won))
+    place = np.searchsorted(fit.estimator_.groups_, other.estimator_.groups_)
+    assert_allclose(fit.estimator_.predict()[place], other.estimator_.predict(), rtol=1e-9)
+    events = table.assign(y=FREQUENT["events"][1]["X"], e=YEARS)
+    fit = eb.from_formula("y ~ offset(log(e)) + (1 | g)", events, family="poisson", weights="w")
+    direct = eb.PoissonEB().fit(events.y, groups=GROUPS, exposure=YEARS, sample_weight=TIMES)
+    assert_allclose(fit.estimator_.predict(), direct.predict(), rtol=1e-9)
+
+
+def test_queries_in_a_database():
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("sqlglot")
+    fit = eb.GaussianEB().fit(FRAME, groups="school", sample_weight="w")
+    with pytest.raises(ValueError, match="weight= must name the column of weights"):
+        fit.to_sql(table="FRAME")
+    found = duckdb.connect().register("FRAME", FRAME).sql(fit.to_sql(table="FRAME", weight="w"))
+    found = found.df().sort_values("school")
+    assert_allclose(found["estimate"], fit.predict(), rtol=1e-10)
+
+
+def test_pictures_and_tables():
+    from ebfed.report import plots
+
+    for fit in (whole(), eb.VarianceEB().fit(VALUES, groups=GROUPS, sample_weight=WEIGHTS)):
+        assert "Residual" in str(fit.summary()) or fit.family().is_transformed
+        assert len(fit.tidy()) > 1
+    for plot in (plots.plot_caterpillar, plots.plot_population, plots.plot_shrinkage):
+        axes = plot(whole())
+        assert "exposure" not in axes.get_xlabel() + axes.get_ylabel()
+    compared = eb.compare(
+        whole(), eb.GaussianEB(prior="npmle").fit(VALUES, groups=GROUPS, sample_weight=WEIGHTS)
+    )
+    assert len(compared) == 2

@@ -340,7 +340,7 @@ def test_other_fits_are_refused_by_name():
     for message, fit in refused.items():
         with pytest.raises(ValueError, match=message):
             fit.to_sql()
-    with pytest.raises(ValueError, match="size= and each_row= are for means"):
+    with pytest.raises(ValueError, match="size=, weight= and each_row= are for means"):
         eb.LinearEB().fit(rows[["x"]], values, groups=groups).to_sql(each_row=True)
     learner = eb.LocalOnly(n_rounds=1).fit(rows[["x"]], kinds, groups=groups)
     with pytest.raises(AttributeError):

@@ -27,8 +27,8 @@ def plan_of_run(estimator: Any, rows: Mapping[str, Any]) -> dict[str, Any]:
     estimator : Estimator
         Of ebfed, whose arguments are data or objects of ebfed.
     rows : mapping
-        Columns of the nodes' tables by argument of `fit`: ``X``, ``y``, ``groups``, ``consent`` or
-        ``exposure``.
+        Columns of the nodes' tables by argument of `fit`: ``X``, ``y``, ``groups``, ``consent``,
+        ``exposure``, ``observed`` or ``sample_weight``.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from ebfed.tables.files import naming
 
 __all__ = ["ARGUMENTS", "OwnRows", "check_rows"]
 
-ARGUMENTS = ("X", "y", "groups", "consent", "exposure")
+ARGUMENTS = ("X", "y", "groups", "consent", "exposure", "observed", "sample_weight")
 
 
 def check_rows(rows: Any) -> dict[str, Any]:

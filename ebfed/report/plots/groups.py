@@ -29,7 +29,7 @@ class Groups:
         Place of the column.
     labels : ndarray of shape (n,)
     size : ndarray of shape (n,)
-        Number of rows, or exposure.
+        Number of rows, sum of their weights, or exposure.
     local, estimate : ndarray of shape (n,)
         Local and personalised estimates of that column.
     covariates : ndarray of shape (n, k)
@@ -72,7 +72,9 @@ def read_groups(fit: Any, column: int | str | None) -> Groups:
     summary = view.summary.take(has_rows)
     estimate = view.posterior().mean[has_rows, place]
     local, covariates = summary.mean[:, place], view.covariates[has_rows]
-    return Groups(view, place, summary.ids, summary.size, local, estimate, covariates)
+    return Groups(
+        view, place, summary.ids, view.family.averaged_over(summary), local, estimate, covariates
+    )
 
 
 def location_of(fit: Any) -> LocationView:

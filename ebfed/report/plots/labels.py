@@ -52,7 +52,8 @@ def quantity(view: LocationView, column: int) -> str:
     name = view.response if view.response and len(names) == 1 else names[column]
     if len(names) > 1 or not re.fullmatch(r"x\d+", name):  # of an array without names
         word += f" of {plain(name)}"
-    return word if view.summary.weight is None else f"{word}, per unit of exposure"
+    rate = view.family.takes_exposure and view.summary.weight is not None
+    return f"{word}, per unit of exposure" if rate else word
 
 
 def coefficient(view: GroupView, term: str) -> str:

@@ -98,7 +98,9 @@ def plot_shrinkage(estimator: Any, *, column: int | str | None = 0, ax: Axes | N
         ticks = [n.min(), np.sqrt(n.min() * n.max()), n.max()]
         bar.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], fontsize="small")
         bar.minorticks_off()
-        kind = "rows" if view.summary.weight is None else "exposure"
+        family, summary = view.family, view.summary
+        kind = "rows" if family.averaged_over(summary) is summary.n else "weight"
+        kind = "exposure" if family.takes_exposure and kind == "weight" else kind
         bar.set_title(f"{kind} of the group", fontsize="small", pad=3)
     _draw_margin(population, ax)
     if len(x) <= MOST_WRITTEN and count.max() > 1:

@@ -100,6 +100,10 @@ LME4 = [
         'm2 = eb.from_formula("Reaction ~ Days + (1 | Subject)", sleep, method="ml")',
     ),
     (
+        "lmer(Reaction ~ Days + (1 | Subject), sleep, weights = Days + 1)",
+        'eb.from_formula("Reaction ~ Days + (1 | Subject)", sleep, weights=sleep.Days + 1)',
+    ),
+    (
         "glmer(slow ~ Days + (1 | Subject), sleep, binomial)",
         'eb.from_formula("slow ~ Days + (1 | Subject)", sleep, family="binomial")',
     ),

@@ -180,6 +180,11 @@ class Blocks(Cohort):
 def join(blocks: list[dict]) -> dict:
     """Put dicts of arrays one after another, name by name; dicts in dicts too.
 
+    Raises
+    ------
+    ValueError
+        If they have different names, such as the weights of rows at some nodes alone.
+
     Examples
     --------
     >>> join([{"n": np.array([1])}, {"n": np.array([2, 3])}])
@@ -187,6 +192,9 @@ def join(blocks: list[dict]) -> dict:
     """
     if len(blocks) == 1:
         return blocks[0]
+    for block in blocks[1:]:
+        if other := sorted(map(str, block.keys() ^ blocks[0].keys())):
+            raise ValueError(f"all nodes must state the same; some have no {', '.join(other)}.")
     return {
         name: join([block[name] for block in blocks])
         if isinstance(first, dict)

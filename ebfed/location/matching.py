@@ -43,8 +43,10 @@ def merged_facts(facts: Sequence[LocationFacts], codes: Sequence[NDArray]) -> Lo
     Raises
     ------
     ValueError
-        If a group has other covariates at another node.
+        If a group has other covariates at another node, or only some nodes have weights of rows.
     """
+    if len({"weight" in each for each in facts}) > 1:
+        raise ValueError("sample_weight= must be given at all nodes, or at none.")
     numbers = np.concatenate(codes)
     _, first = np.unique(numbers, return_index=True)
     given = {

@@ -25,6 +25,7 @@ from ebfed.regression.numerics.evidence import Evidence, MixturePopulation
 from ebfed.regression.numerics.normal_population import LOW
 from ebfed.regression.posteriors.softmax import SoftmaxPosterior
 from ebfed.regression.protocol import MixtureResult, RegressionFacts
+from ebfed.regression.reading import posterior_of_rows
 from ebfed.tables.clients import Clients
 
 __all__ = ["AdaMixClassifier"]
@@ -192,20 +193,26 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
         )
 
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Parameters
         ----------
-        X, y, groups : as in `fit`
+        X, y, groups, sample_weight : as in `fit`
             Blocks may share groups. Without `groups`, the rows of a block are new groups, with
             numbers after those of the groups before.
         classes : array-like, optional
             All labels of all blocks; needed for a first block that lacks one.
         """
         with declaring(self, classes):
-            return super().partial_fit(X, y, groups=groups)
+            return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
 
     score = RegressionEstimator.score  # the mixin's has no groups
 
@@ -302,7 +309,7 @@ class AdaMixClassifier(ClassifierMixin, RegressionEstimator):
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`; of two classes, with digits where that is 0 or 1."""
-        rows, codes, posterior = self._posterior_of_rows(X, groups)
+        rows, codes, posterior = posterior_of_rows(self, X, groups)
         assert isinstance(posterior, SoftmaxPosterior)
         return posterior.log_probabilities(rows, codes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from ebfed.regression.columns import INTERCEPT, Columns
 from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
+from ebfed.regression.reading import predicted_numbers, weighed_clients
 from ebfed.regression.rounds import Rounds, open_clients
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
@@ -96,19 +98,40 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     # Clients ----------------------------------------------------------------------------------
 
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Any, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        clients, _ = self._read(X, y, groups, reset=True)
-        return self._rounds().block(clients), {}
+        return self._read_block(X, y, groups, True, None, sample_weight)[0], {}
+
+    def _read_block(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        reset: bool,
+        covariates: Any = None,
+        sample_weight: Any = None,
+    ) -> tuple[Any, NDArray | None]:
+        """Return a block of clients, and the label of each row."""
+        options = covariates, sample_weight
+        clients, labels, weight = weighed_clients(self, X, y, groups, reset, *options)
+        return self._rounds().block(clients, weight), labels
 
     open_clients = open_clients
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, columns, and labels of the response where it is a class."""
         facts = super().describe(clients, memory)
+        if getattr(clients, "log_weight", None) is not None:
+            facts |= {"log_weight": clients.log_weight}
         if self._numeric:
             return facts
         classes = np.unique(np.asarray(clients.y))
@@ -147,6 +170,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
+        logs = facts.get("log_weight", np.zeros(len(facts["n"])))
+        sound = isinstance(logs, np.ndarray) and logs.dtype == np.float64
+        if not (sound and logs.shape == facts["n"].shape and np.isfinite(logs).all()):
+            raise ValueError("facts may have a sum of the logarithms of weights for each client.")
         classes = facts.get("classes")
         if not self._numeric and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
             raise ValueError("facts must have the labels of y.")
@@ -205,27 +232,56 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         self._kept = self.keep(state)
         return self.finish(self.broadcast(state), memory, clients)
 
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Weight of each row, or the column of the frame `X` that holds it. Where the response is
+            a number, it is a precision: the variance of a row is that of the noise over the weight.
+            Where it is a class, it is a frequency, a whole number: the row stands for so many equal
+            ones of its group, which are repeated in memory. A row of weight 0 is left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, labels or weights do not fit them,
+            or an argument is wrong.
+        """
+        return self._fit(*self.prepare(X, y, groups=groups, sample_weight=sample_weight))
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
         block are new groups, with numbers after those of the groups before.
         """
         if not hasattr(self, "clients_"):
-            return self.fit(X, y, groups=groups)
+            return self.fit(X, y, groups=groups, sample_weight=sample_weight)
         if self._rounds().promises():
             raise ValueError(
                 "partial_fit would ask every client for more reports, at more privacy; fit all "
                 "rows at once."
             )
-        clients, labels = self._read(X, y, groups, reset=False)
+        block, labels = self._read_block(X, y, groups, False, None, sample_weight)
         if labels is None:
             if self.groups_.dtype.kind != "i":
                 raise ValueError("groups must label the rows, as they did before.")
-            shifted = clients.ids + self.groups_[-1] + 1
-            clients = Clients(shifted, clients.indptr, clients.X, clients.y)
-        merged = self.clients_.merge(self._rounds().block(clients))
-        return self._fit(merged, {})
+            block = replace(block, ids=block.ids + self.groups_[-1] + 1)
+        return self._fit(self.clients_.merge(block), {})
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -241,12 +297,19 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Names of the coefficients."""
         return self._columns().terms
 
-    def posterior(self, X: Any = None, y: Any = None, *, groups: Any = None) -> Posterior:
+    def posterior(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> Posterior:
         """Posterior of each group's coefficients.
 
         Parameters
         ----------
-        X, y : as in `fit`, optional
+        X, y, sample_weight : as in `fit`, optional
             Rows that the posterior is to use instead of those of the fit.
         groups : as in `fit`, optional
             Groups asked for, without `X`: each with its rows of the fit. A group that was not in
@@ -257,7 +320,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        block = self._asked_for(X, y, groups)
+        block = self._asked_for(X, y, groups, None, sample_weight)
         posterior = self._population().posterior(block)
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
@@ -289,11 +352,13 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         style = self._style_.avoiding(columns)
         return frame({style.group: self.groups_} | columns, style)
 
-    def _asked_for(self, X: Any, y: Any, groups: Any, covariates: Any = None) -> Any:
+    def _asked_for(
+        self, X: Any, y: Any, groups: Any, covariates: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Return the block of clients that a posterior is asked for."""
         check_is_fitted(self, "clients_")
         if X is not None:
-            return self._rounds().block(self._read(X, y, groups, False, covariates)[0])
+            return self._read_block(X, y, groups, False, covariates, sample_weight)[0]
         if self._is_server:
             raise ValueError(
                 "X must be given: the rows of the fit are with the clients, who have their "
@@ -323,18 +388,6 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         seen = self.clients_.take(place[place >= 0])
         return seen if (place >= 0).all() else without.merge(seen)
 
-    def _posterior_of_rows(
-        self, X: Any, groups: Any, covariates: Any = None
-    ) -> tuple[NDArray, NDArray[np.int64], Posterior]:
-        """Return rows, the place of each row's group, and the posterior of the groups."""
-        rows, labels = self._read_design(X, groups, covariates)
-        population = self._population()
-        if labels is None:
-            ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-            return rows, codes, population.posterior(self._rows_of(ids, known=False))
-        ids, codes = number_labels(labels)
-        return rows, codes, population.posterior(self._rows_of(ids))
-
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
 
@@ -349,17 +402,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        return self._predict_numbers(X, groups)
-
-    def _predict_numbers(self, X: Any, groups: Any, covariates: Any = None) -> NDArray:
-        """Linear predictor at the posterior mean of each row's group, shape (n_rows,)."""
-        rows, labels = self._read_design(X, groups, covariates)
-        population = self._population()
-        if labels is None:
-            return rows @ population.centre
-        ids, codes = number_labels(labels)
-        mean = population.posterior(self._rows_of(ids)).mean
-        return np.einsum("np,np->n", rows, mean[codes])
+        return predicted_numbers(self, X, groups)
 
     def score(
         self,

@@ -95,9 +95,11 @@ class CoefficientRounds(Rounds[MixtureState, MixtureSent, MixtureMemory, dict[st
 
     # Clients ----------------------------------------------------------------------------------
 
-    def block(self, clients: Clients | Factors) -> Factors:
+    def block(
+        self, clients: Clients | Factors, weight: NDArray[np.float64] | None = None
+    ) -> Factors:
         """Return the clients' triangular factors."""
-        return clients if isinstance(clients, Factors) else Factors.of(clients)
+        return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
 
     def local(
         self, sent: MixtureSent, memory: MixtureMemory, clients: Factors, rng: Any

@@ -75,9 +75,9 @@ class EvidenceRounds(
 
     # Clients ----------------------------------------------------------------------------------
 
-    def block(self, clients: Clients) -> Any:
-        """Return what is kept of clients' rows."""
-        return self.source.block(clients)
+    def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Any:
+        """Return what is kept of clients' rows, which may have weights."""
+        return self.source.block(clients, weight)
 
     def local(
         self, sent: MixtureSent, memory: MixtureMemory, clients: Any, rng: Any
@@ -305,7 +305,9 @@ class EvidenceRounds(
         found, units = MixturePopulation(**candidate["trail"][-1][0]), state["units"]
         unit, units = units[-1], units[:-1]
         n_rows = int(state["n"].sum())
-        path = [value - n_rows * np.log(unit) for value in candidate["path"]]
+        # of rows, not of rows in the units of the server times the roots of their weights
+        shift = n_rows * np.log(unit) - state["log_weight"] / 2
+        path = [value - shift for value in candidate["path"]]
         found = found._replace(
             means=shortest(found.means, candidate["information"].sum(axis=0)),
         )
@@ -376,6 +378,7 @@ def start_mixture(
         "notes": notes,
         "candidates": [],
         "n_numbers": p + 1,
+        "log_weight": float(facts.get("log_weight", np.zeros(1)).sum()),
     }
 
 

@@ -19,6 +19,7 @@ from ebfed.regression.numerics.normal_population import NormalPopulation
 from ebfed.regression.posteriors.logistic import WhiteRows
 from ebfed.regression.posteriors.softmax import approximate
 from ebfed.regression.protocol import MixtureMemory, MixtureSent
+from ebfed.regression.reading import repeated
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
 
@@ -36,8 +37,8 @@ class EvidenceSource(ABC):
     """Evidence of clients' rows for the components of a mixture."""
 
     @abstractmethod
-    def block(self, clients: Clients) -> Any:
-        """Return what is kept of clients' rows."""
+    def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Any:
+        """Return what is kept of clients' rows, which may have weights."""
 
     @abstractmethod
     def squares(self, clients: Any) -> NDArray[np.float64]:
@@ -65,9 +66,11 @@ class EvidenceSource(ABC):
 class NumberEvidence(EvidenceSource):
     """Evidence of numbers with normal noise, from triangular factors of the rows."""
 
-    def block(self, clients: Clients | Factors) -> Factors:
+    def block(
+        self, clients: Clients | Factors, weight: NDArray[np.float64] | None = None
+    ) -> Factors:
         """Return the clients' triangular factors."""
-        return clients if isinstance(clients, Factors) else Factors.of(clients)
+        return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
 
     def squares(self, clients: Factors) -> NDArray[np.float64]:
         """Sums of squares of the columns of ``[X y]``, shape (n, p + 1)."""
@@ -93,9 +96,9 @@ class NumberEvidence(EvidenceSource):
 class ClassEvidence(EvidenceSource):
     """Evidence of classes, from the rows themselves."""
 
-    def block(self, clients: Clients) -> Clients:
-        """Return the clients as they are."""
-        return clients
+    def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Clients:
+        """Return the clients as they are, their rows as often as the weights say."""
+        return clients if weight is None else repeated(clients, weight)
 
     def squares(self, clients: Clients) -> NDArray[np.float64]:
         """Sums of squares of the columns of X, and numbers of rows: logits have a unit of one."""

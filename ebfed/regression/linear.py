@@ -24,13 +24,14 @@ from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.protocol import LinearResult, RegressionFacts
+from ebfed.regression.reading import known_weight, posterior_of_rows, predicted_numbers
 from ebfed.report.view import RegressionView
-from ebfed.tables.clients import Summary
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Table, drop_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
+from ebfed.tables.of_rows import NEEDED
 
 __all__ = ["LinearEB"]
 
@@ -165,7 +166,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     # Reading ----------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, covariates: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Learn the population from rows.
 
         Parameters
@@ -183,6 +192,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             population_coef_ w_i`` for those that vary. Columns of `X` that are constant within
             groups; a frame with a row for each group and a column of labels; or numbers of shape
             (n_groups, k), in the order of sorted labels. They are part of what clients send.
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Precision of each row, as ``weights=`` of lme4: its variance is `noise_variance_` over
+            the weight. Or the column of the frame `X` that holds it. A row of weight 0 is left out.
 
         Returns
         -------
@@ -194,7 +206,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             If rows are missing, infinite or of the wrong type, or labels or covariates do not fit
             them.
         """
-        return self._fit(*self.prepare(X, y, groups=groups, covariates=covariates))
+        options = {"groups": groups, "covariates": covariates, "sample_weight": sample_weight}
+        return self._fit(*self.prepare(X, y, **options))
 
     def prepare(
         self,
@@ -204,14 +217,16 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         consent: Any = None,
         covariates: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Factors, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError("LinearEB has no classes of consent.")
-        clients, _ = self._read(X, y, groups, True, covariates)
-        return self._rounds().block(clients), {}
+        return self._read_block(X, y, groups, True, covariates, sample_weight)[0], {}
 
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
@@ -224,20 +239,35 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         if getattr(self, "covariate_names_", None):
             raise ValueError("partial_fit takes no covariates; fit all rows at once.")
-        return super().partial_fit(X, y, groups=groups)
+        return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
 
-    def _read(
-        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any = None
-    ) -> tuple[Any, NDArray | None]:
-        """Read rows; where these are not in memory, their products."""
-        if not is_lazy(X):
-            return super()._read(X, y, groups, reset, covariates)
+    def _read_block(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        reset: bool,
+        covariates: Any = None,
+        sample_weight: Any = None,
+    ) -> tuple[Factors, NDArray | None]:
+        """Read rows and compress them; where they are not in memory, read their products."""
+        if is_lazy(X):
+            weight = known_weight(self, X, sample_weight, reset)
+            if weight is None and not reset and self.clients_.log_weight is not None:
+                raise ValueError(NEEDED["sample_weight"])
+            return self._read_lazily(X, y, groups, reset, covariates, weight)
+        return super()._read_block(X, y, groups, reset, covariates, sample_weight)
+
+    def _read_lazily(
+        self, X: Any, y: Any, groups: Any, reset: bool, covariates: Any, weight: Any
+    ) -> tuple[Factors, NDArray]:
+        """Read the products of the columns of a table whose rows are not in memory."""
         y = self._y_name if y is None and not reset else y
         if not isinstance(y, str):
             raise ValueError("y must name a column of X, the rows of which are not in memory.")
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
-        found = summarise(X, groups, cross=True)
+        found = summarise(X, groups, cross=True, weight=weight)
         if y not in found.columns:
             raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
         if len(found.columns) < 2:
@@ -251,13 +281,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         order.append(found.columns.index(y))
         summary = found.summary
         scatter = summary.scatter[:, order][:, :, order]
-        moments = Summary(summary.ids, summary.n, summary.mean[:, order], scatter)
+        moments = replace(summary, mean=summary.mean[:, order], scatter=scatter)
         return Factors.from_moments(moments, bool(self.fit_intercept)), summary.ids
 
     def _features(self, X: Any, covariates: Any, reset: bool) -> Any:
         if reset:
             self._covariates = GroupCovariates(named_columns(covariates))
-        return drop_columns(X, self._covariates.columns) if self._covariates.are_in(X) else X
+        X = drop_columns(X, self._covariates.columns) if self._covariates.are_in(X) else X
+        return super()._features(X, covariates, reset)
 
     def _extended(
         self, design: NDArray, X: Any, table: Table, covariates: Any, reset: bool
@@ -349,7 +380,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     # Estimates --------------------------------------------------------------------------------
 
     def posterior(
-        self, X: Any = None, y: Any = None, *, groups: Any = None, covariates: Any = None
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        covariates: Any = None,
+        sample_weight: Any = None,
     ) -> Posterior:
         """Posterior of each group's coefficients.
 
@@ -362,13 +399,14 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             group has none, and gets the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
+        sample_weight : as in `fit`, optional
 
         Returns
         -------
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        block = self._asked_for(X, y, groups, covariates)
+        block = self._asked_for(X, y, groups, covariates, sample_weight)
         population, known = self._population(), self._covariates
         posterior = population.posterior(block)
         if self.covariate_names_:
@@ -398,7 +436,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        return self._predict_numbers(X, groups, covariates)
+        return predicted_numbers(self, X, groups, covariates)
 
     def predict_interval(
         self,
@@ -428,7 +466,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
-        rows, codes, posterior = self._posterior_of_rows(X, groups, covariates)
+        rows, codes, posterior = posterior_of_rows(self, X, groups, covariates)
         assert isinstance(posterior, CoefficientPosterior)
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)

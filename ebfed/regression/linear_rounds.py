@@ -68,9 +68,11 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
 
     # Clients ----------------------------------------------------------------------------------
 
-    def block(self, clients: Clients | Factors) -> Factors:
+    def block(
+        self, clients: Clients | Factors, weight: NDArray[np.float64] | None = None
+    ) -> Factors:
         """Return the clients' triangular factors."""
-        return clients if isinstance(clients, Factors) else Factors.of(clients)
+        return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
 
     def local(
         self, sent: LinearSent, memory: RegressionMemory, clients: Factors, rng: Any
@@ -129,7 +131,12 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         columns = self._columns(state["n_features"], state["columns"])
         covariates = str(names[0])
         size = min(_width(columns, covariates), int(facts["n"].max()))
-        first: LinearState = {**state, "covariates": covariates, "size": size}
+        first: LinearState = {
+            **state,
+            "covariates": covariates,
+            "size": size,
+            "log_weight": float(facts.get("log_weight", np.zeros(1)).sum()),
+        }
         return self._sought(first, []) if self.share == "sums" else first
 
     def _columns(self, n_features: int, names: str) -> Columns:
@@ -214,6 +221,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "diag": len(varying),
             "full": len(varying) * (len(varying) + 1) // 2,
         }
+        # the density of rows is that of rows times the roots of their weights, times these roots
+        criterion = fit.criterion - state["log_weight"]
         result: LinearResult = {
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,
@@ -221,7 +230,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "covariance": fit.covariance,
             "covariance_error": fit.covariance_error,
             "noise_variance": fit.noise_variance,
-            "criterion": fit.criterion,
+            "criterion": criterion,
             "n_parameters": fit.rank + spread[self.covariance] + 1,
             "notes": notes + _remarks(columns.terms, fit, varying),
             "n_sums": n_sums,
@@ -230,7 +239,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         return state | {
             "done": True,
             "history": [{"criterion": value} for value in fit.path],
-            "log_likelihood": -fit.criterion / 2,
+            "log_likelihood": -criterion / 2,
             "converged": fit.converged if fit.path else None,
             "result": result,
         }

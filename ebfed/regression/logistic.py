@@ -22,6 +22,7 @@ from ebfed.regression.posteriors.logistic import (
     log_probabilities,
 )
 from ebfed.regression.protocol import LogisticResult
+from ebfed.regression.reading import posterior_of_rows
 
 __all__ = ["LogisticEB"]
 
@@ -205,20 +206,26 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         )
 
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
         Parameters
         ----------
-        X, y, groups : as in `fit`
+        X, y, groups, sample_weight : as in `fit`
             Blocks may share groups. Without `groups`, the rows of a block are new groups, with
             numbers after those of the groups before.
         classes : array-like, optional
             All labels of all blocks; needed for a first block that lacks one.
         """
         with declaring(self, classes):
-            return super().partial_fit(X, y, groups=groups)
+            return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
 
     score = RegressionEstimator.score  # the mixin's has no groups
 
@@ -269,6 +276,6 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
-        rows, codes, posterior = self._posterior_of_rows(X, groups)
+        rows, codes, posterior = posterior_of_rows(self, X, groups)
         assert isinstance(posterior, NormalCoefficients | DrawnCoefficients)
         return log_probabilities(posterior, rows, codes)

@@ -19,14 +19,27 @@ ROUNDING = 1e-9
 
 
 def merged_facts(facts: Sequence[RegressionFacts], codes: Sequence[NDArray]) -> RegressionFacts:
-    """Merge what nodes have stated of groups with these numbers: numbers of rows are added."""
+    """Merge what nodes have stated of groups with these numbers: numbers of rows are added.
+
+    Raises
+    ------
+    ValueError
+        If only some nodes have weights of rows.
+    """
     joined: Any = {
         name: np.concatenate([cast(Any, each)[name] for each in facts])
         for name in facts[0]
-        if name != "n"
+        if name not in ("n", "log_weight")
     }
-    n = np.zeros(len(np.unique(np.concatenate(codes))), np.int64)
-    np.add.at(n, np.concatenate(codes), np.concatenate([each["n"] for each in facts]))
+    if len({"log_weight" in each for each in facts}) > 1:
+        raise ValueError("sample_weight= must be given at all nodes, or at none.")
+    numbers = np.concatenate(codes)
+    n = np.zeros(len(np.unique(numbers)), np.int64)
+    np.add.at(n, numbers, np.concatenate([each["n"] for each in facts]))
+    if "log_weight" in facts[0]:
+        joined["log_weight"] = np.bincount(
+            numbers, np.concatenate([each["log_weight"] for each in facts]), minlength=len(n)
+        )
     return cast(RegressionFacts, joined | {"n": n})
 
 
@@ -70,4 +83,4 @@ def checked_part(part: Any, own: Factors) -> Factors:
         sound = bool((here <= everywhere * (1 + ROUNDING)).all())
     if not sound:
         raise ValueError("merged factors must be of the rows of this node and of others.")
-    return Factors(own.ids, n, factor)
+    return Factors(own.ids, n, factor, own.log_weight)

@@ -51,6 +51,8 @@ class RegressionFacts(Facts):
 
     covariates: NotRequired[NDArray[np.str_]]
     """Names of the covariates of groups, one to a line, shape (1,)."""
+    log_weight: NotRequired[NDArray[np.float64]]
+    """Sum of the logarithms of the weights of each client's rows, where these have some."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
 
@@ -132,6 +134,8 @@ class LinearState(RegressionState):
     """Number of rows of a factor."""
     covariates: str
     """Names of the covariates of groups, one to a line."""
+    log_weight: float
+    """Sum of the logarithms of the weights of rows."""
     question: NotRequired[Question]
     """What sums are asked for, with ``share="sums"``."""
     answers: NotRequired[list[tuple[Question, dict[str, NDArray[np.float64]]]]]
@@ -356,6 +360,8 @@ class MixtureState(RegressionState):
     candidates: list[Candidate]
     n_numbers: int
     """Number of numbers that each client has sent."""
+    log_weight: float
+    """Sum of the logarithms of the weights of rows."""
     units: NotRequired[NDArray[np.float64]]
     size: NotRequired[NDArray[np.float64]]
     columns_size: NotRequired[NDArray[np.float64]]

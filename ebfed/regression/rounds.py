@@ -21,6 +21,7 @@ from ebfed.regression.protocol import (
     RegressionSent,
     RegressionState,
 )
+from ebfed.regression.reading import repeated
 from ebfed.tables.clients import Clients
 
 __all__ = ["Rounds", "check_parts", "check_shapes", "open_clients"]
@@ -49,9 +50,12 @@ class Rounds(ABC, Generic[StateT, SentT, MemoryT, MessageT]):
 
     # Clients ----------------------------------------------------------------------------------
 
-    def block(self, clients: Clients) -> Any:
-        """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`."""
-        return clients
+    def block(self, clients: Clients, weight: NDArray[np.float64] | None = None) -> Any:
+        """Return what is kept of clients' rows: a block with `ids`, `n`, `split` and `merge`.
+
+        Weights of rows are precisions of numbers, and frequencies of classes.
+        """
+        return clients if weight is None else repeated(clients, weight)
 
     @abstractmethod
     def local(

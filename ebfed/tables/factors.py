@@ -29,6 +29,9 @@ class Factors:
         Number of rows.
     rows : ndarray of shape (n_clients, r, d + 1)
         R_i, upper triangular, r at most d + 1; zero rows fill up.
+    log_weight : ndarray of shape (n_clients,) or None
+        Sums of the logarithms of the weights of rows, where these have some; R_i is then that of
+        rows times the roots of their weights.
 
     Examples
     --------
@@ -42,10 +45,17 @@ class Factors:
     ids: NDArray
     n: NDArray[np.int64]
     rows: NDArray[np.float64]
+    log_weight: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, clients: Clients) -> Self:
+    def of(cls, clients: Clients, weight: NDArray | None = None) -> Self:
         """Compress clients' rows.
+
+        Parameters
+        ----------
+        clients : Clients
+        weight : ndarray of shape (n_rows,), optional
+            Weight of each row, in the order of the clients; rows of weight 0 are not counted.
 
         Raises
         ------
@@ -56,6 +66,13 @@ class Factors:
             raise ValueError("y is missing: a regression needs it.")
         both = np.empty((len(clients.X), clients.X.shape[1] + 1))
         both[:, :-1], both[:, -1] = clients.X, clients.y
+        n, logs = np.diff(clients.indptr), None
+        if weight is not None:
+            both *= np.sqrt(weight)[:, None]
+            owner = np.repeat(np.arange(len(n)), n)
+            log = np.log(np.where(weight > 0, weight, 1.0))
+            logs = np.bincount(owner, log, minlength=len(n)).astype(float)
+            n = np.bincount(owner[weight > 0], minlength=len(n)).astype(np.int64)
         rows = _compressed(both, clients.indptr)
         with np.errstate(over="ignore", invalid="ignore"):
             sizes = np.sqrt(np.einsum("mrp,mrp->p", rows, rows))
@@ -69,7 +86,7 @@ class Factors:
                 f"smaller than {SMALLEST:g} and not 0: their squares leave the range of float64. "
                 "Rescale the data."
             )
-        return cls(clients.ids, np.diff(clients.indptr), rows)
+        return cls(clients.ids, n, rows, logs)
 
     @classmethod
     def from_moments(cls, summary: Summary, intercept: bool) -> Self:
@@ -96,12 +113,14 @@ class Factors:
         m, width = summary.mean.shape
         values, vectors = np.linalg.eigh(summary.scatter)
         root = np.sqrt(np.maximum(values, 0))[:, :, None] * vectors.swapaxes(1, 2)
-        size = np.sqrt(summary.n)[:, None]
+        size = np.sqrt(summary.size)[:, None]
         rows = np.zeros((m, width + 1, intercept + width))
         rows[:, 1:, intercept:] = root
         rows[:, 0, :intercept], rows[:, 0, intercept:] = size, size * summary.mean
         indptr = np.arange(0, m * (width + 1) + 1, width + 1)
-        return cls(summary.ids, summary.n, _compressed(rows.reshape(-1, rows.shape[2]), indptr))
+        logs = summary.sums["log_weight"][:, 0] if "log_weight" in summary.sums else None
+        factors = _compressed(rows.reshape(-1, rows.shape[2]), indptr)
+        return cls(summary.ids, summary.n, factors, logs)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -122,7 +141,8 @@ class Factors:
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""
-        return type(self)(self.ids[index], self.n[index], self.rows[index])
+        logs = None if self.log_weight is None else self.log_weight[index]
+        return type(self)(self.ids[index], self.n[index], self.rows[index], logs)
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
@@ -151,7 +171,13 @@ class Factors:
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(ids))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        return type(self)(ids, n, _compressed(rows[has_data][order], indptr))
+        logs = None
+        if self.log_weight is not None or other.log_weight is not None:  # those of others are 1
+            both = [
+                np.zeros(len(x)) if x.log_weight is None else x.log_weight for x in (self, other)
+            ]
+            logs = np.bincount(codes, np.concatenate(both), len(ids)).astype(float)
+        return type(self)(ids, n, _compressed(rows[has_data][order], indptr), logs)
 
 
 def _compressed(rows: NDArray, indptr: NDArray[np.int64]) -> NDArray[np.float64]:

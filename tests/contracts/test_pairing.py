@@ -25,6 +25,7 @@ OPTED = eb.GaussianEB(1.0, channel=CHANNELS, random_state=0)
 FITS = {
     "means": (eb.GaussianEB(), {"X": X["a"], "groups": GROUPS}),
     "consent": (OPTED, {"X": X["a"], "groups": GROUPS, "consent": CHOICE}),
+    "weights": (eb.GaussianEB(), {"X": X["a"], "groups": GROUPS, "sample_weight": EXPOSURE}),
     "rates": (eb.BernoulliEB(), {"X": CLASS, "groups": GROUPS}),
     "events": (eb.PoissonEB(), {"X": COUNTS, "groups": GROUPS, "exposure": EXPOSURE}),
     "linear": (eb.LinearEB(), {"X": X, "y": Y, "groups": GROUPS}),

@@ -28,6 +28,7 @@ NODE = RNG.integers(0, 3, len(GROUPS))
 
 FITS = {
     "means": (eb.GaussianEB(), {"X": MEANS}),
+    "weights": (eb.GaussianEB(), {"X": MEANS, "sample_weight": YEARS}),
     "several columns": (eb.GaussianEB(), {"X": np.column_stack([MEANS, WON])}),
     "any population": (eb.GaussianEB(prior="npmle"), {"X": MEANS}),
     "rates": (eb.BernoulliEB(), {"X": WON}),

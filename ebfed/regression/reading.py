@@ -1,0 +1,119 @@
+"""Rows of regressions: read with their weights, and predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.supervised import paired_rows
+from ebfed.tables.clients import Clients
+from ebfed.tables.frames import is_frame
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names, is_lazy
+from ebfed.tables.of_rows import NEEDED, check_whole, without_of_rows
+
+__all__ = ["known_weight", "posterior_of_rows", "predicted_numbers", "repeated", "weighed_clients"]
+
+
+def posterior_of_rows(
+    estimator: Any, X: Any, groups: Any, covariates: Any = None
+) -> tuple[NDArray, NDArray[np.int64], Any]:
+    """Return rows, the place of each row's group, and the posterior of the groups."""
+    rows, labels = estimator._read_design(X, groups, covariates)
+    population = estimator._population()
+    if labels is None:
+        ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+        return rows, codes, population.posterior(estimator._rows_of(ids, known=False))
+    ids, codes = number_labels(labels)
+    return rows, codes, population.posterior(estimator._rows_of(ids))
+
+
+def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = None) -> NDArray:
+    """Linear predictor at the posterior mean of each row's group, shape (n_rows,)."""
+    rows, labels = estimator._read_design(X, groups, covariates)
+    population = estimator._population()
+    if labels is None:
+        return rows @ population.centre
+    ids, codes = number_labels(labels)
+    mean = population.posterior(estimator._rows_of(ids)).mean
+    return np.einsum("np,np->n", rows, mean[codes])
+
+
+def known_weight(estimator: Any, X: Any, sample_weight: Any, reset: bool) -> Any:
+    """Remember the column of weights of a fit, which later frames that have it need not name."""
+    if reset:
+        estimator._set_aside = (sample_weight,) if isinstance(sample_weight, str) else ()
+    elif sample_weight is None and (is_frame(X) or is_lazy(X)):
+        known = [name for name in estimator._set_aside if name in column_names(X)]
+        return known[0] if known else None
+    return sample_weight
+
+
+def repeated(clients: Clients, weight: NDArray[np.float64]) -> Clients:
+    """Repeat each row as often as its weight says, a whole number.
+
+    Raises
+    ------
+    ValueError
+        If a weight is not a whole number.
+
+    Examples
+    --------
+    >>> clients = Clients.from_rows([1.0, 2.0, 3.0], ["a", "a", "b"], [0, 1, 1])
+    >>> twice = repeated(clients, np.array([2.0, 0.0, 1.0]))
+    >>> twice.X.ravel(), twice.n
+    (array([1., 1., 3.]), array([2, 1]))
+    """
+    check_whole(weight, "binomial")
+    times = weight.astype(np.int64)
+    ends = np.concatenate(([0], np.cumsum(times)))[clients.indptr]
+    rows = np.repeat(np.arange(len(times)), times)
+    y = None if clients.y is None else clients.y[rows]
+    return Clients(clients.ids, ends, clients.X[rows], y)
+
+
+def weighed_clients(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    groups: Any,
+    reset: bool,
+    covariates: Any = None,
+    sample_weight: Any = None,
+) -> tuple[Clients, NDArray | None, NDArray[np.float64] | None]:
+    """Read rows in memory; returns clients, labels, and weights in the order of clients' rows.
+
+    Parameters
+    ----------
+    estimator : RegressionEstimator
+    X, y, groups, covariates, sample_weight
+        As in `fit`.
+    reset : bool
+        Whether this is the fit.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If weights are not one number for each row, negative, infinite, or all zero.
+    """
+    sample_weight = known_weight(estimator, X, sample_weight, reset)
+    if sample_weight is None:
+        fitted = None if reset else getattr(estimator.clients_, "log_weight", None)
+        if fitted is not None and not isinstance(X, Clients):
+            raise ValueError(NEEDED["sample_weight"])
+        return *estimator._read(X, y, groups, reset, covariates), None
+    if isinstance(X, Clients):
+        raise ValueError("sample_weight must be None: clients have rows without weights.")
+    X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
+    X, found = without_of_rows(X, {"sample_weight": sample_weight})
+    weight = found["sample_weight"]
+    clients, labels = estimator._read(X, y, groups, reset, covariates)
+    if len(weight) != len(clients.X):
+        raise ValueError(
+            f"sample_weight has {len(weight)} entries for the {len(clients.X)} rows of X."
+        )
+    if labels is not None:  # clients have their rows in the order of labels
+        weight = weight[np.argsort(number_labels(labels)[1], kind="stable")]
+    return clients, labels, weight

@@ -1,0 +1,138 @@
+"""Weights of the rows of a regression: precisions, by brute force and from wherever rows are."""
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import ebfed as eb
+from ebfed.testing.nodes import fit_on_nodes
+
+RNG = np.random.default_rng(0)
+M = 30
+GROUPS = np.repeat(np.arange(M), 8)
+X = RNG.normal(size=(240, 1))
+WEIGHTS = RNG.gamma(2.0, 1.0, 240)
+THETA = np.column_stack([RNG.normal(1, 1, M), RNG.normal(2, 0.5, M)])
+Y = THETA[GROUPS, 0] + THETA[GROUPS, 1] * X[:, 0] + RNG.normal(size=240) / np.sqrt(WEIGHTS)
+FRAME = pd.DataFrame({"g": GROUPS, "x": X[:, 0], "y": Y, "w": WEIGHTS})
+FITS = {
+    method: eb.LinearEB(method=method).fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    for method in ("ml", "reml")
+}
+
+
+def log_likelihood(mean, covariance, noise, restricted=False):
+    """Density of all rows by their covariance matrices; lme4's restricted one."""
+    total, information = 0.0, 0.0
+    for k in range(M):
+        some = k == GROUPS
+        design = np.column_stack([np.ones(some.sum()), X[some]])
+        V = design @ covariance @ design.T + noise * np.diag(1 / WEIGHTS[some])
+        total += stats.multivariate_normal(design @ mean, V).logpdf(Y[some])
+        information = information + design.T @ np.linalg.solve(V, design)
+    if restricted:
+        total += np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(information)[1]
+    return total
+
+
+@pytest.mark.parametrize("method", FITS)
+def test_likelihood_by_brute_force(method):
+    fit = FITS[method]
+    given = fit.mean_, fit.covariance_, fit.noise_variance_
+    top = log_likelihood(*given, method == "reml")
+    assert fit.log_likelihood_ == pytest.approx(top, rel=1e-12)
+    for factor in (0.97, 1.03):  # and no other variances are more likely
+        assert log_likelihood(given[0], factor * given[1], given[2], method == "reml") < top
+        assert log_likelihood(given[0], given[1], factor * given[2], method == "reml") < top
+
+
+def test_equal_weights_change_the_noise_alone():
+    plain = eb.LinearEB().fit(X, Y, groups=GROUPS)
+    equal = eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=np.full(240, 3.0))
+    assert equal.noise_variance_ == pytest.approx(3 * plain.noise_variance_, rel=1e-9)
+    assert_allclose(equal.covariance_, plain.covariance_, rtol=1e-7)
+    assert equal.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", FITS)
+def test_the_same_from_wherever_rows_are(method, tmp_path):
+    whole, order = FITS[method], RNG.permutation(240)
+    shuffled = FRAME.iloc[order]
+    for table in (
+        FRAME,
+        shuffled,
+        pl.from_pandas(FRAME),
+        pl.from_pandas(FRAME).lazy(),
+        duckdb.sql("FROM FRAME"),
+    ):
+        fit = eb.LinearEB(method=method).fit(table, "y", groups="g", sample_weight="w")
+        assert fit.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-10)
+        assert_allclose(fit.posterior().mean, whole.posterior().mean, rtol=1e-8)
+        assert_array_equal(fit.clients_.n, whole.clients_.n)
+        again = fit.posterior(table, groups="g")
+        assert_allclose(again.mean, whole.posterior().mean, rtol=1e-8)
+    series = pd.Series(WEIGHTS)[order]
+    paired = eb.LinearEB(method=method)
+    paired.fit(FRAME[["x"]], FRAME["y"], groups=FRAME["g"], sample_weight=series)
+    assert paired.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-12)
+    blocks = eb.LinearEB(method=method)
+    for part in np.array_split(np.arange(240), 3):
+        blocks.partial_fit(X[part], Y[part], groups=GROUPS[part], sample_weight=WEIGHTS[part])
+    assert blocks.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-10)
+    named = eb.LinearEB(method=method).fit(FRAME, "y", groups="g", sample_weight="w")
+    named.save(tmp_path / "fit.json")
+    loaded = eb.load_fit(tmp_path / "fit.json")
+    assert loaded.log_likelihood_ == named.log_likelihood_
+    assert_array_equal(loaded.predict(FRAME), named.predict(FRAME))
+    assert_allclose(loaded.posterior(FRAME).mean, whole.posterior().mean, rtol=1e-8)
+    sums = eb.LinearEB(method=method, share="sums")
+    sums.fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    assert sums.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-8)
+
+
+@pytest.mark.parametrize("match_key", [None, b"k" * 32])
+def test_nodes(match_key):
+    rows = {"X": X, "y": Y, "groups": GROUPS, "sample_weight": WEIGHTS}
+    first = GROUPS < 12 if match_key is None else np.arange(240) % 2 == 0
+    nodes = [{name: x[some] for name, x in rows.items()} for some in (first, ~first)]
+    fitted, *_ = fit_on_nodes(eb.LinearEB(), nodes, match_key)
+    for node in fitted:
+        assert node.log_likelihood_ == pytest.approx(FITS["reml"].log_likelihood_, rel=1e-10)
+        at = FITS["reml"].posterior().mean[node.groups_]
+        assert_allclose(node.posterior().mean, at, rtol=1e-8)
+    nodes[1].pop("sample_weight")
+    with pytest.raises(ValueError, match=r"at all nodes, or at none|all nodes must state"):
+        fit_on_nodes(eb.LinearEB(), nodes, match_key)
+
+
+def test_formulas():
+    fit = eb.from_formula("y ~ x + (1 + x || g)", FRAME, weights="w")
+    assert fit.log_likelihood_ == pytest.approx(FITS["reml"].log_likelihood_, rel=1e-10)
+    with pytest.raises(ValueError, match="LocalOnly takes no weights of rows"):
+        eb.from_formula("y ~ x | g", FRAME, eb.LocalOnly(n_rounds=2), weights="w")
+
+
+def test_a_row_of_weight_zero_is_left_out():
+    weights = np.where(np.arange(240) % 5 == 0, 0.0, WEIGHTS)
+    kept = weights > 0
+    found = eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=weights)
+    alone = eb.LinearEB().fit(X[kept], Y[kept], groups=GROUPS[kept], sample_weight=weights[kept])
+    assert found.log_likelihood_ == pytest.approx(alone.log_likelihood_, rel=1e-10)
+    assert_array_equal(found.clients_.n, alone.clients_.n)
+    assert_allclose(found.posterior().mean, alone.posterior().mean, rtol=1e-8)
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="sample_weight= must give the weight of each row"):
+        FITS["ml"].posterior(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="sample_weight has 2 entries for the 240 rows"):
+        eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=[1.0, 2.0])
+    with pytest.raises(ValueError, match=r"0 or more; row 1 has -1\.0"):
+        eb.LinearEB().fit(X, Y, groups=GROUPS, sample_weight=np.where(np.arange(240) == 1, -1.0, 1))
+    clients = eb.Clients.from_rows(X, GROUPS, Y)
+    with pytest.raises(ValueError, match="clients have rows without weights"):
+        eb.LinearEB().fit(clients, sample_weight=WEIGHTS)

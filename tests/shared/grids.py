@@ -2,6 +2,10 @@
 
 import itertools
 
+import pytest
+
+pytest.importorskip("flwr")
+
 from flwr.supercore.task_identity import TaskIdentity
 
 from ebfed.engines.flower import cohort

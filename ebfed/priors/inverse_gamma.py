@@ -44,9 +44,8 @@ class InverseGamma(WithCovariates, Prior):
     it is more than 2.
 
     With covariates, the mean of theta is ``w_i' beta``, and :math:`d_0` the same for all groups.
-    Where :math:`d_0` is not known well, posteriors average over plausible populations: see
-    `plausible_regression.CountRegression`, whose prior is taken with half of the degrees of freedom
-    in place of events.
+    Where :math:`d_0` is not known well, posteriors average over plausible populations, under a
+    prior that is nearly flat in the standard deviation of theta: see `squares.SquaresRegression`.
 
     Parameters
     ----------

@@ -94,8 +94,6 @@ class CountRegression(ABC):
 
     def log_density(self, coefficients: NDArray, log_dispersion: NDArray) -> NDArray:
         """Log posterior density of (k, p) coefficients and (k,) log-dispersions, shape (k,)."""
-        from scipy.special import log_expit
-
         n_blocks = 1 + len(coefficients) * len(self.matrix) // BLOCK
         values = []
         for place in np.array_split(np.arange(len(coefficients)), n_blocks):
@@ -103,8 +101,14 @@ class CountRegression(ABC):
             dispersion = np.exp(log_dispersion[place])
             value = self.log_likelihood(predictor, dispersion)
             values.append(value + self.log_prior(predictor, dispersion))
+        return np.concatenate(values) + self.log_spread_prior(log_dispersion)
+
+    def log_spread_prior(self, log_dispersion: NDArray) -> NDArray:
+        """Log-density of the log-dispersion up to a constant, shape (k,)."""
+        from scipy.special import log_expit
+
         logit = np.log(self.typical) + log_dispersion
-        return np.concatenate(values) + (0.5 + TILT) * log_expit(logit) + log_expit(-logit)
+        return (0.5 + TILT) * log_expit(logit) + log_expit(-logit)
 
     def plausible(self) -> tuple[NDArray, NDArray]:
         """Find weighted points.

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from ebfed.likelihoods import LogVariance
 from ebfed.likelihoods.log_variance import FLOOR, inverse_trigamma
 from ebfed.priors.count_regression import Counts
+from ebfed.priors.exploration import TILT
 from ebfed.priors.negative_binomial import maximise_table
 from ebfed.priors.plausible_regression import GammaRegression
 
 __all__ = ["Squares", "SquaresRegression", "halves", "log_rising", "maximise", "moments"]
 
+# Scale of Cauchy's density, in standard deviations of a typical log sample variance.
+WIDE = 5.0
 # A sum of squares of zero, as a share of the average one: it adds a constant.
 NONE = 1e-13
 NOTHING = np.empty(0), np.empty(0, np.int64), np.empty(0)
@@ -128,7 +131,22 @@ class SquaresRegression(GammaRegression):
     """Sums of squares whose precisions are gammas of mean ``exp(W beta)``; see `CountRegression`.
 
     `events` are halves of degrees of freedom, and `size` are halves of the sums.
+
+    The prior of the dispersion is that of a standard deviation, here of the logarithm of variances:
+    t has Cauchy's density of five times s, the standard deviation of a typical log sample variance,
+    times ``(t**2 / (t**2 + s**2))**(1/5)``. It is nearly flat in t, as for normal populations: the
+    prior of counts is for a spread beside their mean, and would hold that of variances too small.
     """
+
+    def log_spread_prior(self, log_dispersion: NDArray) -> NDArray:
+        """Log-density of the log-dispersion up to a constant, shape (k,)."""
+        from scipy.special import polygamma
+
+        shape = np.exp(-log_dispersion)
+        squared, noise = polygamma(1, shape), float(polygamma(1, self.events.mean()))
+        slope = -polygamma(2, shape) * shape / (2 * np.sqrt(squared))
+        wide = np.log1p(squared / (WIDE**2 * noise))
+        return np.log(slope) + TILT * np.log(squared / (squared + noise)) - wide
 
     def log_likelihood(self, predictor: NDArray, dispersion: NDArray) -> NDArray:
         """Log-likelihood of sums of squares."""

@@ -81,7 +81,7 @@ class SumsServer(Server):
             )
         state = super().start(facts, key)
         if state["covariates"].size:
-            raise ValueError("share must be 'groups' where there are covariates; got 'sums'.")
+            raise ValueError("share must be 'groups' with covariates or levels; got 'sums'.")
         d = state["n_features"]
         question: Question = {
             "columns": np.zeros(0, np.int64),

@@ -1,0 +1,223 @@
+"""Groups within groups: counties of states, in estimators of a parameter for every group."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ebfed as eb
+from ebfed.tables.unseen import UnseenGroupWarning
+
+LEVELS = ["state", "county"]
+
+
+def simulated(n_states, n_counties, sd=(1.0, 0.7), rows=(1, 8), seed=0):
+    """Rows of counties of states, and the parameter of each county."""
+    rng = np.random.default_rng(seed)
+    state, county = np.repeat(np.arange(n_states), n_counties), np.arange(n_states * n_counties)
+    theta = rng.normal(0, sd[0], n_states)[state] + rng.normal(0, sd[1], len(state))
+    row = np.repeat(county, rng.integers(*rows, len(county)))
+    names = np.array([f"s{j:03d}" for j in range(n_states)], object)
+    table = {"state": names[state[row]], "county": (county % n_counties)[row]}
+    return pd.DataFrame(table | {"y": rng.normal(theta[row], 1)}), theta
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return simulated(20, 9)[0]
+
+
+@pytest.fixture(scope="module")
+def fit(rows):
+    return eb.GaussianEB().fit(rows, groups=LEVELS)
+
+
+def test_variances_are_those_of_statsmodels(rows, fit):
+    """By REML, as a dense mixed model with components of variance."""
+    import statsmodels.formula.api as smf
+
+    model = smf.mixedlm(
+        "y ~ 1", rows, groups="state", re_formula="1", vc_formula={"county": "0 + C(county)"}
+    )
+    found = model.fit(reml=True, method=["lbfgs"])
+    prior = fit.prior_
+    expected = [float(found.cov_re.iloc[0, 0]), float(found.vcomp[0]), found.scale]
+    found_here = [prior.above_[0, 0], prior.variance_[0], prior.noise_variance_[0]]
+    np.testing.assert_allclose(found_here, expected, rtol=1e-4)  # its optimiser's precision
+    assert fit.log_likelihood_ == pytest.approx(found.llf, rel=1e-9)
+    assert prior.mean_[0] == pytest.approx(found.params["Intercept"], rel=1e-5)
+    assert np.sqrt(prior.mean_variance_[0]) == pytest.approx(found.bse["Intercept"], rel=1e-4)
+
+
+def test_frames_have_a_column_for_each_level(rows, fit):
+    frame = fit.posterior().to_frame()
+    assert frame.columns[:3].tolist() == ["state", "county", "n"]
+    assert frame["county"].dtype == rows["county"].dtype
+    keys = rows[LEVELS].drop_duplicates().sort_values(LEVELS).reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame[LEVELS], keys)
+    assert fit.ranef().columns.tolist() == [*LEVELS, "y"]
+    assert fit.groups_[0] == ("s000", 0)
+    spreads = fit.tidy().set_index("group")["estimate"]
+    assert spreads["state"] == pytest.approx(np.sqrt(fit.prior_.above_[0, 0]))
+    assert "sd        state" in str(fit.summary())
+
+
+def test_levels_may_be_given_in_other_forms(rows, fit):
+    y, expected = rows["y"].to_numpy(), fit.posterior().mean
+    codes = rows["state"].str[1:].astype(int).to_numpy()
+    tuples = list(zip(rows["state"], rows["county"], strict=True))
+    for groups in (
+        [rows["state"], rows["county"]],
+        [rows["state"].tolist(), rows["county"].tolist()],
+        np.column_stack([codes, rows["county"]]),
+        rows[LEVELS],
+        tuples,
+    ):
+        again = eb.GaussianEB().fit(y, groups=groups)
+        np.testing.assert_allclose(again.posterior().mean, expected, rtol=1e-9)
+
+
+def test_polars_goes_in_and_comes_out(rows, fit):
+    polars = pytest.importorskip("polars")
+    frame = eb.GaussianEB().fit(polars.from_pandas(rows), groups=LEVELS).posterior().to_frame()
+    assert isinstance(frame, polars.DataFrame)
+    assert frame.columns[:2] == LEVELS
+    np.testing.assert_allclose(frame["estimate"], fit.posterior().mean[:, 0], rtol=1e-12)
+
+
+def test_new_counties(fit):
+    """Of a known state, what is known of the state; of a new one, the population of states."""
+    with pytest.warns(UnseenGroupWarning):
+        frame = fit.posterior(groups=[("s003", 77), ("zz", 0)]).to_frame()
+    prior = fit.prior_
+    known, new = frame["estimate"]
+    assert new == pytest.approx(prior.centre_[0])
+    assert abs(known - new) > 0.1
+    assert frame["sd"][0] ** 2 > prior.variance_[0]
+    assert frame["sd"][1] ** 2 > prior.variance_[0] + prior.above_[0, 0]
+    assert fit.predict(groups=[("s003", 77)])[0] == pytest.approx(known)
+
+
+def test_rows_of_new_counties_count(rows, fit):
+    new = pd.DataFrame({"state": ["s003", "s003"], "county": [77, 77], "y": [9.0, 9.0]})
+    estimate = fit.posterior(new).mean[0, 0]
+    with pytest.warns(UnseenGroupWarning):
+        before = fit.posterior(groups=[("s003", 77)]).mean[0, 0]
+    assert before < estimate < 9
+    np.testing.assert_allclose(fit.predict(new), estimate)
+
+
+def test_saved_published_and_in_blocks(rows, fit, tmp_path):
+    fit.save(tmp_path / "fit.ebfed")
+    expected = fit.posterior().to_frame()
+    pd.testing.assert_frame_equal(
+        eb.load_fit(tmp_path / "fit.ebfed").posterior().to_frame(), expected
+    )
+    some = rows["county"] % 2 == 0
+    blocks = eb.GaussianEB().fit(rows[some], groups=LEVELS)
+    blocks.partial_fit(rows[~some], groups=LEVELS)
+    np.testing.assert_allclose(blocks.posterior().mean, fit.posterior().mean, rtol=1e-9)
+    server = fit.published()
+    assert server.log_likelihood_ == pytest.approx(fit.log_likelihood_)
+    asked = rows.head(4)
+    found = server.posterior(asked, groups=LEVELS).mean
+    np.testing.assert_allclose(found, fit.posterior(asked).mean, rtol=0.05)
+
+
+def test_parents_are_stated_and_nothing_else_is_new(fit, rows):
+    ledger = fit.privacy_
+    assert ledger["what"].tolist() == ["Exact()", "public covariates: (1 | state)"]
+
+
+def test_known_noise_and_noise_of_a_channel(rows):
+    plain = eb.GaussianEB(1.0).fit(rows, groups=LEVELS)
+    noisy = eb.GaussianEB(1.0, channel=eb.channels.AddNoise(0.2), random_state=0).fit(
+        rows, groups=LEVELS
+    )
+    assert plain.prior_.noise_variance_ is None
+    assert noisy.prior_.variance_[0] == pytest.approx(plain.prior_.variance_[0], rel=0.3)
+    error = np.abs(noisy.posterior().mean - plain.posterior().mean)
+    assert 0 < error.max() < 0.3
+
+
+def test_several_columns(rows, fit):
+    both = rows.assign(z=-2 * rows["y"])
+    found = eb.GaussianEB().fit(both, groups=LEVELS).posterior()
+    np.testing.assert_allclose(found.mean[:, 0], fit.posterior().mean[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found.mean[:, 1], -2 * found.mean[:, 0], rtol=1e-6)
+
+
+def test_rows_without_noise_show_the_counties():
+    """Then counties are known, and only states are estimated."""
+    rows, _ = simulated(8, 6, rows=(1, 2))
+    with pytest.warns(eb.IdentificationWarning, match="No group has two rows"):
+        fit = eb.GaussianEB().fit(rows, groups=LEVELS)
+    np.testing.assert_allclose(fit.posterior().mean[:, 0], rows["y"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prior": "npmle"}, "levels of groups are for"),
+        ({"method": "moments"}, "method must be 'reml' or 'ml' with levels"),
+        ({"share": "sums"}, "share must be 'groups' with covariates or levels"),
+        (
+            {"variances": 1.0, "channel": eb.channels.Gaussian(1, 1e-5, range=(-5, 5))},
+            "levels of groups need messages",
+        ),
+    ],
+    ids=["prior", "method", "sums", "channel"],
+)
+def test_what_does_not_fit_is_refused(rows, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        eb.GaussianEB(**options).fit(rows, groups=LEVELS)
+
+
+def test_wrong_labels_are_refused(rows, fit):
+    with pytest.raises(ValueError, match="groups names 'sate'"):
+        eb.GaussianEB().fit(rows, groups=["sate", "county"])
+    with pytest.raises(ValueError, match="groups has 1 levels; the fit had 2"):
+        fit.posterior(groups=["s001"])
+    with pytest.raises(ValueError, match="cannot be fitted together"):
+        eb.GaussianEB().fit(rows.assign(w=1.0), groups=LEVELS, covariates=["w"])
+    with pytest.raises(ValueError, match="missing"):
+        eb.GaussianEB().fit(rows.assign(state=None), groups=LEVELS)
+    with pytest.raises(ValueError, match="one length"):
+        eb.GaussianEB().fit(rows["y"], groups=[[1, 2, 3], [1, 2]])
+
+
+def test_estimates_are_as_good_as_with_known_variances():
+    """Within 1 % of the oracle's squared error, and better than one level."""
+    rows, theta = simulated(200, 50, sd=(0.7, 0.5), rows=(2, 6), seed=5)
+    estimate = eb.GaussianEB().fit(rows, groups=LEVELS).posterior().mean[:, 0]
+    pairs = rows["state"] + rows["county"].astype(str).str.zfill(2)
+    flat = eb.GaussianEB().fit(rows["y"], groups=pairs).posterior().mean[:, 0]
+    counts = rows.groupby(LEVELS)["y"].agg(["mean", "size"]).reset_index()
+    total = 0.25 + 1 / counts["size"]
+    weight = (1 / total).groupby(counts["state"]).transform("sum")
+    mean = (counts["mean"] / total).groupby(counts["state"]).transform("sum") / weight
+    of_state = 0.49 / (0.49 + 1 / weight) * mean  # around a mean of zero
+    oracle = of_state + 0.25 / total * (counts["mean"] - of_state)
+    errors = [((each - theta) ** 2).mean() for each in (estimate, oracle, flat)]
+    assert errors[0] < 1.01 * errors[1]
+    assert errors[0] < 0.95 * errors[2]
+
+
+@pytest.mark.parametrize("n_states", [8, 40])
+def test_intervals_hold_what_they_promise(n_states):
+    """95 % intervals of counties, and of new counties in known states, over 60 data sets."""
+    inside, new = [], []
+    for seed in range(60):
+        rows, theta = simulated(n_states, 6, sd=(0.6, 0.6), rows=(1, 5), seed=seed)
+        kept = rows["county"] > 0
+        fit = eb.GaussianEB().fit(rows[kept], groups=LEVELS)
+        states = fit.posterior().ids
+        of = np.array([int(state[1:]) * 6 + county for state, county in states])
+        low, high = fit.posterior().interval()
+        inside.append(((low[:, 0] < theta[of]) & (theta[of] < high[:, 0])).mean())
+        with pytest.warns(UnseenGroupWarning):
+            asked = fit.posterior(groups=[(f"s{j:03d}", 0) for j in range(n_states)])
+        low, high = asked.interval()
+        new.append(((low[:, 0] < theta[::6]) & (theta[::6] < high[:, 0])).mean())
+    for found in (inside, new):
+        error = np.std(found) / np.sqrt(len(found))
+        assert abs(np.mean(found) - 0.95) < 0.012 + 3 * error, (np.mean(found), error)

@@ -24,7 +24,7 @@ from ebfed.formula.design import (
     response_of,
 )
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.rows import CompleteRows, responses, style_of
+from ebfed.formula.rows import CompleteRows, labels_of, number_groups, responses, style_of
 from ebfed.location import (
     BernoulliEB,
     CategoricalEB,
@@ -43,8 +43,8 @@ from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
-from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
+from ebfed.tables.levels import split_levels
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
 __all__ = ["FormulaFit", "check_location", "choose", "following", "from_formula"]
@@ -72,6 +72,7 @@ def from_formula(
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
+    - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -237,6 +238,11 @@ def following(
         raise ValueError(
             f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
         )
+    if model.above:
+        raise ValueError(
+            f"{type(estimator).__name__} has one level of groups; GaussianEB() estimates means of "
+            f"{'/'.join(model.levels)}."
+        )
     if not design.names:
         raise ValueError(
             f"{model.text!r} has no term for {type(estimator).__name__} to learn from; "
@@ -275,6 +281,10 @@ def check_location(
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
             f"got ({model.varying} | {model.group}).{_other_population(estimator)}"
+        )
+    if model.above and design.names:
+        raise ValueError(
+            f"covariates and levels of groups cannot be fitted together; {model.text!r} has both."
         )
     if not design.constant:
         raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
@@ -428,7 +438,8 @@ class FormulaFit:
         """Each group's class of consent."""
         if not has_fit_parameter(estimator, "consent"):
             raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
-        labels = read_labels(self._rows.labels).tolist()
+        ids, codes = number_groups(self._rows.labels)
+        labels = ids[codes].tolist()
         chosen = read_labels(self._rows.consent, "consent").tolist()
         classes = dict(zip(labels, chosen, strict=True))
         for label, one in zip(labels, chosen, strict=True):
@@ -456,11 +467,11 @@ class FormulaFit:
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
-        model, style, labels = self._model, style_of(rows.labels), read_labels(rows.labels)
-        ids, codes = number_labels(labels)
+        model, style = self._model, style_of(rows.labels)
+        ids, codes = number_groups(rows.labels)
         options: dict[str, Any] = {}
         if self.design_.names:
-            options["covariates"] = self._covariates(columns, labels, ids)
+            options["covariates"] = self._covariates(columns, ids[codes], ids)
         if model.counts:
             won, trials = (np.bincount(codes, weights=each) for each in self._counts(rows.data))
             counted = Summary.from_counts(won, trials, ids)
@@ -485,7 +496,9 @@ class FormulaFit:
 
     def _labels(self, data: Any) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
-        series, known = column_of(data, self._model.group), self.estimator_.groups_
+        series, known = labels_of(self._model, data), self.estimator_.groups_
+        if self._model.above:
+            return series
         text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
         if text[0] != text[1] and not self.estimator_.view().is_server:
             raise ValueError(
@@ -551,15 +564,15 @@ class FormulaFit:
         """Return a frame that was given, or else the rows of the fit."""
         if data is not None:
             return data
-        if not len(self._rows.labels):
+        if not len(split_levels(self._rows.labels)[-1]):
             raise ValueError("this copy of the fit has no rows; give a frame.")
         return self._rows.data
 
     def _read(self, data: Any) -> tuple[Any, Any]:
         """Return the columns of the design as the estimator takes them, and labels if there are."""
         data = self._frame(data)
-        group = self._model.group
-        labels = self._labels(data) if group in column_names(data) else None
+        has_labels = set(self._model.levels) <= set(column_names(data))
+        labels = self._labels(data) if has_labels else None
         style = Style() if labels is None else style_of(labels)
         return self._table(self.design_.of(data), style), labels
 
@@ -589,13 +602,12 @@ class FormulaFit:
         data = self._frame(data)
         columns = self.design_.of(data)
         n = len(columns)
-        if self._model.group not in column_names(data):
+        if not set(self._model.levels) <= set(column_names(data)):
             prior = self.estimator_.prior_
             mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
-        labels = read_labels(self._labels(data))
-        ids, codes = number_labels(labels)
-        covariates = self._covariates(columns, labels, ids) if self.design_.names else None
+        ids, codes = number_groups(self._labels(data))
+        covariates = self._covariates(columns, ids[codes], ids) if self.design_.names else None
         warn_of_mistyped(ids, self.estimator_.groups_)
         with warnings.catch_warnings():  # of labels that were asked for by name
             warnings.simplefilter("ignore", UnseenGroupWarning)
@@ -646,8 +658,8 @@ class FormulaFit:
             gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``.
         """
         data = self._frame(data)
-        group = self._model.group
-        alone = drop_columns(data, [group]) if group in column_names(data) else data
+        labels = [name for name in self._model.levels if name in column_names(data)]
+        alone = drop_columns(data, labels) if labels else data
         new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
         response = self._observed(data)
         if response is not None and new[".fitted"].dtype.kind == "f":

@@ -83,7 +83,8 @@ def split_levels(groups: Any, X: Any = None) -> list[Any]:
     if isinstance(groups, list) and (columns := _of_tuples(groups)):
         return columns
     several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
-    if several and len(groups) > 1 and any(len(each) > 1 for each in groups):
+    rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each
+    if several and len(groups) > 1 and not rows:
         lengths = [len(each) for each in groups]
         if len(set(lengths)) > 1:
             raise ValueError(f"levels of groups must have one length; they have {lengths}.")

@@ -221,3 +221,22 @@ def test_intervals_hold_what_they_promise(n_states):
     for found in (inside, new):
         error = np.std(found) / np.sqrt(len(found))
         assert abs(np.mean(found) - 0.95) < 0.012 + 3 * error, (np.mean(found), error)
+
+
+def test_a_formula_has_levels(rows, fit, tmp_path):
+    formula = eb.from_formula("y ~ 1 + (1 | state/county)", rows)
+    pd.testing.assert_frame_equal(formula.posterior().to_frame(), fit.posterior().to_frame())
+    np.testing.assert_allclose(formula.predict(rows[LEVELS].head(1)), fit.predict(rows)[:1])
+    new = pd.DataFrame({"state": ["s003", "zz"], "county": [77, 77]})
+    with pytest.warns(UnseenGroupWarning):
+        expected = fit.predict(groups=new)
+    np.testing.assert_allclose(formula.predict(new), expected)
+    np.testing.assert_allclose(formula.predict(rows[["y"]].head(2)), fit.prior_.centre_[0])
+    assert {".fitted", ".resid", *LEVELS} <= set(formula.augment().columns)
+    formula.save(tmp_path / "formula.ebfed")
+    again = eb.load_fit(tmp_path / "formula.ebfed")
+    np.testing.assert_allclose(again.predict(rows), formula.predict(rows))
+    with pytest.raises(ValueError, match="the group of level 1 'country' is not a column"):
+        eb.from_formula("y ~ 1 + (1 | country/county)", rows)
+    with pytest.raises(ValueError, match="LinearEB has one level of groups"):
+        eb.from_formula("y ~ county + (1 | state/county)", rows)

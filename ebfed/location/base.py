@@ -266,7 +266,8 @@ class LocationEstimator(
             column, `predict` and `posterior` read it too. None: every row is a group of its own.
             Levels, ``["state", "county"]`` from the outermost (columns, label arrays, or an array
             with a column for each): a county is shrunk to its state, a state to all, and labels of
-            counties need only differ within states. For normal populations; parents are public.
+            counties need only differ within states. For normal populations, and for beta and gamma
+            ones with two levels and exact messages; parents are public.
         consent : array-like of shape (n_rows,), str or dict, optional
             What each row's group agreed to send, a key of `channel`: labels, the column of the
             frame `X` that holds them, or a dict from group to key.

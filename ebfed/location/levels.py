@@ -34,7 +34,7 @@ def population_within(population: Prior, stated: Sequence[str]) -> Prior:
     if population.within is None:
         raise TypeError(
             f"{population!r} is one population for all groups; levels of groups are for "
-            "priors.Normal ('normal')."
+            "priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
         )
     return population.within(names)
 

@@ -14,6 +14,7 @@
 # %%
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -212,6 +213,36 @@ ranks["pupils"] = by_school.size().reindex(ranks["school"]).to_numpy()
 best = ranks.sort_values("prob_top", ascending=False).head(10)
 print(best.round(2).to_string(index=False))
 print(f"{(ranks['prob_top'] > 0.5).sum()} schools are among the best 20 more probably than not")
+
+# %% [markdown]
+# ## Schools of authorities
+#
+# Schools belong to 131 local education authorities. With levels, a school is shrunk to its
+# authority, and an authority to all. A formula without covariates has them, as in lme4:
+
+# %%
+leas = pd.read_csv(reference / "chem97_lea.csv")
+levels = eb.from_formula("score ~ 1 + (1 | lea/school)", pupils.merge(leas, on="school"))
+print(levels.summary())
+
+# %% [markdown]
+# Most of the variance is between schools of one authority. What would a new school have? In a known
+# authority, what is known of that; in a new one, the population of authorities.
+
+# %%
+new = levels.posterior(groups=[(lea, 9999) for lea in [1, 20, 131, 999]]).to_frame()
+print(new[["lea", "estimate", "sd", "lower", "upper"]].round(2).to_string(index=False))
+
+# %% [markdown]
+# The picture has the mean score of each school, and its estimate. Small schools, the small points,
+# are shrunk more, and to different authorities: there is no line on which all points would be.
+
+# %%
+schools = levels.posterior().to_frame()
+fig, ax = plt.subplots(figsize=(6, 5))
+ax.scatter(schools["local"], schools["estimate"], s=schools["n"] / 2, alpha=0.4, linewidths=0)
+ax.axline((5, 5), slope=1, color="grey", linewidth=0.8)
+ax.set(xlabel="mean score of a school", ylabel="estimate", title="Schools of 131 authorities")
 
 # %% [markdown]
 # ## What the schools sent

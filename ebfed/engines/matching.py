@@ -106,6 +106,9 @@ def _encoded(label: Any) -> bytes:
         number = float(label)
         whole = number.is_integer()
         return b"number:%d" % int(number) if whole else b"number:" + number.hex().encode()
+    if isinstance(label, tuple):  # of several levels
+        parts = [_encoded(each) for each in label]
+        return b"levels:" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
     if isinstance(label, str):
         return b"text:" + label.encode("utf-8", "surrogatepass")
     raise TypeError(

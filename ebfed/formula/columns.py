@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from ebfed.engines import Estimator
+from ebfed.formula.choice import check_location, choose, following
 from ebfed.formula.design import CONSTANT, Design, terms_of
-from ebfed.formula.fit import check_location, choose, following
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.location.base import LocationEstimator
 

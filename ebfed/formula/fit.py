@@ -13,10 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from ebfed.engines import Estimator, portable
+from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
+from ebfed.formula.choice import (
+    LOCATION,
+    check_location,
+    check_settings,
+    choose,
+    following,
+    other_population,
+)
 from ebfed.formula.design import (
-    CONSTANT,
     SHARED,
     Context,
     Design,
@@ -24,31 +31,30 @@ from ebfed.formula.design import (
     response_of,
 )
 from ebfed.formula.grammar import FormulaTerms, parse
-from ebfed.formula.rows import WEIGHTS, CompleteRows, responses, style_of, with_weights
-from ebfed.location import (
-    BernoulliEB,
-    CategoricalEB,
-    GaussianEB,
-    NegativeBinomialEB,
-    PoissonEB,
-    VarianceEB,
+from ebfed.formula.rows import (
+    WEIGHTS,
+    CompleteRows,
+    labels_of,
+    number_groups,
+    responses,
+    style_of,
+    with_weights,
 )
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
-from ebfed.regression import LinearEB, LogisticEB
-from ebfed.regression.columns import INTERCEPT
+from ebfed.regression import LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
-from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import Summarised, column_names
+from ebfed.tables.levels import split_levels
 from ebfed.tables.of_rows import check_whole
 from ebfed.tables.unseen import UnseenGroupWarning, warn_of_mistyped
 
-__all__ = ["FormulaFit", "check_location", "choose", "following", "from_formula"]
+__all__ = ["FormulaFit", "from_formula"]
 
 
 def from_formula(
@@ -74,6 +80,7 @@ def from_formula(
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
+    - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -161,7 +168,7 @@ def from_formula(
         raise ValueError("family chooses an estimator; give one of the two.")
     estimator = clone(estimator)
     settings |= {} if prior is None else {"prior": prior}
-    _check_settings(estimator, settings)
+    check_settings(estimator, settings)
     estimator.set_params(**settings)
     kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
     varying = None
@@ -177,36 +184,6 @@ def from_formula(
     return fit._fit(estimator, columns)
 
 
-# Estimators of a parameter for every group, and of coefficients, by family.
-LOCATION: dict[str, Any] = {
-    make().family().name: make
-    for make in (
-        GaussianEB,
-        BernoulliEB,
-        CategoricalEB,
-        PoissonEB,
-        NegativeBinomialEB,
-        VarianceEB,
-    )
-}
-REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
-
-SAID_OTHERWISE = {
-    "REML": "; method='ml' or 'reml' is what lme4's REML= says",
-    "offset": "; an offset is a term of the formula, offset(log(e)), of family='poisson'",
-    "nAGQ": ": the likelihood is approximated as `method` says",
-}
-
-
-def _check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
-    for name in settings:
-        if name not in estimator.get_params():
-            raise ValueError(
-                f"{type(estimator).__name__} has no argument {name!r}"
-                f"{SAID_OTHERWISE.get(name, '')}."
-            )
-
-
 def _surroundings() -> dict[str, Any]:
     """Return what the caller of `from_formula` can see; nothing, if that is not Python."""
     try:
@@ -214,84 +191,6 @@ def _surroundings() -> dict[str, Any]:
     except ValueError:
         return {}
     return {**caller.f_globals, **caller.f_locals}
-
-
-def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
-    """Choose an estimator for a formula."""
-    kind = family or ("binomial" if model.counts else "gaussian")
-    if model.counts and kind != "binomial":
-        raise ValueError(f"counts {model.text!r} are of family='binomial'.")
-    logit_normal = isinstance(prior, str) and prior == "logit-normal"
-    if logit_normal and kind != "binomial":
-        raise ValueError(f"prior='logit-normal' is of family='binomial'; got family={kind!r}.")
-    location = kind not in REGRESSION or (not design.names and design.constant)
-    if kind == "binomial" and prior is not None:
-        location = not logit_normal
-    return (LOCATION if location else REGRESSION)[kind]()
-
-
-def following(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
-) -> Estimator:
-    """Set what a formula says of an estimator of regressions."""
-    if model.offset:
-        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
-    settings: dict[str, Any] = {}
-    known = estimator.get_params()
-    if "fit_intercept" in known:
-        settings["fit_intercept"] = design.constant
-    elif not design.constant:
-        raise ValueError(
-            f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
-        )
-    if not design.names:
-        raise ValueError(
-            f"{model.text!r} has no term for {type(estimator).__name__} to learn from; "
-            "GaussianEB() and BernoulliEB() estimate means and rates."
-        )
-    if varying is not None:
-        every = [CONSTANT] * design.constant + design.names
-        some = set(varying) < set(every)
-        if some and "varying" not in known:
-            raise ValueError(
-                f"all terms differ between groups in {type(estimator).__name__}; write "
-                f"'{model.response} ~ {model.fixed} | {model.group}'."
-            )
-        joint = bool(model.correlated) and len(varying) > 1
-        if some and joint and isinstance(estimator, LogisticEB):
-            raise ValueError(
-                f"in LogisticEB terms are not correlated where others do not differ; write "
-                f"({model.varying} || {model.group})."
-            )
-        if some:
-            settings["varying"] = [INTERCEPT if name == CONSTANT else name for name in varying]
-        if "covariance" in known:
-            settings["covariance"] = "full" if joint else "diag"
-    elif model.correlated is False and "covariance" in known:
-        settings["covariance"] = "diag"
-    return estimator.set_params(**settings)
-
-
-def check_location(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
-) -> None:
-    """Refuse what a population of single numbers cannot be."""
-    if model.offset and not estimator.family().takes_exposure:
-        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
-    if varying is not None and varying != [CONSTANT]:
-        raise ValueError(
-            f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
-            f"got ({model.varying} | {model.group}).{_other_population(estimator)}"
-        )
-    if not design.constant:
-        raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
-
-
-def _other_population(estimator: Any) -> str:
-    """Name the population of rates that does what a beta one cannot."""
-    if not isinstance(estimator, BernoulliEB):
-        return ""
-    return " prior='logit-normal' takes covariates of rows, whose coefficients may differ."
 
 
 # Notes on the populations of rates.
@@ -435,7 +334,8 @@ class FormulaFit:
         """Each group's class of consent."""
         if not has_fit_parameter(estimator, "consent"):
             raise ValueError(f"{type(estimator).__name__} has no classes of consent.")
-        labels = read_labels(self._rows.labels).tolist()
+        ids, codes = number_groups(self._rows.labels)
+        labels = ids[codes].tolist()
         chosen = read_labels(self._rows.consent, "consent").tolist()
         classes = dict(zip(labels, chosen, strict=True))
         for label, one in zip(labels, chosen, strict=True):
@@ -469,11 +369,11 @@ class FormulaFit:
         return (self._table(columns[row], style), response), options
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
-        model, style, labels = self._model, style_of(rows.labels), read_labels(rows.labels)
-        ids, codes = number_labels(labels)
+        model, style = self._model, style_of(rows.labels)
+        ids, codes = number_groups(rows.labels)
         options: dict[str, Any] = {}
         if self.design_.names:
-            options["covariates"] = self._covariates(columns, labels, ids)
+            options["covariates"] = self._covariates(columns, ids[codes], ids)
         if model.counts:
             times = np.ones(len(codes)) if rows.weights is None else rows.weights
             check_whole(times, "binomial")
@@ -502,7 +402,9 @@ class FormulaFit:
 
     def _labels(self, data: Any) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
-        series, known = column_of(data, self._model.group), self.estimator_.groups_
+        series, known = labels_of(self._model, data), self.estimator_.groups_
+        if self._model.above:
+            return series
         text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
         if text[0] != text[1] and not self.estimator_.view().is_server:
             raise ValueError(
@@ -517,7 +419,7 @@ class FormulaFit:
         try:
             found, _ = read_covariates(names, self._table(columns, Style()), labels, ids)
         except ValueError as error:
-            other = _other_population(self.estimator_)
+            other = other_population(self.estimator_)
             raise ValueError(f"in {self.formula!r}: {error}{other}") from None
         group = self._model.group
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
@@ -568,15 +470,15 @@ class FormulaFit:
         """Return a frame that was given, or else the rows of the fit."""
         if data is not None:
             return data
-        if not len(self._rows.labels):
+        if not len(split_levels(self._rows.labels)[-1]):
             raise ValueError("this copy of the fit has no rows; give a frame.")
         return self._rows.data
 
     def _read(self, data: Any) -> tuple[Any, Any]:
         """Return the columns of the design as the estimator takes them, and labels if there are."""
         data = self._frame(data)
-        group = self._model.group
-        labels = self._labels(data) if group in column_names(data) else None
+        has_labels = set(self._model.levels) <= set(column_names(data))
+        labels = self._labels(data) if has_labels else None
         style = Style() if labels is None else style_of(labels)
         return self._table(self.design_.of(data), style), labels
 
@@ -606,13 +508,12 @@ class FormulaFit:
         data = self._frame(data)
         columns = self.design_.of(data)
         n = len(columns)
-        if self._model.group not in column_names(data):
+        if not set(self._model.levels) <= set(column_names(data)):
             prior = self.estimator_.prior_
             mean = prior.at(columns).mean_ if columns.shape[1] else prior.mean_
             return np.broadcast_to(mean, (n, 1)), np.arange(n)
-        labels = read_labels(self._labels(data))
-        ids, codes = number_labels(labels)
-        covariates = self._covariates(columns, labels, ids) if self.design_.names else None
+        ids, codes = number_groups(self._labels(data))
+        covariates = self._covariates(columns, ids[codes], ids) if self.design_.names else None
         warn_of_mistyped(ids, self.estimator_.groups_)
         with warnings.catch_warnings():  # of labels that were asked for by name
             warnings.simplefilter("ignore", UnseenGroupWarning)
@@ -663,8 +564,8 @@ class FormulaFit:
             gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``.
         """
         data = self._frame(data)
-        group = self._model.group
-        alone = drop_columns(data, [group]) if group in column_names(data) else data
+        labels = [name for name in self._model.levels if name in column_names(data)]
+        alone = drop_columns(data, labels) if labels else data
         new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
         response = self._observed(data)
         if response is not None and new[".fitted"].dtype.kind == "f":

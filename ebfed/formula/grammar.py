@@ -4,6 +4,7 @@
     y ~ x + (1 + x || county)              the same, intercept and slope not correlated
     y ~ x + C(kind) | county               everything differs between counties
     rate | county                          a mean for every county
+    y ~ 1 + (1 | state/county)             counties of states: labels need only differ within states
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 The formula is parsed here; formulaic reads its terms.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["FormulaTerms", "parse"]
 
@@ -42,6 +44,8 @@ class FormulaTerms:
         Expression of the log of the exposure of a row, else empty.
     correlated : bool or None
         Whether the terms that differ may be correlated; None: as the estimator has it.
+    above : tuple of str
+        Columns of labels of the levels above the groups, from the outermost.
     """
 
     text: str
@@ -53,6 +57,12 @@ class FormulaTerms:
     varying: str | None = None
     offset: str = ""
     correlated: bool | None = None
+    above: tuple[str, ...] = ()
+
+    @property
+    def levels(self) -> list[str]:
+        """Columns of labels, from the outermost."""
+        return [*self.above, self.group]
 
     @property
     def counts(self) -> bool:
@@ -89,6 +99,8 @@ def parse(formula: str) -> FormulaTerms:
     'lost'
     >>> parse("cbind(won, trials=games) | county").trials
     'games'
+    >>> parse("y ~ 1 + (1 | state/county)").levels
+    ['state', 'county']
     """
     if not isinstance(formula, str):
         raise TypeError(
@@ -103,7 +115,7 @@ def parse(formula: str) -> FormulaTerms:
         response, *groups = _split_bars(text)
         if len(groups) != 1:
             raise ValueError(f"formula must be like {FORMS}; got {text!r}.")
-        return _model(text, response, "1", _column(groups[0]))
+        return _model(text, response, "1", groups[0])
     fixed, *groups = _split_bars(right[0])
     if groups and not fixed:
         raise ValueError(
@@ -127,23 +139,25 @@ def parse(formula: str) -> FormulaTerms:
     fixed = fixed or "1"
     if groups:
         correlated = False if "||" in right[0] else None
-        column = _column(groups[0])
-        return _model(text, left, fixed, column, offset=offset, correlated=correlated)
+        return _model(text, left, fixed, groups[0], offset=offset, correlated=correlated)
     varying, *groups = _split_bars(bars[0])
     if not varying or len(groups) != 1:
         raise ValueError(f"formula: ({bars[0]}) must be like (1 + x | county).")
-    group = groups[0]
     rest: dict[str, str | bool] = {"offset": offset, "correlated": "||" not in bars[0]}
-    return _model(text, left, fixed, _column(group), varying=varying, **rest)
+    return _model(text, left, fixed, groups[0], varying=varying, **rest)
 
 
 def _model(
-    text: str, response: str, fixed: str, group: str, **rest: str | bool | None
+    text: str, response: str, fixed: str, groups: str, **given: str | bool | None
 ) -> FormulaTerms:
     if not response:
         raise ValueError(f"formula has no response: {text!r}.")
+    *above, group = map(_column, _split(groups, "/"))
+    if twice := [name for name in above if [*above, group].count(name) > 1]:
+        raise ValueError(f"formula: {twice[0]!r} is twice among the levels {groups!r}.")
+    rest: dict[str, Any] = {**given, "above": tuple(above)}
     if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
-        return FormulaTerms(text, response, fixed, group, **rest)  # type: ignore[arg-type]
+        return FormulaTerms(text, response, fixed, group, **rest)
     parts = _split(counts[1], ",")
     if len(parts) != 2 or not all(parts):
         raise ValueError(f"{response} must have two parts, {COUNTS}.")
@@ -153,7 +167,7 @@ def _model(
         raise ValueError(f"{response} must be {COUNTS}; got {second!r}.")
     key = "trials" if named else "failures"
     second = second[named.end() :] if named else second
-    return FormulaTerms(text, successes, fixed, group, **{key: second}, **rest)  # type: ignore[arg-type]
+    return FormulaTerms(text, successes, fixed, group, **(rest | {key: second}))
 
 
 def _column(text: str) -> str:
@@ -161,8 +175,8 @@ def _column(text: str) -> str:
     quoted = re.fullmatch(r"`([^`]+)`", text)
     if quoted is None and not re.fullmatch(r"[^\s+*/:()~|]+", text):
         raise ValueError(
-            f"{text!r} must be one column of labels. Of nested or crossed groups one is fitted: "
-            "make a column of their labels, and name that."
+            f"{text!r} must be one column of labels, or columns of levels, as in state/county. Of "
+            "crossed groups one is fitted: make a column of their labels, and name that."
         )
     return quoted[1] if quoted else text
 

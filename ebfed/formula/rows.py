@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +13,29 @@ from ebfed.formula.design import evaluated, required
 from ebfed.formula.grammar import FormulaTerms
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of, complete, take
-from ebfed.tables.frames import Style, beside, frame, is_frame, numeric_columns, read
+from ebfed.tables.frames import (
+    Style,
+    beside,
+    frame,
+    is_frame,
+    numeric_columns,
+    read,
+    read_labels,
+)
+from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names
+from ebfed.tables.levels import number_levels, split_levels
 from ebfed.tables.numbers import numbers
 
-__all__ = ["WEIGHTS", "CompleteRows", "responses", "style_of", "with_weights"]
+__all__ = [
+    "WEIGHTS",
+    "CompleteRows",
+    "labels_of",
+    "number_groups",
+    "responses",
+    "style_of",
+    "with_weights",
+]
 
 # Column of weights that were given as numbers; R's name for it.
 WEIGHTS = "(weights)"
@@ -30,8 +48,8 @@ class CompleteRows:
     Attributes
     ----------
     data : data frame
-    labels : series
-        Label of the group of each row.
+    labels : series, or list of series
+        Label of the group of each row; of several levels, those of each, from the outermost.
     consent : series or None
     dropped : int
     weights : ndarray of shape (n_rows,) or None
@@ -52,7 +70,7 @@ class CompleteRows:
     def none(cls, model: FormulaTerms, columns: Sequence[str], backend: str, dropped: int) -> Self:
         """Return no rows, in a frame with these columns."""
         data = frame({name: np.zeros(0) for name in columns}, Style(backend))
-        return cls(data, column_of(data, model.group), None, dropped)
+        return cls(data, labels_of(model, data), None, dropped)
 
     @classmethod
     def of(
@@ -83,7 +101,10 @@ class CompleteRows:
                 "data must be a frame in memory, of pandas, polars or Arrow; "
                 f"got {type(data).__name__}."
             )
-        named = {"the group": model.group, "consent": consent, "weights": weights}
+        named: dict[str, str | None] = {
+            f"the group of level {j}": name for j, name in enumerate(model.above, 1)
+        }
+        named |= {"the group": model.group, "consent": consent, "weights": weights}
         keys = {what: name for what, name in named.items() if name is not None}
         for what, name in keys.items():
             if name not in column_names(data):
@@ -96,7 +117,7 @@ class CompleteRows:
         kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
         weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
-        return cls(kept, column_of(kept, model.group), chosen, int((~whole).sum()), weighed)
+        return cls(kept, labels_of(model, kept), chosen, int((~whole).sum()), weighed)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
@@ -117,6 +138,20 @@ def with_weights(data: Any, weights: Any) -> Any:
     return beside(data, {WEIGHTS: values})
 
 
+def labels_of(model: FormulaTerms, data: Any) -> Any:
+    """Labels of the rows of a frame: a series, or a list of those of several levels."""
+    columns = [column_of(data, name) for name in model.levels]
+    return columns if model.above else columns[0]
+
+
 def style_of(labels: Any) -> Style:
     """How frames look whose rows have these labels."""
-    return read(np.zeros(len(labels)), labels).style
+    *above, lowest = split_levels(labels)
+    style = read(np.zeros(len(lowest)), lowest).style
+    return replace(style, above=tuple(map(style_of, above)))
+
+
+def number_groups(labels: Any) -> tuple[NDArray, NDArray[np.int64]]:
+    """Number the groups of labels of one level or several, by their sorted order."""
+    columns = [read_labels(each) for each in split_levels(labels)]
+    return number_levels(columns) if len(columns) > 1 else number_labels(columns[0])

@@ -24,13 +24,14 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
 from ebfed.engines.publishing import name_columns
 from ebfed.families import Family
-from ebfed.location.client import Client, named_channels
+from ebfed.location.client import Client, check_weights, named_channels
 from ebfed.location.cross_fitting import (
     check_mean_model,
     check_no_regressor,
     with_predictions,
 )
 from ebfed.location.learned import Learned
+from ebfed.location.levels import check_levels, population_within
 from ebfed.location.server import Server, lines
 from ebfed.location.sides import TwoSided
 from ebfed.location.viewing import output_style, own_scale_posterior, view_of_fit
@@ -40,7 +41,7 @@ from ebfed.report.effects import GroupEffects
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.consent import classes_of
-from ebfed.tables.frames import frame, indexed_like, read_labels
+from ebfed.tables.frames import frame, indexed_like
 from ebfed.tables.intake import GroupRows, Intake
 from ebfed.tables.labels import number_labels
 from ebfed.tables.numbers import check_single, validated
@@ -145,7 +146,8 @@ class LocationEstimator(
 
     def learned(self, sent: LocationSent, summaries: Summary, memory: LocationMemory) -> Learned:
         """Return what a fit has learned, from the last broadcast."""
-        prior, d = self.population(), self.n_features_in_
+        prior = population_within(self.population(), self._intake.covariate_names)
+        d = self.n_features_in_
         prior.__dict__.update(sent["prior"])
         numbered = ["value"] if d == 1 else [f"x{j}" for j in range(d)]
         return Learned(
@@ -191,6 +193,7 @@ class LocationEstimator(
             learn=True,
             **of_rows,
         )
+        check_levels(self, self._intake.covariate_names)
         if rows.consent is None:
             chosen = self.default_consent(rows.summary)
         elif not isinstance(self.channel, Mapping):
@@ -260,9 +263,13 @@ class LocationEstimator(
         ----------
         X : array-like, series or data frame of shape (n_rows, d) or (n_rows,), Clients or Summary
         y : ignored
-        groups : array-like of shape (n_rows,) or str, optional
+        groups : array-like of shape (n_rows,) or str, or several of them, optional
             Label of each row, or the column of the frame `X` that holds it. If it is a
             column, `predict` and `posterior` read it too. None: every row is a group of its own.
+            Levels, ``["state", "county"]`` from the outermost (columns, label arrays, or an array
+            with a column for each): a county is shrunk to its state, a state to all, and labels of
+            counties need only differ within states. For normal populations, and for beta and gamma
+            ones with two levels and exact messages; parents are public.
         consent : array-like of shape (n_rows,), str or dict, optional
             What each row's group agreed to send, a key of `channel`: labels, the column of the
             frame `X` that holds them, or a dict from group to key.
@@ -519,7 +526,7 @@ class LocationEstimator(
         """Replace each row by the estimate of its group, shape (n_rows, d)."""
         check_is_fitted(self, "prior_")
         if X is None:
-            codes = slice(None) if groups is None else number_labels(read_labels(groups))[1]
+            codes = slice(None) if groups is None else self._intake.numbered(groups)[1]
             return self.posterior(groups=groups, covariates=covariates).mean[codes]
         _check_in_memory(X)
         rows = self._read(X, groups, covariates=covariates, **of_rows)
@@ -614,7 +621,7 @@ class LocationEstimator(
                 )
             options = given | {"groups": groups, "of_rows": of_rows, "learn": learn}
             rows = self._intake.read(X, self.checked_rows, family.summarise, **options)
-            _check_weights(self, rows.summary)
+            check_weights(self, rows.summary)
             if rows.values is not None:
                 return rows
             if learn:
@@ -630,7 +637,7 @@ class LocationEstimator(
             rows = self._intake.read_lazily(
                 X, check, groups=groups, of_rows=of_rows, learn=learn, **given
             )
-            _check_weights(self, rows.summary)
+            check_weights(self, rows.summary)
         return replace(rows, summary=family.converted(rows.summary))
 
     def checked_rows(self, X: Any, learn: bool) -> NDArray:
@@ -649,20 +656,6 @@ class LocationEstimator(
             raise ValueError(
                 f"{type(self).__name__} reads rows in memory; collect them, or give a Summary."
             )
-
-
-def _check_weights(estimator: LocationEstimator, summary: Summary) -> None:
-    """Refuse weights where they are not built: they are never ignored."""
-    family, channels = estimator.family(), named_channels(estimator.channel).values()
-    if summary.weight is None or family.takes_exposure:
-        return
-    if not estimator._takes_weights:
-        raise ValueError(f"{type(estimator).__name__} takes no sample_weight=; GaussianEB does.")
-    if not all(channel.keeps_means for channel in channels):
-        raise ValueError(
-            "sample_weight= needs channels.Exact, or channels.AddNoise: what other channels report "
-            f"of weighted rows has no likelihood here; got {estimator.channel!r}."
-        )
 
 
 def _check_in_memory(X: Any) -> None:

@@ -17,7 +17,7 @@ from ebfed.privacy.odometer import Plan
 from ebfed.report.view import ChannelView
 from ebfed.tables.clients import Summary
 
-__all__ = ["ALL_CLIENTS", "Client", "named_channels", "settled"]
+__all__ = ["ALL_CLIENTS", "Client", "check_weights", "named_channels", "settled"]
 
 # Name of the clients in the ledger, where all have one channel.
 ALL_CLIENTS = "all clients"
@@ -215,3 +215,17 @@ def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str,
                 f"consent; got {each!r}."
             )
     return named
+
+
+def check_weights(estimator: Any, summary: Summary) -> None:
+    """Refuse weights where they are not built: they are never ignored."""
+    family, channels = estimator.family(), named_channels(estimator.channel).values()
+    if summary.weight is None or family.takes_exposure:
+        return
+    if not estimator._takes_weights:
+        raise ValueError(f"{type(estimator).__name__} takes no sample_weight=; GaussianEB does.")
+    if not all(channel.keeps_means for channel in channels):
+        raise ValueError(
+            "sample_weight= needs channels.Exact, or channels.AddNoise: what other channels report "
+            f"of weighted rows has no likelihood here; got {estimator.channel!r}."
+        )

@@ -50,6 +50,12 @@ class GaussianEB(LocationEstimator):
     noise, and `channel` protects only rows. The channel must be `channels.Exact` or
     `channels.AddNoise`, whose reports are Gaussian.
 
+    With levels of groups, ``fit(X, groups=["state", "county"])``, a county is shrunk to its state,
+    and a state to all, each by what is known of it: ``x ~ 1 + (1 | state/county)`` of lme4. All
+    variances are fitted jointly. A new county in a known state gets what is known of the state.
+    Intervals include what is not known of the variances and of the mean (`priors.nested_normal`).
+    Labels of parents are public, and rows of a county are sent through the channel as above.
+
     Parameters
     ----------
     variances : float or array-like of shape (d,), optional

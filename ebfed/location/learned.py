@@ -77,7 +77,8 @@ class Learned:
             return np.arange(len(ids))
         if self.is_server:  # a server does not have the labels of groups
             return np.full(len(ids), -1)
-        return pd.Index(self.summaries.ids).get_indexer(pd.Index(ids))
+        known, asked = (pd.Index(x, tupleize_cols=False) for x in (self.summaries.ids, ids))
+        return known.get_indexer(asked)
 
     def known(self, ids: NDArray) -> Summary:
         """Summaries of these groups in the fit, empty for groups that were not in it."""
@@ -231,7 +232,11 @@ class Learned:
 
     def log_likelihood_of(self, summary: Summary, covariates: NDArray) -> float:
         """Log-likelihood that the fit has maximised, of the rows of all its groups."""
-        value = float(self.log_evidence(summary, covariates).sum())
+        joint = self.prior.joint_log_marginal_
+        if joint is None:
+            value = float(self.log_evidence(summary, covariates).sum())
+        else:
+            value = joint + float(self.family.log_base_measure(summary).sum())
         return value + (self.prior.restriction_ or 0.0)
 
     def log_likelihood(self) -> float:

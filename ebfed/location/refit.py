@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from ebfed.location.learned import Learned
 from ebfed.tables.clients import Summary
+from ebfed.tables.levels import names_of_parents
 
 __all__ = ["Refit"]
 
@@ -45,7 +46,8 @@ class Refit:
 
     def _again(self, summary: Summary, settings: dict[str, Any]) -> Any:
         covariates = self.learned.memory["covariates"]
-        given = covariates if covariates.shape[1] else None
+        parents = names_of_parents(self.learned.covariate_names)  # labels of groups tell them
+        given = covariates if covariates.shape[1] and not parents else None
         again = clone(self.estimator).set_params(**settings)
         if again.mean_model is not None:  # covariates are its predictions
             again.set_params(mean_model=None)

@@ -19,11 +19,13 @@ from ebfed.engines.protocol import LocationFacts, LocationSent, LocationState, M
 from ebfed.families import Family
 from ebfed.likelihoods import Likelihood, join
 from ebfed.location.client import settled
+from ebfed.location.levels import population_within
 from ebfed.location.matching import summary_of
 from ebfed.priors import IdentificationWarning, Prior
 from ebfed.priors.regression import check_covariates
 from ebfed.tables.alignment import counts_only
 from ebfed.tables.clients import Summary
+from ebfed.tables.levels import names_of_parents
 
 __all__ = ["Server", "lines"]
 
@@ -219,9 +221,10 @@ class Server:
             "settings": [],
         }
         state["turn"] = self._turns(state)
-        if state["covariates"].size:
+        names = lines(state["covariate_names"])
+        if state["covariates"].size and not names_of_parents(names):
             reporting = (state["n"] > 0) & (state["turn"] >= 0)
-            check_covariates(state["covariates"][reporting], lines(state["covariate_names"]))
+            check_covariates(state["covariates"][reporting], names)
         return self.settle(state, self.guess)
 
     def settle(self, state: LocationState, guess: Guess | None) -> LocationState:
@@ -280,7 +283,7 @@ class Server:
 
     def fit_prior(self, state: LocationState) -> Prior:
         """Fit the prior by maximum likelihood; or as a paper does, for replication."""
-        prior = clone(self.prior)
+        prior = clone(population_within(self.prior, lines(state["covariate_names"])))
         if prior.fits_raw_reports and not self.all_exact:
             return prior.fit_raw_reports(self._raw_reports(state))
         covariates = self.stated_covariates(state)
@@ -327,6 +330,8 @@ class Server:
         if self.all_exact:
             return None
         rows, counts = self.likelihood(state).compress()
+        if prior.joint_log_marginal_ is not None:
+            return prior.joint_log_marginal_ + (prior.restriction_ or 0.0)
         value = float(counts @ prior.log_marginal(rows)) if len(rows) else 0.0
         return value + (prior.restriction_ or 0.0)
 

@@ -81,7 +81,7 @@ class SumsServer(Server):
             )
         state = super().start(facts, key)
         if state["covariates"].size:
-            raise ValueError("share must be 'groups' where there are covariates; got 'sums'.")
+            raise ValueError("share must be 'groups' with covariates or levels; got 'sums'.")
         if state["weight"] is not None:
             raise ValueError("share must be 'groups' where rows have weights; got 'sums'.")
         d = state["n_features"]

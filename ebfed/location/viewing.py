@@ -14,8 +14,8 @@ from ebfed.location.learned import Learned
 from ebfed.location.refit import Refit
 from ebfed.priors import Posterior
 from ebfed.report.view import LocationView
-from ebfed.tables.frames import Style, read_labels
-from ebfed.tables.labels import number_labels
+from ebfed.tables.frames import Style
+from ebfed.tables.levels import names_of_parents
 
 __all__ = ["output_style", "own_scale_posterior", "view_of_fit"]
 
@@ -43,7 +43,7 @@ def own_scale_posterior(
             raise ValueError("the clients kept their figures; give rows to estimate.")
         style, summary = intake.style, estimator.summaries_
         if groups is not None:
-            summary = learned.asked_for(number_labels(read_labels(groups))[0])
+            summary = learned.asked_for(intake.numbered(groups)[0])
         clients, given = summary, intake.covariates_of(covariates, summary.ids)
     else:
         rows = estimator._read(X, groups, covariates=covariates, **of_rows)
@@ -59,6 +59,9 @@ def view_of_fit(estimator: Any) -> LocationView:
     learned: Learned = estimator._learned
     d, client = estimator.n_features_in_, estimator.client_side()
     covariates, refit = learned.memory["covariates"], Refit(estimator, learned)
+    names = learned.covariate_names
+    if names_of_parents(names):  # the population has no coefficients
+        covariates, names = covariates[:, :0], []
     has_rows = learned.all_exact and not learned.is_server
     return LocationView(
         title=type(estimator).__name__,
@@ -75,7 +78,7 @@ def view_of_fit(estimator: Any) -> LocationView:
         n_parameters=learned.n_parameters,
         posterior=partial(own_scale_posterior, estimator),
         posterior_given_population=learned.posterior_given_population,
-        expected=lambda: learned.expected(covariates, len(learned.summaries)),
+        expected=lambda: learned.expected(learned.memory["covariates"], len(learned.summaries)),
         log_likelihood=learned.log_likelihood,
         likelihood_kind=learned.likelihood_kind,
         maximum=refit.maximum if has_rows and learned.likelihood_kind == "REML" else None,
@@ -83,11 +86,11 @@ def view_of_fit(estimator: Any) -> LocationView:
         population=type(learned.prior).__name__,
         has_density=learned.family.has_density,
         family=learned.family,
-        link=IDENTITY if learned.covariate_names else learned.family.link,
+        link=IDENTITY if names else learned.family.link,
         prior=learned.prior,
         summary=learned.summaries,
         covariates=covariates,
-        covariate_names=learned.covariate_names,
+        covariate_names=names,
         noise_variance=learned.noise_variance,
         guess=estimator.guess,
         reports=learned.memory["turn"] >= 0,

@@ -101,6 +101,8 @@ class Prior(BaseEstimator, ABC):
     max_features: ClassVar[float] = 1
     n_nodes: ClassVar[int] = 400
     takes_covariates: ClassVar[bool] = False
+    # Function from names of levels to the population of groups of parents; None if there is none.
+    within: Any = None
     # Whether a plausible population is one of all coordinates, or of each its own.
     couples_columns: ClassVar[bool] = False
     # Whether posterior means of Gaussian estimates are on a line, with robust intervals of its own.
@@ -116,6 +118,10 @@ class Prior(BaseEstimator, ABC):
     slopes_: NDArray | None = None
     covariates_: NDArray  # of the clients, where this is the population `at` their covariates
     restriction_: float | None = None
+    # Log-density of all messages of the fit, where these are not independent of one another.
+    joint_log_marginal_: float | None = None
+    # Standard deviations of levels above the groups, by name, of each coordinate.
+    spreads_above_: dict[str, NDArray] | None = None
     # Parameters of the plausible populations by name, K of each; and "weights", shape (K, d).
     plausible_: dict[str, NDArray] | None = None
     # Moments that Gaussian messages show, whatever the shape that was fitted; see `moments_of`.

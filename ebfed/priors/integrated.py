@@ -287,13 +287,8 @@ class IntegratedPosterior(Posterior):
         for all of them.
         """
         rng = np.random.default_rng(random_state)
-        parts, weights = self._mixture
-        below = np.cumsum(weights, axis=0)
-        shared = (below == below[:, :1]).all()
-        uniform = rng.random((size, 1 if shared else below.shape[1], self._n_picks))
-        picked = np.zeros((size, *below.shape[1:]), np.int32)
-        for each in below[:-1]:
-            picked += uniform > each
+        parts, _ = self._mixture
+        picked = self._picks(size, rng)
         draws = np.empty(picked.shape)
         for k, part in enumerate(parts):
             chosen = picked == k
@@ -303,6 +298,17 @@ class IntegratedPosterior(Posterior):
                 own = np.take_along_axis(part.sample(most, rng), place, axis=0)
                 draws[chosen] = own[chosen]
         return draws
+
+    def _picks(self, size: int, rng: np.random.Generator) -> NDArray[np.int32]:
+        """Draw a population for each draw and client, shape (size, n, d)."""
+        _, weights = self._mixture
+        below = np.cumsum(weights, axis=0)
+        shared = (below == below[:, :1]).all()
+        uniform = rng.random((size, 1 if shared else below.shape[1], self._n_picks))
+        picked = np.zeros((size, *below.shape[1:]), np.int32)
+        for each in below[:-1]:
+            picked += uniform > each
+        return picked
 
     def interval(
         self, level: float = 0.95, kind: Literal["eb", "robust"] = "eb"

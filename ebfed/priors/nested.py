@@ -1,110 +1,544 @@
 """Populations within populations: groups of parents, such as counties of states.
 
 The mean of group i is normal around that of its parent, the mean of a parent around that of its own
-parent, and those at the top around one mean. Given the variances, estimates are the best linear
-ones: precisions go up the tree, estimates come down. Variances are fitted level by level, from
-below, by restricted maximum likelihood around the means of all parents (`NestedTable`).
+parent, and those at the top around one mean (or a regression). All variances are fitted jointly, by
+restricted maximum likelihood or not (`NestedTable`). Given them, estimates are the best linear
+ones: precisions go up the tree, estimates come down (`descend`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import summarise_rows
 from ebfed.likelihoods import Gaussian
-from ebfed.priors.variance_components import MomentTable, Profile, fit_components, informative
-from ebfed.tables.labels import number_integers
+from ebfed.priors.exploration import TILT, explore, thinned
+from ebfed.priors.search import maximise
+from ebfed.priors.variance_components import informative
 
-__all__ = ["NestedEstimates", "NestedTable", "nested_estimates"]
+__all__ = [
+    "NestedEstimates",
+    "NestedFit",
+    "NestedProfile",
+    "NestedTable",
+    "Tree",
+    "descend",
+    "fit_nested",
+    "nested_estimates",
+    "paths_of",
+    "settled",
+]
+
+# Variances of a level, over that of a typical message to it, from which the search may begin.
+STARTS = (0.0, 0.1, 1.0, 10.0, 300.0)
+# Largest such variance.
+LARGEST = float(np.arcsinh(1e15))
+# Step of the differences that approximate second derivatives.
+STEP = 1e-5
+# Plausible populations that a posterior averages over.
+MANY = 40
 
 
-@dataclass
-class NestedProfile(Profile):
-    """Best mean of each parent given the ratio of variances; `weight` is that of each."""
-
-    @property
-    def log_weight(self) -> Any:
-        """Log-determinant of the information about the means."""
-        return np.log(self.weight).sum(axis=-1)
-
-    @property
-    def slope_log_weight(self) -> Any:
-        """Its slope."""
-        return (self.slope_weight / self.weight).sum(axis=-1)
-
-
-@dataclass
-class NestedTable(MomentTable):
-    """One coordinate's messages, those of equal variance and one parent merged.
+@dataclass(frozen=True)
+class Tree:
+    """Which group has which parents, groups sorted so that those of one parent lie side by side.
 
     Attributes
     ----------
-    parents : int64 ndarray of shape (r,)
-        The parent of each merged message, numbered from 0 without gaps.
+    order : int64 ndarray of shape (m,)
+        Groups in that order.
+    starts : list of int64 ndarrays
+        For each level, from the top: the first child of each node of the level above; of the top
+        level, which has one parent, 0.
+    above : list of int64 ndarrays
+        For each level, from the top: the parent of each node in the level above.
+    """
+
+    order: NDArray[np.int64]
+    starts: list[NDArray[np.int64]]
+    above: list[NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, paths: NDArray[np.int64]) -> Self:
+        """Sort groups by their parents.
+
+        Parameters
+        ----------
+        paths : ndarray of shape (m, n_levels - 1)
+            Numbers of each group's parents, from the top; those of parents need not differ between
+            grandparents.
+
+        Examples
+        --------
+        >>> tree = Tree.of(np.array([[1], [0], [1]]))
+        >>> tree.order, tree.starts, tree.above
+        (array([1, 0, 2]), [array([0]), array([0, 1])], [array([0, 0]), array([0, 1, 1])])
+        """
+        m, n_above = paths.shape
+        order = np.lexsort(paths.T[::-1]) if n_above else np.arange(m)
+        ordered = paths[order]
+        begins = np.ones((m, n_above), bool)
+        begins[1:] = np.logical_or.accumulate(ordered[1:] != ordered[:-1], axis=1)
+        firsts = [np.zeros(1, np.int64), *map(np.flatnonzero, begins.T), np.arange(m)]
+        starts, above = [], []
+        for upper, lower in pairwise(firsts):
+            first = np.searchsorted(lower, upper)
+            starts.append(first)
+            above.append(np.repeat(np.arange(len(upper)), np.diff(np.append(first, len(lower)))))
+        return cls(order, starts, above)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of nodes of each level, from the top."""
+        return [len(above) for above in self.above]
+
+    def without_lowest(self) -> Tree:
+        """Return the tree of parents."""
+        return Tree(np.arange(len(self.starts[-1])), self.starts[:-1], self.above[:-1])
+
+
+@dataclass(frozen=True)
+class NestedProfile:
+    """Best coefficients given the ratios of variances, and the criterion.
+
+    Attributes
+    ----------
+    value : float
+        -2 log-likelihood of the messages, up to a constant: restricted, if the table is.
+    slope : ndarray of shape (n_levels,) or None
+        Its derivatives in the ratios.
+    coefficients : ndarray of shape (p,)
+    covariance : ndarray of shape (p, p)
+        Their sampling covariance, over the scale.
+    scale : float
+        Noise variance; 1 where it is known.
+    log_det : float
+        That of the messages' covariance, over the scale.
+    quadratic : float
+        Weighted sum of squares around the regression, that within groups included.
+    """
+
+    value: float
+    slope: NDArray | None
+    coefficients: NDArray
+    covariance: NDArray
+    scale: float
+    log_det: float
+    quadratic: float
+
+
+@dataclass(frozen=True)
+class NestedTable:
+    """Messages of groups in a tree: means of columns of a design, and of the response.
+
+    Message i is ``y_i ~ N(x_i' beta, scale V)``, where V has ``u_i`` on its diagonal and, between
+    groups that share a parent of level l and all above, the ratios of the levels from the top to l.
+    With ``w = 1 / (u + ratio)`` the groups of a parent have the sum of squares ``sum w (z - z_p)
+    (z - z_p)'`` around their mean z_p, which is the parent's message, with ``u = 1 / sum w``. So
+    one evaluation takes one pass up the tree, to the mean at its root, and its slope one pass down:
+    these sums of squares and products of all columns are all that is needed (Searle,
+    Casella, McCulloch 1992, ch. 6; Bates et al. 2015).
+
+    Attributes
+    ----------
+    tree : Tree
+    variances : ndarray of shape (m,)
+        ``u_i``, positive, in the order of the tree.
+    columns : ndarray of shape (p, m)
+        The design without the constant, of full rank with it, and the response.
+    within : ndarray of shape (p, p)
+        Sums of squares and products of rows around the means of their groups.
+    degrees : int or None
+        Degrees of freedom of `within`; None where the scale is known to be 1.
+    restricted : bool
+    free : bool ndarray of shape (n_levels,)
+        Whether the variance of a level is open, rather than zero.
+    """
+
+    tree: Tree
+    variances: NDArray
+    columns: NDArray
+    within: NDArray
+    degrees: int | None
+    restricted: bool
+    free: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        tree: Tree,
+        variances: NDArray,
+        values: NDArray,
+        scatter: float = 0.0,
+        degrees: int | None = None,
+        restricted: bool = True,
+    ) -> Self:
+        """Lay out the means of groups, with one mean at the top.
+
+        A level is open if some parent has two groups in it: else all its variance may be that of
+        the level above.
+        """
+        order = tree.order
+        columns = values[None, order]
+        free = np.diff([1, *tree.sizes]) > 0
+        within = np.array([[scatter]])
+        return cls(tree, variances[order], columns, within, degrees, restricted, free)
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels."""
+        return len(self.free)
+
+    @property
+    def dof(self) -> float:
+        """Degrees of freedom of the sum of squares."""
+        p = len(self.columns)  # with the mean
+        return (self.degrees or 0) + len(self.variances) - p * self.restricted
+
+    def profile(self, ratios: NDArray, slope: bool = True) -> NestedProfile:
+        """Evaluate coefficients, scale and the criterion at these ratios, from the top."""
+        variances, columns = self.variances, self.columns
+        cross, log_det = self.within.copy(), 0.0
+        passed = []
+        for level in range(self.n_levels - 1, -1, -1):
+            total = variances + ratios[level]
+            weight = 1 / total
+            starts, above = self.tree.starts[level], self.tree.above[level]
+            heavy = np.add.reduceat(weight, starts)
+            centre = np.add.reduceat(columns * weight, starts, axis=1) / heavy
+            away = columns - centre[:, above]
+            weighted = away * weight
+            cross += weighted @ away.T
+            log_det += np.log(total).sum()
+            if level:
+                log_det += np.log(heavy).sum()
+            passed.append((weight, weighted, heavy, above))
+            variances, columns = 1 / heavy, centre
+        # the mean is that of the root, and what it adds to the information about coefficients
+        weight_of_mean, mean = float(heavy[0]), centre[:, 0]
+        information = cross[:-1, :-1]
+        covariance = np.linalg.inv(information)
+        coefficients = covariance @ cross[:-1, -1]
+        quadratic = float(max(cross[-1, -1] - cross[:-1, -1] @ coefficients, 0.0))
+        value = log_det
+        if self.restricted:
+            value += np.log(weight_of_mean) + float(np.linalg.slogdet(information)[1])
+        scale = 1.0
+        if self.degrees is None:
+            value += quadratic
+        else:
+            scale = quadratic / self.dof
+            value += self.dof * np.log(quadratic) if quadratic else -np.inf
+        slopes = None
+        if slope:
+            # directions in which squares of the whitened messages count: residuals, coefficients
+            turned = np.append(-coefficients, 1.0)[:, None] / np.sqrt(scale or 1.0)
+            if self.restricted and len(coefficients):
+                root = np.linalg.cholesky(covariance)
+                turned = np.hstack([turned, np.vstack([root, np.zeros(len(root))])])
+            slopes = np.empty(self.n_levels)
+            sums = np.zeros((turned.shape[1], 1))
+            own = np.zeros(1) if self.restricted else heavy
+            for level, (weight, weighted, heavy, above) in enumerate(reversed(passed)):
+                share = weight / heavy[above]
+                sums = turned.T @ weighted + share * sums[:, above]
+                own = weight - share * weight + share**2 * own[above]
+                slopes[level] = own.sum() - np.vdot(sums, sums)
+        first = mean[-1] - mean[:-1] @ coefficients
+        doubt = 1 / weight_of_mean + mean[:-1] @ covariance @ mean[:-1]
+        corner = -covariance @ mean[:-1]
+        return NestedProfile(
+            value,
+            slopes,
+            np.append(first, coefficients),
+            np.block([[np.array([[doubt]]), corner[None]], [corner[:, None], covariance]]),
+            scale,
+            log_det,
+            quadratic,
+        )
+
+    # The search -------------------------------------------------------------------------------
+
+    @cached_property
+    def units(self) -> NDArray:
+        """Variance of a typical message to each level, if levels below have no variance."""
+        units, variances = [float(np.median(self.variances))], self.variances
+        for starts in self.tree.starts[:0:-1]:
+            variances = 1 / np.add.reduceat(1 / variances, starts)
+            units.append(float(np.median(variances)))
+        return np.array(units[::-1])
+
+    def ratios_at(self, point: NDArray) -> NDArray:
+        """Ratios of a point of the search, in which small ones are even and large ones logs."""
+        ratios = np.zeros(self.n_levels)
+        ratios[self.free] = self.units[self.free] * np.sinh(point)
+        return ratios
+
+    def best(self, near: Sequence[float] | None = None) -> tuple[NDArray, NDArray]:
+        """Find the ratios of least criterion, and the sampling covariance of the open ones.
+
+        Newton's method with the exact slope, from the best point of a coarse lattice, or near given
+        ratios: variances of zero are bounds, where the slope is as useful as inside.
+        """
+        free = self.free
+        n_free = int(free.sum())
+        if not n_free:
+            return np.zeros(self.n_levels), np.empty((0, 0))
+        units = self.units[free]
+
+        def height(point: NDArray) -> float:
+            return -0.5 * self.profile(self.ratios_at(point), slope=False).value
+
+        def slope(point: NDArray) -> NDArray:
+            found = self.profile(self.ratios_at(point)).slope
+            assert found is not None
+            return -0.5 * found[free] * units * np.cosh(point)
+
+        def derivatives(point: NDArray) -> tuple[NDArray, NDArray]:
+            here = slope(point)
+            second = np.array([slope(point + step) - here for step in STEP * np.eye(n_free)]) / STEP
+            return here, (second + second.T) / 2
+
+        if near is None:
+            lattice = np.arcsinh(np.array(list(product(STARTS, repeat=n_free))))
+            start = lattice[int(np.argmax([height(point) for point in lattice]))]
+        else:
+            start = np.arcsinh(np.asarray(near)[free] / units)
+        low, high = np.zeros(n_free), np.full(n_free, LARGEST)
+        point, covariance = maximise(height, start, low, high, derivatives)
+        stretch = units * np.cosh(point)
+        return self.ratios_at(point), covariance * np.outer(stretch, stretch)
+
+    def plausible(self, ratios: NDArray, opened: NDArray[np.bool_]) -> tuple[NDArray, NDArray]:
+        """Find ratios that the messages leave plausible, (K, n_levels), and their probabilities.
+
+        The prior is flat in the coefficients, in the log of an open scale, and in the standard
+        deviation of each level of `opened`, times the fifth root of its share of the variance of a
+        typical message, as for one level (`variance_components.plausible_components`). The other
+        ratios stay as they are.
+        """
+        table = self if self.restricted else replace(self, restricted=True)
+        roots = np.sqrt(self._typical(ratios)[opened])
+
+        def ratios_of(point: NDArray) -> NDArray:
+            found = ratios.copy()
+            found[opened] = (roots * np.sinh(point)) ** 2
+            return found
+
+        def log_density(points: NDArray) -> NDArray:
+            prior = np.log(np.cosh(points)) + 2 * TILT * np.log(np.tanh(points))
+            values = [table.profile(ratios_of(point), slope=False).value for point in points]
+            return prior.sum(axis=1) - 0.5 * np.array(values)
+
+        n = int(opened.sum())
+        # beyond it the density is a power of the ratio: of few parents, a low one
+        high = np.arcsinh(1e4 * np.sqrt(1 + ratios[opened]) / roots) + 8.0
+        start = np.clip(np.arcsinh(np.sqrt(ratios[opened]) / roots), 0.3, None)
+        points, weights = explore(log_density, np.full(n, 1e-6), high, start)
+        if len(points) > MANY:
+            points, weights = thinned(points, weights, MANY)
+        return np.array([ratios_of(point) for point in points]), weights
+
+    def _typical(self, ratios: NDArray) -> NDArray:
+        """Variance of a typical message to each level, at these ratios of the levels below."""
+        units, variances = [float(np.median(self.variances))], self.variances
+        for starts, ratio in zip(self.tree.starts[:0:-1], ratios[:0:-1], strict=True):
+            variances = 1 / np.add.reduceat(1 / (variances + ratio), starts)
+            units.append(float(np.median(variances)))
+        return np.array(units[::-1])
+
+
+@dataclass(frozen=True)
+class NestedFit:
+    """Fitted variances of a tree.
+
+    Attributes
+    ----------
+    variances : ndarray of shape (n_levels,)
+        From the top.
+    noise : float
+        Factor of the messages' variances: the noise variance, or 1 where it is known, or 0.
+    covariance : ndarray of shape (n_levels, n_levels)
+        Sampling covariance of `variances`; zero where a variance is not open.
+    profile : NestedProfile or None
+        At the fit; None where the messages have neither noise nor spread.
+    table : NestedTable or None
+    """
+
+    variances: NDArray
+    noise: float
+    covariance: NDArray
+    profile: NestedProfile | None
+    table: NestedTable | None
+
+    @property
+    def ratios(self) -> list[float]:
+        """Variances over the noise, where there is some."""
+        return (self.variances / (self.noise or 1.0)).tolist()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of nodes with data of each level, from the top."""
+        sizes = [] if self.table is None else self.table.tree.sizes
+        return sizes + [sizes[-1] if sizes else 0] * (len(self.variances) - len(sizes))
+
+    @property
+    def n_free(self) -> int:
+        """Number of variances that were fitted; not that of the noise."""
+        if self.table is None:
+            return 0
+        return int(self.table.free.sum()) + (self.noise == 0)
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-density of the messages; NaN where they have neither noise nor spread."""
+        if self.table is None or self.profile is None:
+            return np.nan
+        profile, m = self.profile, len(self.table.variances)
+        squares = profile.quadratic - self.table.within[-1, -1]
+        return -0.5 * float(
+            profile.log_det + m * np.log(2 * np.pi * profile.scale) + squares / profile.scale
+        )
+
+    def hardly_known(self, limit: float) -> NDArray[np.bool_]:
+        """Levels whose variance has a standard error of more than `limit` of it.
+
+        At most three, the least known. A level with one degree of freedom is left out: it bounds no
+        variance.
+        """
+        hardly = np.zeros(len(self.variances), bool)
+        if self.table is None:
+            return hardly
+        some = np.flatnonzero(self.table.free & (np.diff([1, *self.table.tree.sizes]) > 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = np.sqrt(np.diag(self.covariance)[some]) / self.variances[some]
+        errors = np.where(np.isnan(errors), np.inf, errors)
+        chosen = np.argsort(-errors, kind="stable")[:3]
+        hardly[some[chosen[errors[chosen] > limit]]] = True
+        return hardly
+
+    def plausible(self, opened: NDArray[np.bool_]) -> tuple[NDArray, NDArray]:
+        """Find variances and noise that the messages leave plausible, (K, n_levels + 1).
+
+        And their probabilities. Variances of levels that are not `opened` stay in proportion to the
+        noise. See `NestedTable.plausible`.
+        """
+        if self.table is None or self.profile is None or not opened.any():
+            return np.append(self.variances, self.noise)[None], np.ones(1)
+        n, table = self.table.n_levels, self.table
+        ratios = np.where(table.free, self.variances[:n] / self.profile.scale, 0.0)
+        found, weights = table.plausible(ratios, opened[:n])
+        scales = np.array([table.profile(each, slope=False).scale for each in found])
+        points = np.zeros((len(found), len(self.variances) + 1))
+        points[:, :n] = found * scales[:, None]
+        # without noise, the spread of the lowest level is the scale
+        points[:, -1 if self.noise else n - 1] = scales
+        return points, weights
+
+
+def fit_nested(
+    likelihood: Gaussian,
+    paths: NDArray[np.int64],
+    method: str = "reml",
+    *,
+    alone_is_noise: bool = False,
+    near: Sequence[float] | None = None,
+) -> NestedFit:
+    """Fit the variances of all levels and the noise jointly, to messages of one column.
+
+    Where there is no noise, the groups' parameters are seen themselves, and their variance takes
+    the place of the noise.
+
+    Parameters
+    ----------
+    likelihood : Gaussian of n groups and one column
+    paths : int64 ndarray of shape (n, n_levels - 1)
+        Numbers of each group's parents, from the top.
+    method : {"reml", "ml"}
+    alone_is_noise : bool
+        Whether rows that are alone in their groups are all noise, rather than without noise.
+    near : sequence of float, optional
+        Ratios of similar data, near which the search begins.
 
     Examples
     --------
-    >>> messages = Gaussian(np.array([[1.0], [3.0], [8.0], [8.0]]), np.ones((4, 1)))
-    >>> table = NestedTable.within(messages, np.array([0, 0, 1, 1]))
-    >>> table.profile(1.0).mean, fit_components([table], "reml")
-    (array([2., 8.]), (0.0, 1.0))
+    >>> counties = Gaussian(np.array([[1.0], [3.0], [6.0], [8.0]]), np.full((4, 1), 0.5))
+    >>> fit_nested(counties, np.array([[0], [0], [1], [1]])).variances
+    array([11.5,  1.5])
     """
-
-    parents: NDArray[np.int64] = field(kw_only=True)
-
-    @classmethod
-    def within(cls, likelihood: Gaussian, parents: NDArray, noisy: bool = True) -> Self:
-        """Merge the messages of one column by parent; those without information are left out."""
-        has_data, variances, values, scatter, degrees = informative(likelihood, 0, noisy)
-        _, parents = np.unique(parents[has_data], return_inverse=True)
-        sizes, of_size = number_integers(np.ascontiguousarray(variances).view(np.int64))
-        codes, first = number_integers(parents * len(of_size) + sizes)
-        merged = summarise_rows(np.ascontiguousarray(values), codes, 0, len(first))
-        counts, means, scatters = merged.T
-        return cls(
-            variances[first], counts, means, scatters, scatter, degrees, parents=parents[first]
+    n_levels = paths.shape[1] + 1
+    lone = alone_is_noise and likelihood.scatter is not None and likelihood.degrees == 0
+    noisy = lone or likelihood.scatter is None or bool(likelihood.scatter[0] > 0)
+    has_data, variances, values, scatter, degrees = informative(likelihood, 0, noisy)
+    nothing = NestedFit(
+        np.zeros(n_levels), float(noisy), np.zeros((n_levels, n_levels)), None, None
+    )
+    if not len(values):
+        return nothing
+    tree, restricted = Tree.of(paths[has_data]), method == "reml"
+    centre = values.mean()
+    if variances.any():
+        open_degrees = None if scatter is None else degrees
+        table = NestedTable.of(
+            tree, variances, values - centre, scatter or 0.0, open_degrees, restricted
         )
+        table.free[-1] &= not lone
+        if table.dof <= 0 or table.profile(np.zeros(n_levels), slope=False).quadratic == 0:
+            # one row, or rows that are all alike
+            return replace(nothing, noise=float(table.dof <= 0))
+        return _fitted(table, centre, near)
+    # parameters themselves: levels whose nodes agree with their parents have no spread
+    size, left = np.ptp(values), values
+    for level in range(n_levels - 1, -1, -1):
+        ones = np.ones(len(left))
+        table = NestedTable.of(tree, ones, left - centre, 0.0, 0, restricted)
+        table.free[-1] = False
+        spread = table.profile(np.zeros(level + 1), slope=False)
+        apart = tree.sizes[-1] > (tree.sizes[-2] if level else 1)
+        if apart and _squares_within(table) > 1e-24 * size**2:
+            found = _fitted(table, centre, None)
+            variances = np.zeros(n_levels)
+            variances[: level + 1] = found.variances
+            variances[level] = found.noise
+            covariance = np.zeros((n_levels, n_levels))
+            covariance[:level, :level] = found.covariance[:level, :level]
+            covariance[level, level] = 2 * found.noise**2 / max(table.dof, 1)
+            return replace(found, variances=variances, noise=0.0, covariance=covariance)
+        if not level or spread.scale == 0:
+            return replace(nothing, noise=0.0)
+        starts = tree.starts[-1]
+        left = np.add.reduceat(left[tree.order], starts) / np.diff(np.append(starts, len(left)))
+        tree = tree.without_lowest()
+    raise AssertionError  # the loop ends at the top
 
-    @property
-    def n_means(self) -> int:
-        """Number of parents."""
-        return int(self.parents.max()) + 1
 
-    def profile(self, ratio: Any) -> NestedProfile:
-        """Evaluate means of parents, residual sum of squares and their slopes; see `Profile`."""
-        if np.ndim(ratio):
-            each = [vars(self.profile(one)) for one in ratio]
-            return NestedProfile(
-                **{name: np.array([one[name] for one in each]) for name in each[0]}
-            )
-        total = self.totals(ratio)
-        weights = self.counts / total
-        add = partial(np.bincount, self.parents)
-        weight = add(weights)
-        mean = add(weights * self.means) / weight
-        squares = (self.scatters + self.counts * (self.means - mean[self.parents]) ** 2) / total
-        slope = add(weights / total)
-        return NestedProfile(
-            mean=mean,
-            weight=weight,
-            information=0.5 * slope.sum(),
-            quadratic=squares.sum(),
-            log_det=np.log(total) @ self.counts,
-            slope_det=weight.sum(),
-            slope_quadratic=-(squares / total).sum(),
-            slope_weight=-slope,
-        )
+def _squares_within(table: NestedTable) -> float:
+    """Sum of squares of the response of the lowest nodes around their parents' means."""
+    y, above = table.columns[-1], table.tree.above[-1]
+    means = np.bincount(above, y) / np.bincount(above)
+    return float(((y - means[above]) ** 2).sum())
 
-    def largest_square(self) -> float:
-        """Largest squared deviation of a message from the mean of its parent."""
-        around = self.means - self.profile(0.0).mean[self.parents]
-        return float(np.max(self.scatters + self.counts * around**2))
+
+def _fitted(table: NestedTable, centre: float, near: Sequence[float] | None) -> NestedFit:
+    """Fit a table whose response was centred."""
+    ratios, known = table.best(near)
+    profile = table.profile(ratios, slope=False)
+    coefficients = profile.coefficients + np.append(centre, np.zeros(len(profile.coefficients) - 1))
+    covariance = np.zeros((table.n_levels, table.n_levels))
+    covariance[np.ix_(table.free, table.free)] = profile.scale**2 * known
+    return NestedFit(
+        ratios * profile.scale,
+        profile.scale,
+        covariance,
+        replace(profile, coefficients=coefficients),
+        table,
+    )
 
 
 @dataclass(frozen=True)
@@ -115,14 +549,21 @@ class NestedEstimates:
     ----------
     centre : float
         The mean of all.
-    levels : list of ndarrays
-        Estimates of each level, from the top.
+    doubt : float
+        Its variance.
+    levels, variances : list of ndarrays
+        Estimates of each level, from the top, and their variances.
+    pulls : list of ndarrays
+        Share of the parent's estimate in each.
     ratios : list of float
-        Variance between the groups of each level, over that of the noise where that is estimated.
+        Variance between the groups of each level, over that of the noise where there is some.
     """
 
     centre: float
+    doubt: float
     levels: list[NDArray]
+    variances: list[NDArray]
+    pulls: list[NDArray]
     ratios: list[float]
 
 
@@ -131,12 +572,7 @@ def nested_estimates(
     parents: Sequence[NDArray[np.int64]],
     near: Sequence[float] | None = None,
 ) -> NestedEstimates:
-    """Estimate the means of groups, of their parents, and so on up.
-
-    Level l has means ``theta_i ~ N(theta_parent(i), t_l)``, the top ``theta_i ~ N(mu, t_0)``, and
-    group i the message ``x_i ~ N(theta_i, v_i)``. A parent has the message
-    ``x = sum_i w_i x_i / sum_i w_i`` of variance ``1 / sum_i w_i``, ``w_i = 1 / (t + v_i)``. Then,
-    from the top, ``theta_i^ = b_i x_i + (1 - b_i) theta_parent(i)^`` with ``b_i = t / (t + v_i)``.
+    """Fit variances by REML, and estimate the means of groups, of their parents, and so on up.
 
     Parameters
     ----------
@@ -146,12 +582,7 @@ def nested_estimates(
         From the top: for each group of a level the number of its parent in the level above. Empty,
         if there is one level.
     near : sequence of float, optional
-        Ratios of variances in similar data, from which searches begin.
-
-    References
-    ----------
-    Jewell (1975), The use of collateral data in credibility theory: a hierarchical model; Robinson
-    (1991), That BLUP is a good thing.
+        Ratios of variances in similar data, near which the search begins.
 
     Examples
     --------
@@ -160,45 +591,94 @@ def nested_estimates(
     >>> round(found.centre, 2), found.levels[0].round(1), found.levels[1].round(1)
     (4.5, array([2.2, 6.8]), array([1.3, 2.8, 6.2, 7.7]))
     """
-    values, variances = likelihood.values[:, 0], likelihood.variances[:, 0]
-    messages, ratios = [], []
-    for level in range(len(parents), -1, -1):
-        above = parents[level - 1] if level else np.zeros(len(values), np.int64)
-        noise, ratio = _components(likelihood, above, None if near is None else near[level])
-        between = ratio * (noise or 1.0)
-        with np.errstate(invalid="ignore"):  # 0 * inf: no data, whatever the noise
-            variances = np.where(np.isinf(variances), np.inf, variances * noise)
-        messages.append((values, variances, between))
-        ratios.append(ratio)
-        values, variances = _upwards(values, variances, between, above)
-        likelihood = Gaussian(values[:, None], variances[:, None])
-    centre = float(values[0])
-    estimates: list[NDArray] = []
-    for level, (own, variance, between) in enumerate(reversed(messages)):
-        prior = estimates[-1][parents[level - 1]] if level else centre
-        total = between + variance
-        weight = np.divide(between, total, out=np.zeros(len(own)), where=total > 0)
-        estimates.append(prior + weight * (own - prior))
-    return NestedEstimates(centre, estimates, ratios[::-1])
+    paths = paths_of(parents, len(likelihood))
+    fit = fit_nested(likelihood, paths, alone_is_noise=True, near=near)
+    variances = settled(likelihood.variances[:, 0], fit.noise)
+    found = descend(likelihood.values[:, 0], variances, parents, fit.variances)
+    return replace(found, ratios=fit.ratios)
 
 
-def _components(likelihood: Gaussian, parents: NDArray, near: float | None) -> tuple[float, float]:
-    """Noise variance (1 where it is known), and the variance between groups over it.
+def paths_of(parents: Sequence[NDArray[np.int64]], n: int) -> NDArray[np.int64]:
+    """Numbers of each group's parents, from the top, shape (n, n_levels - 1).
 
-    Without noise, 0 and the variance itself.
+    Examples
+    --------
+    >>> paths_of([np.array([0, 0, 1]), np.array([2, 1])], 2)
+    array([[1, 2],
+           [0, 1]])
     """
-    noisy = likelihood.scatter is None or bool(likelihood.scatter[0] > 0)
-    flat = partial(MomentTable.of, likelihood, 0, noisy)
-    table = NestedTable.within(likelihood, parents, noisy) if parents.any() else flat()
-    if likelihood.scatter is not None and likelihood.degrees == 0:
-        # rows that are alone in their groups: their spread may be all noise
-        table = table if table.size > table.n_means else flat()
-        free = table.size - table.n_means
-        return (float(table.profile(0.0).quadratic) / free if free else 1.0), 0.0
-    if table.size == table.n_means:  # groups that are alone have the mean of their parent
-        return (1.0 if likelihood.scatter is None else float(likelihood.noise_variance[0])), 0.0
-    ratio, scale = fit_components([table], "reml", near)
-    return (scale, ratio) if noisy else (0.0, ratio)
+    paths, at = [], np.arange(n)
+    for above in reversed(parents):
+        at = above[at]
+        paths.append(at)
+    return np.stack(paths[::-1], axis=1) if paths else np.empty((n, 0), np.int64)
+
+
+def settled(variances: NDArray, noise: float) -> NDArray:
+    """Variances of messages; those of groups without data are infinite, whatever the noise.
+
+    Examples
+    --------
+    >>> settled(np.array([0.5, np.inf]), 0.0)
+    array([ 0., inf])
+    """
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(variances), np.inf, variances * noise)
+
+
+def descend(
+    values: NDArray,
+    variances: NDArray,
+    parents: Sequence[NDArray[np.int64]],
+    between: Sequence[float] | NDArray,
+    mean: float | None = None,
+) -> NestedEstimates:
+    """Estimate the means of groups, of their parents, and so on up, given all variances.
+
+    Level l has means ``theta_i ~ N(theta_parent(i), t_l)``, the top ``theta_i ~ N(mu, t_0)``, and
+    group i the message ``x_i ~ N(theta_i, v_i)``. A parent has the message
+    ``x = sum_i w_i x_i / sum_i w_i`` of variance ``1 / sum_i w_i``, ``w_i = 1 / (t + v_i)``. Then,
+    from the top, with ``b_i = t / (t + v_i)``,
+
+        theta_i^ = b_i x_i + (1 - b_i) theta_parent(i)^,
+        Var(theta_i) = b_i v_i + (1 - b_i)**2 Var(theta_parent(i)).
+
+    Parameters
+    ----------
+    values, variances : ndarray of shape (n,)
+        Messages of the lowest level; variances may be 0, or infinite.
+    parents : sequence of int64 ndarrays
+        As for `nested_estimates`.
+    between : sequence of n_levels floats
+        Variances t_l, from the top.
+    mean : float, optional
+        The mean at the top, where it is known; by precision weighting, and flat before, if None.
+
+    References
+    ----------
+    Jewell (1975), The use of collateral data in credibility theory: a hierarchical model; Robinson
+    (1991), That BLUP is a good thing.
+    """
+    messages = []
+    for level in range(len(parents), -1, -1):
+        messages.append((values, variances, float(between[level])))
+        above = parents[level - 1] if level else np.zeros(len(values), np.int64)
+        values, variances = _upwards(values, variances, float(between[level]), above)
+    centre, doubt = (float(values[0]), float(variances[0])) if mean is None else (mean, 0.0)
+    estimates: list[NDArray] = []
+    spreads: list[NDArray] = []
+    pulls: list[NDArray] = []
+    for level, (own, variance, t) in enumerate(reversed(messages)):
+        prior, above_variance = np.full(len(own), centre), np.full(len(own), doubt)
+        if level:
+            prior, above_variance = (each[-1][parents[level - 1]] for each in (estimates, spreads))
+        total = t + variance
+        weight = np.divide(t, total, out=np.zeros(len(own)), where=total > 0)
+        kept = np.where(np.isinf(variance), t, weight * np.where(weight > 0, variance, 0.0))
+        estimates.append(prior + weight * (own - prior))
+        spreads.append(kept + (1 - weight) ** 2 * above_variance)
+        pulls.append(1 - weight)
+    return NestedEstimates(centre, doubt, estimates, spreads, pulls, [])
 
 
 def _upwards(

@@ -85,6 +85,8 @@ def _(view: LocationView) -> dict[str, NDArray]:
             ]
         else:
             rows.append((FIXED, "", first, column, prior.mean_[j], errors[j]))
+        for level, spreads in (prior.spreads_above_ or {}).items():
+            rows.append((SPREAD, level, f"sd__{first}", column, spreads[j], np.nan))
         spread = np.sqrt(prior.variance_[j])
         rows.append((SPREAD, group, f"sd__{first}", column, spread, np.nan))
         if noise is not None:
@@ -179,7 +181,8 @@ def _(view: LocationView) -> dict[str, NDArray]:
         value = np.nan
     columns = _criteria(view, view.n_parameters, value)
     if view.noise_variance is not None:
-        columns |= _shares(view.prior.variance_[0], view.noise_variance[0])
+        above = sum(spreads[0] ** 2 for spreads in (view.prior.spreads_above_ or {}).values())
+        columns |= _shares(view.prior.variance_[0] + above, view.noise_variance[0])
     return _one_row(columns)
 
 

@@ -26,7 +26,8 @@ Estimates by eq. (6) use a population fitted to the other counties; its implied 
 population fitted to all. An implied gain takes the fitted population as true. It is too optimistic
 where the population follows few data closely: that of a small state, or the NPMLE. Six frequencies
 do not determine the NPMLE; where several populations are likeliest, it is their analytic centre
-(see `ebfed.priors.Discrete`).
+(see `ebfed.priors.Discrete`). `ML in states` shrinks counties to their state, and states to all
+(`ebfed.priors.nested_conjugate`): no gain is implied there, for that depends on the state.
 
 The page begins with the election of 2024, which nobody had seen when these methods were written:
 populations and estimates are from all six elections, and the errors are those on the seventh. A
@@ -63,6 +64,7 @@ POPULATIONS: dict[str, dict[str, Any]] = {
     "NPMLE": {"prior": "npmle"},
 }
 BY_STATE = "ML by state"
+IN_STATES = "ML in states"
 PRIVATE = "ML, TwoBit"
 SEEDS = range(10)
 FACTS = ["mse", "gain", "expected", "implied", "mean", "sd", "alpha", "beta"]
@@ -238,7 +240,7 @@ def run(outcomes: pd.DataFrame | None = None) -> CountyStudy:
     >>> outcomes = load_county_outcomes()
     >>> study = run(outcomes[outcomes["state"].isin(["ME", "NH", "VT"])])
     >>> study.table["method"].tolist()
-    ['local', 'pooled', 'eq. (6)', 'moments', 'ML', 'NPMLE', 'ML by state']
+    ['local', 'pooled', 'eq. (6)', 'moments', 'ML', 'NPMLE', 'ML by state', 'ML in states']
     """
     later = _predict_2024() if outcomes is None else None
     outcomes = load_county_outcomes() if outcomes is None else outcomes
@@ -372,6 +374,7 @@ def _fit_all(
         estimates[name] = fit.predict()
         facts[name] = _describe(fit, local)
     estimates[BY_STATE], facts[BY_STATE] = _fit_states(summary, states)
+    estimates[IN_STATES], facts[IN_STATES] = _fit_levels(summary, states)
     return estimates, facts, fits
 
 
@@ -407,6 +410,18 @@ def _fit_states(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, A
     size, *columns = np.array(parts).T
     local, bayes, mean, square = (size @ column / size.sum() for column in columns)
     return estimate, _implied(local, bayes, n) | {"mean": mean, "sd": np.sqrt(square - mean**2)}
+
+
+def _fit_levels(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, Any]]:
+    """Shrink counties to their state, and states to all; moments of the population."""
+    pairs = np.fromiter(zip(states.tolist(), range(len(states)), strict=True), object)
+    order = np.argsort(states, kind="stable")  # labels are sorted
+    fit = BernoulliEB().fit(summary.renamed(pairs))
+    estimate = np.empty(len(states))
+    estimate[order] = fit.predict()
+    prior = fit.prior_
+    (above,) = (prior.spreads_above_ or {}).values()
+    return estimate, {"mean": prior.mean_[0], "sd": np.hypot(above, np.sqrt(prior.variance_))[0]}
 
 
 def _implied(local: float, bayes: float, n: int) -> dict[str, Any]:

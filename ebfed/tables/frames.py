@@ -57,12 +57,15 @@ class Style:
         Type of the labels in the input.
     native : data type or None
         Type of the labels in the library itself, for categories and nullable types of pandas.
+    above : tuple of Style
+        Names and types of the columns of the levels above, from the outermost.
     """
 
     backend: Any = "pandas"
     group: str = "group"
     dtype: Any = None
     native: Any = field(default=None, compare=False)
+    above: tuple[Style, ...] = ()
 
     def using(self, backend: str) -> Style:
         """Return the style with another library.
@@ -80,7 +83,8 @@ class Style:
 
     def unlabelled(self) -> Style:
         """Return the style without the type of labels, which may have all of them."""
-        return Style(self.backend, self.group)
+        above = tuple(each.unlabelled() for each in self.above)
+        return Style(self.backend, self.group, above=above)
 
     def as_data(self) -> dict[str, Any]:
         """Return the style as plain data, from which `of_data` makes it again.
@@ -101,7 +105,8 @@ class Style:
         elif self.native is not None and pd.api.types.pandas_dtype(str(self.native)) == self.native:
             native = str(self.native)
         dtype = None if self.dtype is None else repr(self.dtype)
-        return {"backend": self.backend, "group": self.group, "dtype": dtype, "native": native}
+        data = {"backend": self.backend, "group": self.group, "dtype": dtype, "native": native}
+        return data | {"above": [each.as_data() for each in self.above]}
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Style:
@@ -118,7 +123,8 @@ class Style:
         elif native is not None:
             native = pd.api.types.pandas_dtype(native)
         dtype = None if data["dtype"] is None else _type_of(data["dtype"])
-        return cls(str(data["backend"]), str(data["group"]), dtype, native)
+        above = tuple(map(cls.of_data, data.get("above", ())))  # none in older files
+        return cls(str(data["backend"]), str(data["group"]), dtype, native, above)
 
     def avoiding(self, names: Iterable[str]) -> Style:
         """Rename the group column if a result has its name."""
@@ -467,7 +473,10 @@ def frame(
     for name, values in columns.items():
         array = np.asarray(values) if name in own else np.array(values)
         is_group = name == style.group
-        series.append(_restore(array, style) if is_group else _series(name, array, style.backend))
+        if is_group:
+            series += _restored(array, style)
+        else:
+            series.append(_series(name, array, style.backend))
     # nw.from_dict loses categories and time zones of pandas; nw.concat compares all indexes
     return series[0].to_frame().with_columns(*series[1:]).to_native()
 
@@ -514,6 +523,15 @@ def _series(name: str, array: NDArray, backend: Any) -> Any:
     values = array.tolist() if array.dtype.kind in "OUS" else array
     series = nw.new_series(name, values, backend=backend)
     return series.cast(nw.Date) if unit == "D" and backend != "pandas" else series
+
+
+def _restored(ids: NDArray, style: Style) -> list[Any]:
+    """Return labels in the type of the input: of several levels, a column for each."""
+    if not (style.above and len(ids) and isinstance(ids[0], tuple)):
+        return [_restore(ids, style)]
+    parts = map(list, zip(*ids.tolist(), strict=True))
+    styles = [*(replace(each, backend=style.backend) for each in style.above), style]
+    return [_restore(check_labels(part), own) for part, own in zip(parts, styles, strict=True)]
 
 
 def _restore(ids: NDArray, style: Style) -> Any:

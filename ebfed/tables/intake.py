@@ -23,6 +23,16 @@ from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
 from ebfed.tables.labels import number_labels, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
+from ebfed.tables.levels import (
+    above_of,
+    keys_of_parents,
+    named_parents,
+    names_of_parents,
+    number_levels,
+    parents_among,
+    split_levels,
+    unnamed_levels,
+)
 from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
 
 __all__ = ["GroupRows", "Intake"]
@@ -112,7 +122,7 @@ class Intake:
         self.style = Style()
         self.covariate_names: list[str] = []
         self.predicted: Any = None
-        self._group: str | None = None
+        self._group: str | list[str] | None = None
         self._consent: str | None = None
         self._of_rows: dict[str, str | None] = {}
         self._covariates: Sequence[str] = ()
@@ -188,10 +198,14 @@ class Intake:
             summary, shown, places = self._sorted(X, groups, learn)
             stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, shown, places, Style(), consent, stated)
-        groups = self._named("_group", groups, X, learn)
-        given = aligned({"X": X, "groups": groups, "consent": consent, **of_rows})
+        *upper, groups = split_levels(self._named("_group", groups, X, learn), X)
+        above = {f"groups of level {level}": each for level, each in enumerate(upper, 1)}
+        given = aligned({"X": X, "groups": groups, "consent": consent, **above, **of_rows})
         X, groups, consent = (given.pop(name) for name in ("X", "groups", "consent"))
+        upper = [given.pop(name) for name in above]
         whole = X
+        X, upper, styles = above_of([*upper, groups], X)
+        self._check_levels(len(upper), groups, learn)
         X, covariates = self._without_covariates(X, covariates, learn)
         X, beside = without_of_rows(X, self._known_of_rows(given, X, learn))
         table = read(X, groups, self._consent_column(X, consent, learn))
@@ -205,9 +219,12 @@ class Intake:
             raise ValueError(
                 f"groups has {len(table.labels)} entries for the {len(values)} rows of X."
             )
-        style = self._remember(table.style, learn)
+        style = self._remember(replace(table.style, above=styles), learn)
         labels = table.labels
         ids, codes = row_numbers(labels)
+        if upper and labels is not None:
+            ids, codes = number_levels([*upper, labels])
+            labels = ids[codes]
         summary = summarised(values, codes, beside)
         if ids is not None:
             summary = summary.renamed(ids)
@@ -227,7 +244,8 @@ class Intake:
         keys = {
             name for each in named for name in [each, *named_columns(each)] if isinstance(name, str)
         }
-        known = {self._group, self._consent, *self._of_rows.values(), *self._covariates}
+        groups = [self._group] if isinstance(self._group, str) else self._group or []
+        known = {*groups, self._consent, *self._of_rows.values(), *self._covariates}
         return [name for name in column_names(X) if name not in keys | known]
 
     def read_lazily(
@@ -250,6 +268,8 @@ class Intake:
         """
         import pandas as pd
 
+        if isinstance(groups, list | tuple):
+            raise ValueError("levels of groups need the rows of X in memory; collect them.")
         if not isinstance(X, Summarised):
             header = pd.DataFrame(columns=column_names(X))
             groups = self._named("_group", groups, header, learn)
@@ -288,7 +308,8 @@ class Intake:
         if len(ids) < len(labels):
             raise ValueError("ids must be all different; merge the summaries of one client.")
         if learn:
-            self._remember(Style(), learn)
+            self._remember(Style(above=unnamed_levels(parents_among(ids))), learn)
+        self._check_levels(parents_among(ids), ids, learn)
         if (codes[1:] < codes[:-1]).any():
             summary = summary.take(np.argsort(codes))
         return summary, labels, codes
@@ -301,10 +322,37 @@ class Intake:
     def _named(self, role: str, value: Any, X: Any, learn: bool) -> Any:
         """Remember the name of a column, which later frames that have it need not repeat."""
         if learn:
-            setattr(self, role, value if isinstance(value, str) else None)
-        elif value is None and is_frame(X) and getattr(self, role) in column_names(X):
-            return getattr(self, role)
+            setattr(self, role, None)
+            several = role == "_group" and isinstance(value, list | tuple) and is_frame(X)
+            if several and all(isinstance(each, str) for each in split_levels(value, X)):
+                setattr(self, role, list(value))
+            elif isinstance(value, str):
+                setattr(self, role, value)
+        elif value is None and is_frame(X) and getattr(self, role) is not None:
+            known = getattr(self, role)
+            names = [known] if isinstance(known, str) else known
+            return known if set(names) <= set(column_names(X)) else None
         return value
+
+    @property
+    def level_names(self) -> list[str]:
+        """Names of the levels above the groups of the fit, from the outermost; mostly none."""
+        return names_of_parents(self.covariate_names)
+
+    def _check_levels(self, n_above: int, groups: Any, learn: bool) -> None:
+        """Refuse groups of other levels than those of the fit."""
+        if not learn and groups is not None and n_above != len(self.level_names):
+            raise ValueError(
+                f"groups has {n_above + 1} levels; the fit had {len(self.level_names) + 1}."
+            )
+
+    def numbered(self, groups: Any) -> tuple[NDArray, NDArray[np.int64]]:
+        """Number labels of groups of the fit or others, by their sorted order."""
+        *upper, lowest = split_levels(groups)
+        self._check_levels(len(upper), groups, False)
+        if not upper:
+            return number_labels(read_labels(lowest))
+        return number_levels([read_labels(each) for each in (*upper, lowest)])
 
     def _consent_column(self, X: Any, consent: Any, learn: bool) -> Any:
         """Remember the column that holds the choices, so that later frames may have it too."""
@@ -352,7 +400,13 @@ class Intake:
         style: Style,
         learn: bool,
     ) -> NDArray:
-        """Read covariates that were given, shape (n_groups, k)."""
+        """Read covariates that were given, shape (n_groups, k): of levels, numbers of parents."""
+        names = [each.group for each in self.style.above] if learn else self.level_names
+        if names:
+            if covariates is not None:
+                raise ValueError("covariates= and levels of groups cannot be fitted together.")
+            self.covariate_names = named_parents(names)
+            return keys_of_parents(ids, len(names))
         if learn:
             values, self.covariate_names = read_covariates(covariates, X, labels, ids, style.group)
             return values

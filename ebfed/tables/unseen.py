@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -99,7 +100,8 @@ def warn_of_mistyped(asked: NDArray, known: NDArray) -> None:
 def _unseen(asked: NDArray, known: NDArray) -> NDArray:
     import pandas as pd
 
-    return asked[pd.Index(known).get_indexer(pd.Index(asked)) < 0]
+    _index = partial(pd.Index, tupleize_cols=False)
+    return asked[_index(known).get_indexer(_index(asked)) < 0]
 
 
 def _alike(unseen: NDArray, known: NDArray) -> dict[Any, Any]:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import ebfed as eb
 from ebfed.cli.app import app
 from ebfed.cli.options import FamilyName, FederatedFamily
-from ebfed.formula.fit import LOCATION
+from ebfed.formula.choice import LOCATION
 
 runner = CliRunner()
 RNG = np.random.default_rng(0)

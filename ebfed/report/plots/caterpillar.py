@@ -11,6 +11,7 @@ from ebfed.priors import Posterior
 from ebfed.report.plots.axes import BLACK, BLUE, MANY, VERMILLION, open_axes, plain
 from ebfed.report.plots.labels import coefficient, count_groups, fit_height, name_rows, quantity
 from ebfed.report.view import GroupView, LocationView, view_of
+from ebfed.tables.levels import label_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -165,7 +166,7 @@ def draw_intervals(
 def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
     n = len(posterior)
     if labels is None:
-        return [str(label) for label in posterior.ids]
+        return [label_text(label) for label in posterior.ids.tolist()]
     given = [str(label) for label in np.asarray(labels).ravel()]
     if len(given) != n:
         raise ValueError(f"labels must name {n} groups; got {len(given)}.")

@@ -15,6 +15,7 @@ from ebfed.report.plots.labels import OWN, coefficient, count_groups, name_point
 from ebfed.report.view import GroupView, view_of
 from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
+from ebfed.tables.levels import label_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +109,7 @@ def plot_coefficients(
     ax.set_title("; ".join(parts), fontsize="medium")
     if len(chosen) <= MOST_NAMED:
         at = np.where(alone[:, None], start, end)
-        name_points(ax, at, [str(label) for label in clients.ids])
+        name_points(ax, at, [label_text(label) for label in clients.ids.tolist()])
     handles, labels = ax.get_legend_handles_labels()
     kept = dict(zip(labels, handles, strict=True))  # each of several components has the same
     ax.legend(

@@ -1,0 +1,146 @@
+"""Which estimator a formula is of, and what the formula says of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ebfed.engines import Estimator
+from ebfed.formula.design import CONSTANT, Design
+from ebfed.formula.grammar import FormulaTerms
+from ebfed.location import (
+    BernoulliEB,
+    CategoricalEB,
+    GaussianEB,
+    NegativeBinomialEB,
+    PoissonEB,
+    VarianceEB,
+)
+from ebfed.regression import LinearEB, LogisticEB
+from ebfed.regression.columns import INTERCEPT
+
+__all__ = [
+    "LOCATION",
+    "check_location",
+    "check_settings",
+    "choose",
+    "following",
+    "other_population",
+]
+
+# Estimators of a parameter for every group, and of coefficients, by family.
+LOCATION: dict[str, Any] = {
+    make().family().name: make
+    for make in (
+        GaussianEB,
+        BernoulliEB,
+        CategoricalEB,
+        PoissonEB,
+        NegativeBinomialEB,
+        VarianceEB,
+    )
+}
+REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
+
+SAID_OTHERWISE = {
+    "REML": "; method='ml' or 'reml' is what lme4's REML= says",
+    "offset": "; an offset is a term of the formula, offset(log(e)), of family='poisson'",
+    "nAGQ": ": the likelihood is approximated as `method` says",
+}
+
+
+def check_settings(estimator: Any, settings: Mapping[str, Any]) -> None:
+    """Refuse arguments that an estimator does not have, and say what does the same."""
+    for name in settings:
+        if name not in estimator.get_params():
+            raise ValueError(
+                f"{type(estimator).__name__} has no argument {name!r}"
+                f"{SAID_OTHERWISE.get(name, '')}."
+            )
+
+
+def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) -> Estimator:
+    """Choose an estimator for a formula."""
+    kind = family or ("binomial" if model.counts else "gaussian")
+    if model.counts and kind != "binomial":
+        raise ValueError(f"counts {model.text!r} are of family='binomial'.")
+    logit_normal = isinstance(prior, str) and prior == "logit-normal"
+    if logit_normal and kind != "binomial":
+        raise ValueError(f"prior='logit-normal' is of family='binomial'; got family={kind!r}.")
+    location = kind not in REGRESSION or (not design.names and design.constant)
+    if kind == "binomial" and prior is not None:
+        location = not logit_normal
+    return (LOCATION if location else REGRESSION)[kind]()
+
+
+def following(
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
+) -> Estimator:
+    """Set what a formula says of an estimator of regressions."""
+    if model.offset:
+        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
+    settings: dict[str, Any] = {}
+    known = estimator.get_params()
+    if "fit_intercept" in known:
+        settings["fit_intercept"] = design.constant
+    elif not design.constant:
+        raise ValueError(
+            f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
+        )
+    if model.above:
+        raise ValueError(
+            f"{type(estimator).__name__} has one level of groups; GaussianEB() estimates means of "
+            f"{'/'.join(model.levels)}."
+        )
+    if not design.names:
+        raise ValueError(
+            f"{model.text!r} has no term for {type(estimator).__name__} to learn from; "
+            "GaussianEB() and BernoulliEB() estimate means and rates."
+        )
+    if varying is not None:
+        every = [CONSTANT] * design.constant + design.names
+        some = set(varying) < set(every)
+        if some and "varying" not in known:
+            raise ValueError(
+                f"all terms differ between groups in {type(estimator).__name__}; write "
+                f"'{model.response} ~ {model.fixed} | {model.group}'."
+            )
+        joint = bool(model.correlated) and len(varying) > 1
+        if some and joint and isinstance(estimator, LogisticEB):
+            raise ValueError(
+                f"in LogisticEB terms are not correlated where others do not differ; write "
+                f"({model.varying} || {model.group})."
+            )
+        if some:
+            settings["varying"] = [INTERCEPT if name == CONSTANT else name for name in varying]
+        if "covariance" in known:
+            settings["covariance"] = "full" if joint else "diag"
+    elif model.correlated is False and "covariance" in known:
+        settings["covariance"] = "diag"
+    return estimator.set_params(**settings)
+
+
+def check_location(
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
+) -> None:
+    """Refuse what a population of single numbers cannot be."""
+    if model.offset and not estimator.family().takes_exposure:
+        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
+    if varying is not None and varying != [CONSTANT]:
+        raise ValueError(
+            f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
+            f"got ({model.varying} | {model.group}).{other_population(estimator)}"
+        )
+    if model.above and design.names:
+        raise ValueError(
+            f"covariates and levels of groups cannot be fitted together; {model.text!r} has both."
+        )
+    if not design.constant:
+        raise ValueError(f"covariates need a constant; {model.fixed!r} takes it out.")
+
+
+def other_population(estimator: Any) -> str:
+    """Name the population of rates that does what a beta one cannot."""
+    if not isinstance(estimator, BernoulliEB):
+        return ""
+    return " prior='logit-normal' takes covariates of rows, whose coefficients may differ."

@@ -1,0 +1,58 @@
+"""Groups of parents in location models: which estimators take them, and their population."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ebfed.location.client import named_channels
+from ebfed.priors import Prior
+from ebfed.tables.levels import names_of_parents
+
+__all__ = ["check_levels", "population_within"]
+
+
+def population_within(population: Prior, stated: Sequence[str]) -> Prior:
+    """Return an unfitted population of groups, of parents if these are among what is stated.
+
+    Raises
+    ------
+    TypeError
+        If there is no such population.
+
+    Examples
+    --------
+    >>> from ebfed.priors import Normal
+    >>> population_within(Normal(), ["uranium"])
+    Normal()
+    >>> population_within(Normal(), ["(1 | state)"])
+    NestedNormal(names=['state'])
+    """
+    names = names_of_parents(stated)
+    if not names:
+        return population
+    if population.within is None:
+        raise TypeError(
+            f"{population!r} is one population for all groups; levels of groups are for "
+            "priors.Normal ('normal'), priors.Beta ('beta') and priors.Gamma ('gamma')."
+        )
+    return population.within(names)
+
+
+def check_levels(estimator: Any, stated: Sequence[str]) -> None:
+    """Refuse levels that the prior or the channels cannot take, before anything is sent.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not names_of_parents(stated):
+        return
+    channels = named_channels(estimator.channel).values()
+    if not all(channel.keeps_means for channel in channels):
+        raise ValueError(
+            "levels of groups need messages that keep the model linear: channels.Exact or "
+            f"channels.AddNoise; got {estimator.channel!r}."
+        )
+    population_within(estimator.population(), stated)
+    estimator.check_covariates()

@@ -1,0 +1,499 @@
+"""Rates of groups within parents: counties of states, each with a conjugate population.
+
+The mean of a parent is a number that is integrated out by quadrature: at each of its nodes all that
+a group sent has a closed-form probability, and so have the group's posterior and all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+from sklearn.base import clone
+
+from ebfed.likelihoods import Binomial, Likelihood, Poisson
+from ebfed.priors.base import OwnReports, Prior, relative_likelihoods
+from ebfed.priors.beta import Beta
+from ebfed.priors.exploration import explore
+from ebfed.priors.gamma import Gamma
+from ebfed.priors.integrated import IntegratedPosterior
+from ebfed.priors.posterior import Posterior
+from ebfed.priors.search import maximise
+
+__all__ = ["NestedBeta", "NestedGamma"]
+
+# Nodes of the first look at the parents; least and most of those after it; those of a posterior.
+FIRST, FEWEST, MOST, SHOWN = 60, 60, 400, 15
+# Nodes within the error of the parent that is known best.
+PER_ERROR = 3.0
+# Log of dispersions: of the least, which is taken for none, and of the largest.
+LEAST, LARGEST = np.log(1e-7), np.log(1e3)
+# Chances below it count as it.
+TINY = 1e-300
+# Log-likelihoods that far below the best say that a parent's mean is not there.
+DEPTH = 25.0
+
+NO_SPREAD = "Estimated spread between groups of one {name} is zero: they differ by chance alone."
+NO_SPREAD_ABOVE = "Estimated spread between groups of level {name!r} is zero."
+
+
+class NestedConjugate(Prior):
+    """Base of populations within populations of rates; see `NestedBeta`.
+
+    Parameters
+    ----------
+    names : sequence of one str
+        Name of the level above the groups.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (1,)
+        Mean of the population of parents; of each group's parent, where this is `at` it.
+    variance_ : ndarray of shape (1,)
+        Expected variance of groups around their parent.
+    dispersion_, dispersion_above_ : float
+        Of groups around their parent, and of parents: 1 over the concentration or shape.
+    nodes_ : ndarray of shape (k,)
+        Means that a parent may have.
+    shares_ : ndarray of shape (n_parents, k)
+        Probability of each for each parent, given all data.
+    population_shares_ : ndarray of shape (k,)
+        The same for parents without data.
+    node_keys_ : ndarray of shape (n_parents,)
+        Numbers of the parents, sorted.
+    """
+
+    takes_covariates: ClassVar[bool] = True
+    of: ClassVar[Any]
+    _means_below_one: ClassVar[bool]
+
+    def __init__(self, names: Sequence[str] = ("parent",)):
+        self.names = names
+
+    def within(self, names: Sequence[str]) -> Self:
+        """Return this population, whose level above has this name."""
+        return clone(self).set_params(names=list(names))
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _fit(self, likelihood: Likelihood) -> None:
+        raise ValueError("the parents of groups must be given.")
+
+    def _fit_with_covariates(self, likelihood: Likelihood, covariates: NDArray) -> None:
+        if covariates.shape[1] != 1 or len(self.names) != 1:
+            raise ValueError(
+                f"{type(self).__name__} has one level above the groups, {list(self.names)}; got "
+                f"{covariates.shape[1]}."
+            )
+        self.node_keys_, parents = np.unique(covariates[:, 0], return_inverse=True)
+        pooled = self.of().fit(likelihood)
+        alike = pooled.mean_[0] in ((0.0, 1.0) if self._means_below_one else (0.0,))
+        if alike:
+            self.notes_ += pooled.notes_
+            found = _alike(float(pooled.mean_[0]), len(self.node_keys_))
+        else:
+            table = _ParentTable.of(self, likelihood, parents.ravel(), len(self.node_keys_), pooled)
+            found = table.fit()
+        (mean, self.dispersion_above_), self.dispersion_ = found.above, found.dispersion
+        self.nodes_ = found.nodes
+        self.shares_, self.known_shares_ = found.shares, found.known_shares
+        self.population_shares_ = found.population_shares
+        self.known_population_ = found.known_population
+        self.mean_ = np.array([mean])
+        self.mean_variance_ = np.array([found.mean_variance])
+        self.variance_ = self._variances(self.nodes_)[None] @ found.known_population
+        above = self.nodes_**2 @ found.known_population
+        above -= (self.nodes_ @ found.known_population) ** 2
+        self.spreads_above_ = {str(self.names[0]): np.sqrt([max(above, 0.0)])}
+        self.n_parameters_ = 3
+        self.joint_log_marginal_ = found.value
+        if alike:
+            return
+        if self.dispersion_ == 0:
+            self._add_note(NO_SPREAD.format(name=self.names[0]))
+        if self.dispersion_above_ == 0:
+            self._add_note(NO_SPREAD_ABOVE.format(name=self.names[0]))
+
+    def known(self, mean: float | NDArray, dispersion: float) -> Any:
+        """Return the conjugate population with this mean, or one for each group, and dispersion."""
+        one = self.of()
+        one.notes_, one.noise_variance_ = [], None
+        one._set(np.atleast_1d(np.asarray(mean, float)), np.array([dispersion]))
+        return one
+
+    def to_line(self, mean: NDArray) -> NDArray:
+        """Return logits, or logs, of means."""
+        with np.errstate(divide="ignore"):
+            return np.log(mean) - (np.log1p(-mean) if self._means_below_one else 0.0)
+
+    def from_line(self, x: NDArray) -> NDArray:
+        """Return means of logits or logs."""
+        x = np.asarray(x, float)
+        return 1 / (1 + np.exp(-x)) if self._means_below_one else np.exp(x)
+
+    def _variances(self, means: NDArray) -> NDArray:
+        """Variance of groups of parents with these means."""
+        if self._means_below_one:
+            return means * (1 - means) * self.dispersion_ / (1 + self.dispersion_)
+        return means**2 * self.dispersion_
+
+    # Populations ------------------------------------------------------------------------------
+
+    @property
+    def weighs_own_reports(self) -> bool:
+        """Whether a group that was in the fit differs from one that was not."""
+        return True
+
+    def at(self, covariates: NDArray) -> Self:
+        """Return the population of groups of these parents, numbers of shape (n, 1)."""
+        there = copy(self)
+        there.covariates_ = np.asarray(covariates, float)
+        keys = there.covariates_[:, 0]
+        place = np.minimum(np.searchsorted(self.node_keys_, keys), len(self.node_keys_) - 1)
+        seen = self.node_keys_[place] == keys
+        there.weights_ = np.where(seen[:, None], self.shares_[place], self.population_shares_)
+        there.mean_ = (there.weights_ @ self.nodes_)[:, None]
+        squares = (there.weights_ @ self.nodes_**2)[:, None]
+        there.mean_variance_ = np.maximum(squares - there.mean_**2, 0.0)
+        return there
+
+    def without_doubt(self) -> Self:
+        """Return the population as if its parameters were known; means of parents are not."""
+        known = self._like({})
+        known.shares_, known.population_shares_ = self.known_shares_, self.known_population_
+        return known.at(self.covariates_) if self.mean_.ndim > 1 else known
+
+    def _weights(self, n: int) -> NDArray:
+        return self.weights_ if self.mean_.ndim > 1 else np.tile(self.population_shares_, (n, 1))
+
+    def _logs(self, likelihood: Likelihood) -> NDArray:
+        """Log-probability of each group's data at each node, shape (n, k)."""
+        rows, place = _distinct(likelihood)
+        return _log_marginals(self, rows, self.nodes_, self.dispersion_)[place]
+
+    def _posterior(self, likelihood: Likelihood, is_new: NDArray | None = None) -> Posterior:
+        """Mixture of conjugate posteriors, by the probabilities of the parent's means.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+        is_new : bool ndarray of shape (n,), optional
+            Groups whose data were not in the fit, and say something of the parent's mean too; none,
+            if None.
+        """
+        n = len(likelihood)
+        weights = self._weights(n)
+        if is_new is not None and is_new.any():
+            with np.errstate(divide="ignore"):
+                logs = np.log(weights[is_new]) + self._logs(likelihood.take(is_new))
+            weights = weights.copy()
+            weights[is_new] = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+        means, parents = _quantile_means(self.nodes_, weights)
+        dispersion = max(self.dispersion_, float(np.exp(LEAST)))
+        parts = [
+            self.known(mean[:, None], dispersion).posterior(likelihood, integrate=False)
+            for mean in means
+        ]
+        return ParentMixture(parts, parents)
+
+    def posterior_of_members(self, likelihood: Likelihood, own: OwnReports) -> Posterior:
+        """Posterior of groups, those that sent nothing beside those of the fit."""
+        return self._posterior(likelihood, np.isinf(own.variance[:, 0]))
+
+    def log_marginal(self, likelihood: Likelihood) -> NDArray:
+        """Log-probability of each group's data by itself, of its parent as estimated, (n,)."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self._weights(len(likelihood)))
+        return logsumexp(logs + self._logs(likelihood), axis=1)
+
+    def logpdf(self, theta: NDArray) -> NDArray:
+        """Log-density at theta of shape (k, 1), shape (k,): of a group of an unknown parent."""
+        dispersion = max(self.dispersion_, float(np.exp(LEAST)))
+        logs = np.array([self.known(node, dispersion).logpdf(theta) for node in self.nodes_])
+        with np.errstate(divide="ignore"):
+            return logsumexp(logs + np.log(self._weights(1).mean(axis=0))[:, None], axis=0)
+
+    def sample(self, size: int, random_state: Any = None) -> NDArray:
+        """Draw from the population: of unknown parents, or one of each given, shape (size, 1)."""
+        rng = np.random.default_rng(random_state)
+        below = np.cumsum(self._weights(size), axis=1)
+        picked = (rng.random((size, 1)) > below[:, :-1]).sum(axis=1)
+        draws = np.empty((size, 1))
+        for node in np.unique(picked):
+            some = picked == node
+            draws[some] = self.known(self.nodes_[node], self.dispersion_).sample(some.sum(), rng)
+        return draws
+
+    def _start(self, rows: Likelihood, counts: NDArray) -> None:
+        raise TypeError("levels are fitted to what groups sent as it is.")
+
+    def _m_step(self, atoms: NDArray, masses: NDArray) -> None:
+        raise TypeError("levels are fitted to what groups sent as it is.")
+
+
+class ParentMixture(IntegratedPosterior):
+    """Mixture of posteriors under means of parents, each as likely.
+
+    Parameters
+    ----------
+    parts : list of Posterior of n groups
+    parents : int64 ndarray of shape (n,)
+        Number of each group's parent: in a draw, its groups have one mean.
+    """
+
+    def __init__(self, parts: list[Posterior], parents: NDArray[np.int64]):
+        self._parents = parents
+        shares = np.full((len(parts), 1, 1), 1 / len(parts))
+        super().__init__(parts[len(parts) // 2], lambda: (parts, shares), True)
+
+    def _picks(self, size: int, rng: np.random.Generator) -> NDArray[np.int32]:
+        n_parents = int(self._parents.max(initial=0)) + 1
+        of_parents = rng.integers(SHOWN, size=(size, n_parents), dtype=np.int32)
+        return of_parents[:, self._parents, None]
+
+
+class NestedBeta(NestedConjugate):
+    """Rates of groups of parents: ``theta_i ~ Beta(mean mu_s, k)``, ``mu_s ~ Beta(mean mu, k_2)``.
+
+    Group i belongs to the parent s, such as a county to a state. mu, k_2 and the concentration k
+    maximise the marginal likelihood, in which each mu_s is integrated out on a grid of logits as
+    fine as a third of the error of the parent that is known best; given mu_s groups are
+    beta-binomial. The posterior of a group is a mixture of beta distributions, by the probabilities
+    of mu_s given all data. What is not known of mu and k_2 is part of it, under a prior that is
+    flat in mu and in the standard deviation of parents; k is taken to be as estimated, which
+    matters where there are few groups.
+
+    Examples
+    --------
+    >>> counts = Binomial(np.array([[1], [2], [8], [9]]), np.full(4, 10))
+    >>> prior = NestedBeta(["state"]).fit(counts, np.array([[0.0], [0.0], [1.0], [1.0]]))
+    >>> prior.at(np.array([[0.0], [1.0], [2.0]])).mean_.ravel().round(1)
+    array([0.2, 0.8, 0.5])
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    of: ClassVar[Any] = Beta
+    _means_below_one: ClassVar[bool] = True
+
+
+class NestedGamma(NestedConjugate):
+    """Rates of events of groups of parents, gamma within gamma; see `NestedBeta`.
+
+    ``theta_i ~ Gamma(mean mu_s, shape k)``, ``mu_s ~ Gamma(mean mu, shape k_2)``.
+
+    Examples
+    --------
+    >>> counts = Poisson(np.array([[1], [2], [18], [19]]), np.full(4, 10.0))
+    >>> prior = NestedGamma(["state"]).fit(counts, np.array([[0.0], [0.0], [1.0], [1.0]]))
+    >>> prior.at(np.array([[0.0], [1.0]])).mean_.ravel().round(1)
+    array([0.2, 1.8])
+    """
+
+    support: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    of: ClassVar[Any] = Gamma
+    _means_below_one: ClassVar[bool] = False
+
+
+@dataclass
+class _Found:
+    """What was found of a population of parents and of their groups."""
+
+    nodes: NDArray
+    value: float
+    above: tuple[float, float]
+    dispersion: float
+    mean_variance: float
+    shares: NDArray
+    known_shares: NDArray
+    population_shares: NDArray
+    known_population: NDArray
+
+
+class _ParentTable:
+    """Messages of groups, and the nodes at which their parents' means may be.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (k,)
+    start : float
+        Log of the dispersion of all groups together.
+    """
+
+    def __init__(self, prior: NestedConjugate, rows: Likelihood, times: Any):
+        self.prior, self.rows, self.times = prior, rows, times
+        self.nodes, self.start = np.empty(0), 0.0
+
+    @classmethod
+    def of(
+        cls,
+        prior: NestedConjugate,
+        likelihood: Likelihood,
+        parents: NDArray,
+        n_parents: int,
+        pooled: Any,
+    ) -> Self:
+        """Count the different messages of the groups of each parent, and choose nodes."""
+        from scipy.sparse import coo_array
+
+        rows, place = _distinct(likelihood)
+        shape = (n_parents, len(rows))
+        table = cls(prior, rows, coo_array((np.ones(len(place)), (parents, place)), shape).tocsr())
+        low, high = 1e-4, 1 - 1e-4
+        if not prior._means_below_one:
+            mean = max(float(pooled.mean_[0]), 1e-12)
+            low, high = mean * 1e-4, mean * 1e4
+        first, last = prior.to_line(np.array([low, high])).tolist()
+        dispersion = _dispersion(pooled)
+        for size in (FIRST, 4 * FIRST):  # where parents may be, and how well they are known
+            table.nodes = prior.from_line(np.linspace(first, last, size))
+            logs = table.logs(dispersion)
+            near = logs > logs.max(axis=1, keepdims=True) - DEPTH
+            some = np.flatnonzero(near.any(axis=0))
+            line = prior.to_line(table.nodes)
+            step = line[1] - line[0]
+            first, last = line[some[0]] - step, line[some[-1]] + step
+        density = np.exp(logs - logs.max(axis=1, keepdims=True))
+        density /= density.sum(axis=1, keepdims=True)
+        centre = density @ line
+        error = np.sqrt(np.maximum(density @ line**2 - centre**2, step**2 / 12))
+        wanted = PER_ERROR * (last - first) / error.min()
+        n_nodes = int(np.clip(wanted, FEWEST, MOST))
+        table.nodes = prior.from_line(np.linspace(first, last, n_nodes))
+        table.start = float(np.log(dispersion))
+        return table
+
+    def logs(self, dispersion: float) -> NDArray:
+        """Log-likelihood of each parent's mean at each node, shape (n_parents, k)."""
+        return self.times @ _log_marginals(self.prior, self.rows, self.nodes, dispersion)
+
+    def masses(self, point: NDArray) -> NDArray:
+        """Log-probabilities of nodes for a mean on the line and the log of a dispersion."""
+        mean = float(self.prior.from_line(point[0]))
+        one = self.prior.known(mean, float(np.exp(point[1])))
+        with np.errstate(invalid="ignore"):  # differences of tails, below zero by rounding
+            masses = one._log_masses(self.nodes[:, None])
+        return np.where(np.isnan(masses), -np.inf, masses)
+
+    def above(self, logs: NDArray) -> tuple[NDArray, NDArray, float]:
+        """Fit the population of parents: point, covariance and log-likelihood."""
+        likelihoods, scale = relative_likelihoods(logs)
+
+        def height(point: NDArray) -> float:
+            chances = likelihoods @ np.exp(self.masses(point))
+            return float(np.log(np.maximum(chances, TINY)).sum() + scale.sum())
+
+        ends = self.prior.to_line(self.nodes[[0, -1]])
+        low, high = np.array([ends[0], LEAST]), np.array([ends[1], LARGEST])
+        best = self.prior.to_line(self.nodes)[logs.argmax(axis=1)]
+        starts = [np.array([np.median(best), start]) for start in (-8.0, -4.0, -1.5)]
+        start = max(starts, key=height)
+        point, covariance = maximise(height, start, low, high)
+        return point, covariance, height(point)
+
+    def fit(self) -> _Found:
+        """Maximise the marginal likelihood."""
+        result = minimize_scalar(
+            lambda x: -self.above(self.logs(np.exp(x)))[2],
+            bounds=(max(LEAST, self.start - 8), min(LARGEST, self.start + 3)),
+            method="bounded",
+            options={"xatol": 1e-5},
+        )
+        at = float(result.x)
+        at = LEAST if at < LEAST + 0.5 or at < self.start - 7.5 else at
+        logs = self.logs(np.exp(at))
+        point, covariance, value = self.above(logs)
+        mean = float(self.prior.from_line(point[0]))
+        slope = mean * (1 - mean) if self.prior._means_below_one else mean
+        # what is not known of the population of parents
+        points, weights = self._plausible(logs, point)
+        masses = np.array([self.masses(each) for each in points])
+        shares = np.zeros(logs.shape)
+        for weight, mass in zip(weights, masses, strict=True):
+            shares += weight * _normalised(logs + mass)
+        return _Found(
+            nodes=self.nodes,
+            value=value,
+            above=(mean, 0.0 if point[1] < LEAST + 0.5 else float(np.exp(point[1]))),
+            dispersion=0.0 if at == LEAST else float(np.exp(at)),
+            mean_variance=float(slope**2 * covariance[0, 0]),
+            shares=shares,
+            known_shares=_normalised(logs + self.masses(point)),
+            population_shares=weights @ np.exp(masses),
+            known_population=np.exp(self.masses(point)),
+        )
+
+    def _plausible(self, logs: NDArray, point: NDArray) -> tuple[NDArray, NDArray]:
+        """Find populations of parents that are plausible beside the best one."""
+        ends = self.prior.to_line(self.nodes[[0, -1]])
+        below_one = self.prior._means_below_one
+        likelihoods, _ = relative_likelihoods(logs)
+
+        def log_density(points: NDArray) -> NDArray:
+            x, dispersion = points[:, 0], np.exp(points[:, 1])
+            # flat in the mean and in the standard deviation of parents
+            mean = self.prior.from_line(x)
+            prior = np.log(mean) + (np.log1p(-mean) if below_one else 0.0)
+            prior += 0.5 * points[:, 1] - (1.5 * np.log1p(dispersion) if below_one else 0.0)
+            chances = likelihoods @ np.exp([self.masses(each) for each in points]).T
+            return prior + np.log(np.maximum(chances, TINY)).sum(axis=0)
+
+        low, high = np.array([ends[0], LEAST]), np.array([ends[1], np.log(1e2)])
+        return explore(log_density, low, high, np.clip(point, low, high))
+
+
+def _alike(mean: float, n_parents: int) -> _Found:
+    """Return the population where all outcomes are the same."""
+    one = np.ones((n_parents, 1))
+    return _Found(np.array([mean]), 0.0, (mean, 0.0), 0.0, 0.0, one, one, one[0], one[0])
+
+
+def _dispersion(pooled: Any) -> float:
+    """Dispersion of all groups together; not quite none."""
+    concentration = pooled.concentration_ if isinstance(pooled, Beta) else pooled.shape_
+    return float(np.clip(1 / concentration[0], 1e-4, 1e2))
+
+
+def _log_marginals(
+    prior: NestedConjugate, rows: Likelihood, nodes: NDArray, dispersion: float
+) -> NDArray:
+    """Log-probability of each row at each node, shape (n, k)."""
+    dispersion = max(dispersion, float(np.exp(LEAST)))
+    return np.stack([prior.known(node, dispersion).log_marginal(rows) for node in nodes], axis=1)
+
+
+def _distinct(likelihood: Likelihood) -> tuple[Likelihood, NDArray[np.int64]]:
+    """Rows that are different, and the place of each row among them."""
+    if isinstance(likelihood, Binomial):
+        pairs = np.column_stack([likelihood.successes[:, 0], likelihood.trials])
+    elif isinstance(likelihood, Poisson):
+        pairs = np.column_stack([likelihood.counts[:, 0], likelihood.exposure])
+    else:
+        return likelihood, np.arange(len(likelihood))
+    _, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    return likelihood.take(first), place.ravel()
+
+
+def _normalised(logs: NDArray) -> NDArray:
+    return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+
+
+def _quantile_means(nodes: NDArray, weights: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    """Means of a parent between quantiles of equal distance, each as likely; shape (SHOWN, n).
+
+    And the number of each group's parent: groups with equal weights have one.
+    """
+    _, first, place = np.unique(weights @ nodes, return_index=True, return_inverse=True)
+    ends = np.linspace(0, 1, SHOWN + 1)
+    means = np.empty((SHOWN, len(first)))
+    for j, i in enumerate(first):
+        below = np.concatenate(([0.0], np.cumsum(weights[i])))
+        # the mean up to each quantile is a broken line
+        sums = np.concatenate(([0.0], np.cumsum(weights[i] * nodes)))
+        means[:, j] = np.diff(np.interp(ends * below[-1], below, sums)) * SHOWN / below[-1]
+    return np.clip(means, nodes[0], nodes[-1])[:, place.ravel()], place.ravel()

@@ -1,0 +1,243 @@
+"""Groups within groups: counties of states. The label of a group is that of all its levels.
+
+Labels of counties need not differ between states: a county is the pair of both, a tuple, and frames
+show a column for each level. For the population, a parent is a number that follows from its label
+alone, so that all nodes of a federation give it the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.columns import column_of
+from ebfed.tables.frames import Style, drop_columns, is_frame, is_series, read, read_labels
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names
+
+__all__ = [
+    "above_of",
+    "keys_of_parents",
+    "label_text",
+    "named_parents",
+    "names_of_parents",
+    "number_levels",
+    "parents_among",
+    "split_levels",
+    "unnamed_levels",
+]
+
+# How a fit names, among what clients state, that groups belong to parents: as lme4 does.
+PARENT = "(1 | {})"
+
+
+def split_levels(groups: Any, X: Any = None) -> list[Any]:
+    """Return the labels of each level, from the outermost; a list of one where there is one.
+
+    Parameters
+    ----------
+    groups : array-like, or a list of columns
+        Several levels are names of columns of the frame `X`; label arrays, lists or series; an
+        array or frame with a column for each; or a tuple for each row.
+    X : data frame, optional
+
+    Raises
+    ------
+    ValueError
+        If a column does not exist, or levels have different lengths.
+
+    Examples
+    --------
+    >>> split_levels(["b", "a"]), split_levels([("s", 1), ("s", 2)])
+    ([['b', 'a']], [['s', 's'], [1, 2]])
+    >>> split_levels(np.array([[1, 7], [1, 8]]))
+    [array([1, 1]), array([7, 8])]
+    """
+    if is_frame(groups):
+        names = column_names(groups)
+        return [column_of(groups, name) for name in names] if len(names) > 1 else [groups]
+    if isinstance(groups, np.ndarray):
+        if groups.ndim == 2 and groups.shape[1] > 1:
+            return list(groups.T)
+        if groups.ndim == 1 and groups.dtype == object and len(groups):
+            columns = _of_tuples(groups.tolist())
+            return columns if columns else [groups]
+        return [groups]
+    if not isinstance(groups, list | tuple) or not len(groups):
+        return [groups]
+    if all(isinstance(each, str) for each in groups):
+        if X is None or not is_frame(X) or len(groups) < 2:
+            return [groups]
+        absent = [name for name in groups if name not in column_names(X)]
+        if absent:
+            if len(groups) == len(X):  # labels of the rows
+                return [groups]
+            shown = ", ".join(map(repr, column_names(X)))
+            raise ValueError(f"groups names {absent[0]!r}, and X has the columns {shown}.")
+        return list(groups)
+    if isinstance(groups, list) and (columns := _of_tuples(groups)):
+        return columns
+    several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
+    rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each
+    if several and len(groups) > 1 and not rows:
+        lengths = [len(each) for each in groups]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"levels of groups must have one length; they have {lengths}.")
+        return list(groups)
+    return [groups]
+
+
+def _of_tuples(labels: list[Any]) -> list[Any]:
+    """Columns of a tuple for each row; none if labels are no tuples."""
+    if not all(isinstance(each, tuple) for each in labels):
+        return []
+    lengths = {len(each) for each in labels}
+    if lengths != {len(labels[0])} or len(labels[0]) < 2:
+        raise ValueError(
+            f"labels of groups that are tuples must have one length, 2 or more; got {lengths}."
+        )
+    return [list(column) for column in zip(*labels, strict=True)]
+
+
+def above_of(levels: Sequence[Any], X: Any) -> tuple[Any, list[NDArray], tuple[Style, ...]]:
+    """Read all levels but the lowest.
+
+    Parameters
+    ----------
+    levels : sequence
+        As `split_levels` returns them.
+    X : data frame or other rows
+
+    Returns
+    -------
+    X : as given, without columns of labels of these levels
+    labels : list of ndarray
+    styles : tuple of Style
+        Names and types of these labels.
+    """
+    labels, styles = [], []
+    for number, each in enumerate(levels[:-1]):
+        column = column_of(X, each) if isinstance(each, str) else each
+        labels.append(read_labels(column, str(each) if isinstance(each, str) else "groups"))
+        style = read(np.zeros(len(labels[-1])), column).style
+        if style.group == Style().group:
+            style = replace(style, group=unnamed_levels(len(levels) - 1)[number].group)
+        styles.append(style)
+    named = [each for each in levels[:-1] if isinstance(each, str)]
+    return (drop_columns(X, named) if named else X), labels, tuple(styles)
+
+
+def unnamed_levels(n_above: int) -> tuple[Style, ...]:
+    """Name levels above groups that have no names.
+
+    Examples
+    --------
+    >>> [each.group for each in unnamed_levels(1)], [each.group for each in unnamed_levels(2)]
+    (['parent'], ['parent1', 'parent2'])
+    """
+    numbers = range(1, n_above + 1)
+    return tuple(Style(group="parent" + f"{j}" * (n_above > 1)) for j in numbers)
+
+
+def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64]]:
+    """Number groups of several levels by their sorted order; see `labels.number_labels`.
+
+    Raises
+    ------
+    ValueError
+        If levels have different lengths.
+
+    Examples
+    --------
+    >>> ids, codes = number_levels([np.array(["s", "r", "s"]), np.array([1, 1, 1])])
+    >>> ids.tolist(), codes.tolist()
+    ([('r', 1), ('s', 1)], [1, 0, 1])
+    """
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"levels of groups must have one length; they have {lengths}.")
+    numbers = [number_labels(column) for column in columns]
+    codes = numbers[0][1]
+    for labels, own in numbers[1:]:
+        codes = codes * len(labels) + own
+        codes = np.unique(codes, return_inverse=True)[1].ravel()
+    _, first = np.unique(codes, return_index=True)
+    parts = [labels[own[first]].tolist() for labels, own in numbers]
+    return np.fromiter(zip(*parts, strict=True), object, len(first)), codes
+
+
+def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:
+    """Return the number of each group's parents, shape (n, n_above); NaN without labels.
+
+    It follows from the label of the parent alone: the first 53 bits of a digest.
+
+    Examples
+    --------
+    >>> keys = keys_of_parents(np.fromiter([("s", 1), ("s", 2), ("r", 1)], object), 1)
+    >>> bool(keys[0, 0] == keys[1, 0] != keys[2, 0])
+    True
+    """
+    keys = np.full((len(ids), n_above), np.nan)
+    labels = ids.tolist()
+    if not labels or not isinstance(labels[0], tuple):
+        return keys
+    for level in range(n_above):
+        own = [label[level] for label in labels]
+        numbers = {label: _key(label) for label in set(own)}
+        keys[:, level] = [numbers[label] for label in own]
+    return keys
+
+
+def _key(label: Any) -> float:
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return float(int.from_bytes(blake2b(str(label).encode(), digest_size=8).digest()) >> 11)
+
+
+def named_parents(names: Iterable[str]) -> list[str]:
+    """Name levels among what clients state.
+
+    Examples
+    --------
+    >>> named_parents(["state"]), names_of_parents(["(1 | state)"]), names_of_parents(["uranium"])
+    (['(1 | state)'], ['state'], [])
+    """
+    return [PARENT.format(name) for name in names]
+
+
+def names_of_parents(names: Iterable[str]) -> list[str]:
+    """Return the names of the levels among the names of what clients state."""
+    before, after = PARENT.split("{}")
+    return [
+        name.removeprefix(before).removesuffix(after)
+        for name in names
+        if name.startswith(before) and name.endswith(after)
+    ]
+
+
+def parents_among(ids: NDArray) -> int:
+    """Return the number of levels above groups with these labels.
+
+    Examples
+    --------
+    >>> parents_among(np.array(["a", "b"])), parents_among(np.fromiter([("s", 1)], object))
+    (0, 1)
+    """
+    first = ids[0] if len(ids) else None
+    return len(first) - 1 if isinstance(first, tuple) else 0
+
+
+def label_text(label: Any) -> str:
+    """Return a label as text; of several levels, one after the other.
+
+    Examples
+    --------
+    >>> label_text(("Ohio", "Adams")), label_text(7)
+    ('Ohio / Adams', '7')
+    """
+    return " / ".join(map(str, label)) if isinstance(label, tuple) else str(label)

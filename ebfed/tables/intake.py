@@ -31,7 +31,6 @@ from ebfed.tables.levels import (
     number_levels,
     parents_among,
     split_levels,
-    unnamed_levels,
 )
 from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
 
@@ -198,7 +197,9 @@ class Intake:
             summary, shown, places = self._sorted(X, groups, learn)
             stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, shown, places, Style(), consent, stated)
-        *upper, groups = split_levels(self._named("_group", groups, X, learn), X)
+        *upper, groups = split_levels(
+            self._named("_group", groups, X, learn), X, bool(self.level_names) and not learn
+        )
         above = {f"groups of level {level}": each for level, each in enumerate(upper, 1)}
         given = aligned({"X": X, "groups": groups, "consent": consent, **above, **of_rows})
         X, groups, consent = (given.pop(name) for name in ("X", "groups", "consent"))
@@ -308,8 +309,9 @@ class Intake:
         if len(ids) < len(labels):
             raise ValueError("ids must be all different; merge the summaries of one client.")
         if learn:
-            self._remember(Style(above=unnamed_levels(parents_among(ids))), learn)
-        self._check_levels(parents_among(ids), ids, learn)
+            self._remember(Style(), learn)
+        elif self.level_names:
+            self._check_levels(parents_among(ids), ids, learn)
         if (codes[1:] < codes[:-1]).any():
             summary = summary.take(np.argsort(codes))
         return summary, labels, codes
@@ -348,7 +350,7 @@ class Intake:
 
     def numbered(self, groups: Any) -> tuple[NDArray, NDArray[np.int64]]:
         """Number labels of groups of the fit or others, by their sorted order."""
-        *upper, lowest = split_levels(groups)
+        *upper, lowest = split_levels(groups, tuples=bool(self.level_names))
         self._check_levels(len(upper), groups, False)
         if not upper:
             return number_labels(read_labels(lowest))

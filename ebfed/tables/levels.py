@@ -36,15 +36,18 @@ __all__ = [
 PARENT = "(1 | {})"
 
 
-def split_levels(groups: Any, X: Any = None) -> list[Any]:
+def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     """Return the labels of each level, from the outermost; a list of one where there is one.
 
     Parameters
     ----------
     groups : array-like, or a list of columns
-        Several levels are names of columns of the frame `X`; label arrays, lists or series; an
-        array or frame with a column for each; or a tuple for each row.
+        Several levels are names of columns of the frame `X`; label arrays, lists or series; or an
+        array or frame with a column for each.
     X : data frame, optional
+    tuples : bool
+        Whether a tuple is the labels of all levels, as where groups of a fit with levels are asked
+        for; else it is one label.
 
     Raises
     ------
@@ -53,7 +56,7 @@ def split_levels(groups: Any, X: Any = None) -> list[Any]:
 
     Examples
     --------
-    >>> split_levels(["b", "a"]), split_levels([("s", 1), ("s", 2)])
+    >>> split_levels(["b", "a"]), split_levels([("s", 1), ("s", 2)], tuples=True)
     ([['b', 'a']], [['s', 's'], [1, 2]])
     >>> split_levels(np.array([[1, 7], [1, 8]]))
     [array([1, 1]), array([7, 8])]
@@ -64,7 +67,7 @@ def split_levels(groups: Any, X: Any = None) -> list[Any]:
     if isinstance(groups, np.ndarray):
         if groups.ndim == 2 and groups.shape[1] > 1:
             return list(groups.T)
-        if groups.ndim == 1 and groups.dtype == object and len(groups):
+        if tuples and groups.ndim == 1 and groups.dtype == object and len(groups):
             columns = _of_tuples(groups.tolist())
             return columns if columns else [groups]
         return [groups]
@@ -80,7 +83,7 @@ def split_levels(groups: Any, X: Any = None) -> list[Any]:
             shown = ", ".join(map(repr, column_names(X)))
             raise ValueError(f"groups names {absent[0]!r}, and X has the columns {shown}.")
         return list(groups)
-    if isinstance(groups, list) and (columns := _of_tuples(groups)):
+    if tuples and isinstance(groups, list) and (columns := _of_tuples(groups)):
         return columns
     several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
     rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each

@@ -64,16 +64,28 @@ def test_frames_have_a_column_for_each_level(rows, fit):
 def test_levels_may_be_given_in_other_forms(rows, fit):
     y, expected = rows["y"].to_numpy(), fit.posterior().mean
     codes = rows["state"].str[1:].astype(int).to_numpy()
-    tuples = list(zip(rows["state"], rows["county"], strict=True))
     for groups in (
         [rows["state"], rows["county"]],
         [rows["state"].tolist(), rows["county"].tolist()],
         np.column_stack([codes, rows["county"]]),
         rows[LEVELS],
-        tuples,
     ):
         again = eb.GaussianEB().fit(y, groups=groups)
         np.testing.assert_allclose(again.posterior().mean, expected, rtol=1e-9)
+
+
+def test_a_tuple_is_one_label(rows):
+    """As labels of one level are; levels are columns."""
+    y = rows["y"].to_numpy()
+    labels = pd.Series(list(zip(rows["state"], rows["county"], strict=True))).to_numpy()
+    codes = pd.factorize(labels)[0]
+    again = eb.GaussianEB().fit(y, groups=labels)
+    assert again.covariate_names_ == []
+    expected = eb.GaussianEB().fit(y, groups=codes).predict(y, groups=codes)
+    np.testing.assert_allclose(again.predict(y, groups=labels), expected, rtol=1e-9)
+    assert again.predict(groups=labels[:1])[0] == pytest.approx(expected[0])
+    assert len(eb.VarianceEB().fit(y, groups=labels).groups_) == len(set(labels))
+    assert eb.GaussianEB().fit(eb.Summary.from_rows(y, labels)).covariate_names_ == []
 
 
 def test_polars_goes_in_and_comes_out(rows, fit):

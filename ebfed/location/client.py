@@ -219,8 +219,8 @@ def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str,
 
 def check_weights(estimator: Any, summary: Summary) -> None:
     """Refuse weights where they are not built: they are never ignored."""
-    family, channels = estimator.family(), named_channels(estimator.channel).values()
-    if summary.weight is None or family.takes_exposure:
+    channels = named_channels(estimator.channel).values()
+    if "log_weight" not in summary.sums:
         return
     if not estimator._takes_weights:
         raise ValueError(f"{type(estimator).__name__} takes no sample_weight=; GaussianEB does.")

@@ -83,8 +83,8 @@ class CoverageStudy(SimulatedStudy):
                     yield print_row(label, [found.get(m, "") for m in sizes], 41, 11)
 
     def _summary(self) -> Iterator[str]:
-        heads = ["lowest", "highest", "outside", "robust", "mean", "new group", "no width"]
-        yield print_row("Without channels", heads, 31, 10)
+        heads = ["lowest", "highest", "outside", "robust", "mean", "unseen", "no width"]
+        yield print_row("Without channels", heads, 31, 9)
         yield THIN
         exact = self.table["channel"] == EXACT
         for place, part in self.table[exact].groupby(["likelihood", "prior"], sort=False):
@@ -102,7 +102,7 @@ class CoverageStudy(SimulatedStudy):
                 " ".join(map(str, place)),
                 ["" if np.isnan(cell) else f"{100 * cell:.1f}" for cell in cells],
                 31,
-                10,
+                9,
             )
 
     def notes(self) -> Iterator[str]:

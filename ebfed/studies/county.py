@@ -416,7 +416,7 @@ def _fit_levels(summary: Summary, states: NDArray) -> tuple[NDArray, dict[str, A
     """Shrink counties to their state, and states to all; moments of the population."""
     pairs = np.fromiter(zip(states.tolist(), range(len(states)), strict=True), object)
     order = np.argsort(states, kind="stable")  # labels are sorted
-    fit = BernoulliEB().fit(summary.renamed(pairs))
+    fit = BernoulliEB().fit(summary.renamed(pairs), groups=["state", "county"])
     estimate = np.empty(len(states))
     estimate[order] = fit.predict()
     prior = fit.prior_

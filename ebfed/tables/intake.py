@@ -31,6 +31,7 @@ from ebfed.tables.levels import (
     number_levels,
     parents_among,
     split_levels,
+    unnamed_levels,
 )
 from ebfed.tables.of_rows import NEEDED, NOTHING, without_of_rows
 
@@ -101,6 +102,12 @@ class GroupRows:
 Check = Callable[[Any, bool], NDArray]
 # From checked values, labels and what goes with rows to a summary.
 Summarise = Callable[[NDArray, NDArray | None, Mapping[str, NDArray]], Summary]
+
+
+def _are_names(groups: Any, count: int) -> bool:
+    """Tell whether so many names of columns were given."""
+    given = isinstance(groups, list | tuple) and len(groups) == count
+    return given and all(isinstance(name, str) for name in groups)
 
 
 class Intake:
@@ -299,8 +306,6 @@ class Intake:
         self, X: Clients | Summary, groups: Any, learn: bool
     ) -> tuple[Summary, NDArray, NDArray[np.int64]]:
         """Return a summary sorted by label, the labels as they were, and their numbers."""
-        if groups is not None:
-            raise ValueError("groups must be None: clients and summaries carry their labels.")
         summary = X.summarise() if isinstance(X, Clients) else X
         if not len(summary):
             raise ValueError("X holds no clients.")
@@ -308,10 +313,19 @@ class Intake:
         ids, codes = number_labels(labels, "ids")
         if len(ids) < len(labels):
             raise ValueError("ids must be all different; merge the summaries of one client.")
+        n_above = parents_among(ids)
+        if groups is not None and not (n_above and _are_names(groups, n_above + 1)):
+            raise ValueError(
+                "groups must be None: clients and summaries carry their labels. Where these are "
+                "tuples of the labels of levels, groups may name the levels."
+            )
         if learn:
-            self._remember(Style(), learn)
+            *upper, lowest = groups or [Style().group]
+            levels = zip(upper, unnamed_levels(len(upper)), strict=True)
+            above = (replace(each, group=name) for name, each in levels)
+            self._remember(Style(group=lowest, above=tuple(above)), learn)
         elif self.level_names:
-            self._check_levels(parents_among(ids), ids, learn)
+            self._check_levels(n_above, ids, learn)
         if (codes[1:] < codes[:-1]).any():
             summary = summary.take(np.argsort(codes))
         return summary, labels, codes

@@ -88,6 +88,16 @@ def test_a_tuple_is_one_label(rows):
     assert eb.GaussianEB().fit(eb.Summary.from_rows(y, labels)).covariate_names_ == []
 
 
+def test_summaries_have_levels_where_these_are_named(rows, fit):
+    labels = pd.Series(list(zip(rows["state"], rows["county"], strict=True))).to_numpy()
+    summary = eb.Summary.from_rows(rows["y"].to_numpy(), labels)
+    again = eb.GaussianEB().fit(summary, groups=LEVELS)
+    np.testing.assert_allclose(again.posterior().mean, fit.posterior().mean, rtol=1e-9)
+    assert again.posterior().to_frame().columns[:2].tolist() == LEVELS
+    with pytest.raises(ValueError, match="groups must be None: clients and summaries carry"):
+        eb.GaussianEB().fit(summary, groups=["state"])
+
+
 def test_polars_goes_in_and_comes_out(rows, fit):
     polars = pytest.importorskip("polars")
     frame = eb.GaussianEB().fit(polars.from_pandas(rows), groups=LEVELS).posterior().to_frame()

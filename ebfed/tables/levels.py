@@ -42,8 +42,8 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     Parameters
     ----------
     groups : array-like, or a list of columns
-        Several levels are names of columns of the frame `X`; label arrays, lists or series; or an
-        array or frame with a column for each.
+        Several levels are names of columns of the frame `X`; label arrays, lists or series; or a
+        frame with a column for each.
     X : data frame, optional
     tuples : bool
         Whether a tuple is the labels of all levels, as where groups of a fit with levels are asked
@@ -58,15 +58,11 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     --------
     >>> split_levels(["b", "a"]), split_levels([("s", 1), ("s", 2)], tuples=True)
     ([['b', 'a']], [['s', 's'], [1, 2]])
-    >>> split_levels(np.array([[1, 7], [1, 8]]))
-    [array([1, 1]), array([7, 8])]
     """
     if is_frame(groups):
         names = column_names(groups)
         return [column_of(groups, name) for name in names] if len(names) > 1 else [groups]
     if isinstance(groups, np.ndarray):
-        if groups.ndim == 2 and groups.shape[1] > 1:
-            return list(groups.T)
         if tuples and groups.ndim == 1 and groups.dtype == object and len(groups):
             columns = _of_tuples(groups.tolist())
             return columns if columns else [groups]

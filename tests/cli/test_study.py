@@ -16,7 +16,7 @@ def test_county(tmp_path):
     assert result.exit_code == 0, result.output
     study = json.loads(result.stdout)
     assert study["n_counties"] == 3111
-    assert len(study["folds"]) == 42
+    assert len(study["folds"]) == 48  # eight methods, six elections
     assert result.stderr.count("Wrote ") == 7
     assert len(list((tmp_path / "results").iterdir())) == 7
 

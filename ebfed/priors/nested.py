@@ -268,11 +268,7 @@ class NestedTable:
     @cached_property
     def units(self) -> NDArray:
         """Variance of a typical message to each level, if levels below have no variance."""
-        units, variances = [float(np.median(self.variances))], self.variances
-        for starts in self.tree.starts[:0:-1]:
-            variances = 1 / np.add.reduceat(1 / variances, starts)
-            units.append(float(np.median(variances)))
-        return np.array(units[::-1])
+        return self._typical(np.zeros(self.n_levels))
 
     def ratios_at(self, point: NDArray) -> NDArray:
         """Ratios of a point of the search, in which small ones are even and large ones logs."""

@@ -15,7 +15,7 @@ groups that they were not fitted to, and the population has one mean, as without
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,20 +253,18 @@ def predict_groups(
     mean, spread = float(plain.mean_[0]), float(plain.variance_[0])
     total = groups.variance[has_data] + spread
     weights = 1 / np.maximum(total, 1e-12 * total.max()) if total.max() > 0 else None
-    useless = np.empty((len(has_data), 0)), Predicted(None, groups.names)
-    predicted = Predicted(model, groups.names, groups.link)
+    predicted = Predicted(None, groups.names, groups.link)
     if groups.link is not IDENTITY:
         centre = groups.link.to_line(mean)
         reach = MOST_DEVIATIONS * np.sqrt(spread) * groups.link.slope(mean)
         low, high = groups.link.from_line(np.array([centre - reach, centre + reach]))
-        predicted = Predicted(model, groups.names, groups.link, (low, high))
-    rows = predicted.frame(groups.covariates)
-    fit_to = regressor_of(model, rows[has_data], groups.own[has_data], weights)
-    folds = deal(int(has_data.sum()), N_FOLDS, random_state)
-    found = cross_predictions(fit_to, rows[has_data], folds, N_FOLDS, False)[-1]
-    predicted = Predicted(
-        fit_to(np.ones(len(folds), bool)), groups.names, groups.link, predicted.ends
-    )
+        predicted = replace(predicted, ends=(low, high))
+    useless = np.empty((len(has_data), 0)), predicted
+    rows = predicted.frame(groups.covariates)[has_data]
+    fit_to = regressor_of(model, rows, groups.own[has_data], weights)
+    folds = deal(len(rows), N_FOLDS, random_state)
+    found = cross_predictions(fit_to, rows, folds, N_FOLDS, False)[-1]
+    predicted = replace(predicted, model=fit_to(np.ones(len(rows), bool)))
     predictions = predicted(groups.covariates)
     predictions[has_data] = predicted.scaled(found)
     inside = predictions[has_data, 0]
@@ -308,9 +306,8 @@ def with_predictions(
     alone = clone(estimator).set_params(**settings)
     plain = clone(alone).fit(summary)
     prior, family = plain.prior_, plain._learned.family
-    size = summary.n if summary.weight is None else summary.weight
     with np.errstate(divide="ignore"):
-        variance = family.sampling_variance(prior.mean_[0], size)
+        variance = family.sampling_variance(prior.mean_[0], family.averaged_over(summary))
     groups = Groups(
         memory["covariates"],
         intake.covariate_names,

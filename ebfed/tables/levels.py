@@ -62,37 +62,39 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     if is_frame(groups):
         names = column_names(groups)
         return [column_of(groups, name) for name in names] if len(names) > 1 else [groups]
-    if isinstance(groups, np.ndarray):
-        if tuples and groups.ndim == 1 and groups.dtype == object and len(groups):
-            columns = _of_tuples(groups.tolist())
-            return columns if columns else [groups]
-        return [groups]
-    if not isinstance(groups, list | tuple) or not len(groups):
+    if tuples and (columns := _of_tuples(groups)):
+        return columns
+    if not isinstance(groups, list | tuple) or len(groups) < 2:
         return [groups]
     if all(isinstance(each, str) for each in groups):
-        if X is None or not is_frame(X) or len(groups) < 2:
-            return [groups]
-        absent = [name for name in groups if name not in column_names(X)]
-        if absent:
-            if len(groups) == len(X):  # labels of the rows
-                return [groups]
-            shown = ", ".join(map(repr, column_names(X)))
-            raise ValueError(f"groups names {absent[0]!r}, and X has the columns {shown}.")
-        return list(groups)
-    if tuples and isinstance(groups, list) and (columns := _of_tuples(groups)):
-        return columns
+        return list(groups) if _are_columns(groups, X) else [groups]
     several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
     rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each
-    if several and len(groups) > 1 and not rows:
-        lengths = [len(each) for each in groups]
-        if len(set(lengths)) > 1:
-            raise ValueError(f"levels of groups must have one length; they have {lengths}.")
-        return list(groups)
-    return [groups]
+    if not several or rows:
+        return [groups]
+    lengths = [len(each) for each in groups]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"levels of groups must have one length; they have {lengths}.")
+    return list(groups)
 
 
-def _of_tuples(labels: list[Any]) -> list[Any]:
-    """Columns of a tuple for each row; none if labels are no tuples."""
+def _are_columns(texts: Sequence[str], X: Any) -> bool:
+    """Tell whether texts are names of columns of a frame, rather than labels of rows."""
+    if not is_frame(X):
+        return False
+    absent = [name for name in texts if name not in column_names(X)]
+    if absent and len(texts) != len(X):
+        shown = ", ".join(map(repr, column_names(X)))
+        raise ValueError(f"groups names {absent[0]!r}, and X has the columns {shown}.")
+    return not absent
+
+
+def _of_tuples(labels: Any) -> list[Any]:
+    """Columns of labels that are a tuple for each row; none if they are not."""
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype == object:
+        labels = labels.tolist()
+    if not isinstance(labels, list) or not labels:
+        return []
     if not all(isinstance(each, tuple) for each in labels):
         return []
     lengths = {len(each) for each in labels}

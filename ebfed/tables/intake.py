@@ -128,7 +128,7 @@ class Intake:
         self.style = Style()
         self.covariate_names: list[str] = []
         self.predicted: Any = None
-        self._group: str | list[str] | None = None
+        self._groups: list[str] = []
         self._consent: str | None = None
         self._of_rows: dict[str, str | None] = {}
         self._covariates: Sequence[str] = ()
@@ -146,7 +146,7 @@ class Intake:
         return {
             "style": self.style.as_data(),
             "covariate_names": self.covariate_names,
-            "group": self._group,
+            "groups": self._groups,
             "consent": self._consent,
             "of_rows": dict(self._of_rows),
             "covariates": list(self._covariates),
@@ -165,7 +165,7 @@ class Intake:
         intake = cls()
         intake.style = Style.of_data(data["style"])
         intake.covariate_names = [str(name) for name in data["covariate_names"]]
-        intake._group, intake._consent = data["group"], data["consent"]
+        intake._groups, intake._consent = list(data["groups"]), data["consent"]
         intake._of_rows = dict(data["of_rows"])
         intake._covariates = data["covariates"]
         return intake
@@ -204,9 +204,7 @@ class Intake:
             summary, shown, places = self._sorted(X, groups, learn)
             stated = self._read_covariates(covariates, None, None, summary.ids, Style(), learn)
             return GroupRows(summary, shown, places, Style(), consent, stated)
-        *upper, groups = split_levels(
-            self._named("_group", groups, X, learn), X, bool(self.level_names) and not learn
-        )
+        *upper, groups = self._levels(groups, X, learn)
         above = {f"groups of level {level}": each for level, each in enumerate(upper, 1)}
         given = aligned({"X": X, "groups": groups, "consent": consent, **above, **of_rows})
         X, groups, consent = (given.pop(name) for name in ("X", "groups", "consent"))
@@ -252,8 +250,7 @@ class Intake:
         keys = {
             name for each in named for name in [each, *named_columns(each)] if isinstance(name, str)
         }
-        groups = [self._group] if isinstance(self._group, str) else self._group or []
-        known = {*groups, self._consent, *self._of_rows.values(), *self._covariates}
+        known = {*self._groups, self._consent, *self._of_rows.values(), *self._covariates}
         return [name for name in column_names(X) if name not in keys | known]
 
     def read_lazily(
@@ -280,7 +277,7 @@ class Intake:
             raise ValueError("levels of groups need the rows of X in memory; collect them.")
         if not isinstance(X, Summarised):
             header = pd.DataFrame(columns=column_names(X))
-            groups = self._named("_group", groups, header, learn)
+            groups = self._levels(groups, header, learn)[-1]
             consent = self._consent_column(header, consent, learn)
             weight = self._known_of_rows(of_rows, header, learn).get("sample_weight")
             chosen = None if isinstance(consent, Mapping) else consent
@@ -335,20 +332,15 @@ class Intake:
             self.style = style
         return style
 
-    def _named(self, role: str, value: Any, X: Any, learn: bool) -> Any:
-        """Remember the name of a column, which later frames that have it need not repeat."""
+    def _levels(self, groups: Any, X: Any, learn: bool) -> list[Any]:
+        """Split groups into levels, which later frames may have in the columns of the fit."""
         if learn:
-            setattr(self, role, None)
-            several = role == "_group" and isinstance(value, list | tuple) and is_frame(X)
-            if several and all(isinstance(each, str) for each in split_levels(value, X)):
-                setattr(self, role, list(value))
-            elif isinstance(value, str):
-                setattr(self, role, value)
-        elif value is None and is_frame(X) and getattr(self, role) is not None:
-            known = getattr(self, role)
-            names = [known] if isinstance(known, str) else known
-            return known if set(names) <= set(column_names(X)) else None
-        return value
+            levels = split_levels(groups, X)
+            self._groups = levels if all(isinstance(each, str) for each in levels) else []
+            return levels
+        if groups is None and self._groups and is_frame(X):
+            return self._groups if set(self._groups) <= set(column_names(X)) else [None]
+        return split_levels(groups, X, bool(self.level_names))
 
     @property
     def level_names(self) -> list[str]:

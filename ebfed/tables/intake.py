@@ -273,7 +273,7 @@ class Intake:
         """
         import pandas as pd
 
-        if isinstance(groups, list | tuple):
+        if isinstance(groups, list | tuple) or (self.level_names and not learn):
             raise ValueError("levels of groups need the rows of X in memory; collect them.")
         if not isinstance(X, Summarised):
             header = pd.DataFrame(columns=column_names(X))

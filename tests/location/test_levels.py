@@ -104,6 +104,15 @@ def test_polars_goes_in_and_comes_out(rows, fit):
     np.testing.assert_allclose(frame["estimate"], fit.posterior().mean[:, 0], rtol=1e-12)
 
 
+def test_rows_that_are_not_in_memory_are_refused(rows, fit):
+    """As without states, counties of different states would be one group."""
+    polars = pytest.importorskip("polars")
+    lazy = polars.from_pandas(rows).lazy()
+    for X, groups in ((lazy, LEVELS), (lazy, None), (lazy.drop("state"), "county")):
+        with pytest.raises(ValueError, match="levels of groups need the rows of X in memory"):
+            fit.posterior(X, groups=groups)
+
+
 def test_new_counties(fit):
     """Of a known state, what is known of the state; of a new one, the population of states."""
     with pytest.warns(UnseenGroupWarning):

@@ -247,13 +247,9 @@ class Summary:
     def _weighed(cls, X: NDArray, ids: NDArray, codes: NDArray[np.int64], weight: NDArray) -> Self:
         """Summarise rows by weighted sums around weighted means."""
         shape = len(ids), X.shape[1]
-        mean, scatter, logs = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        mean, scatter = np.zeros(shape), np.zeros(shape)
         total = np.bincount(codes, weight, minlength=len(ids)).astype(float)
         share = weight / np.where(total > 0, total, 1.0)[codes]
-        seen = weight > 0
-        logs[:] = np.bincount(codes, np.log(np.where(seen, weight, 1.0)), minlength=len(ids))[
-            :, None
-        ]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
             for j, column in enumerate(X.T):
                 centre = np.bincount(codes, share * column, minlength=len(ids))
@@ -263,9 +259,10 @@ class Summary:
                 squares = weight * (away - rest[codes]) ** 2
                 scatter[:, j] = np.bincount(codes, squares, minlength=len(ids))
         _check_range(X, mean, scatter)
-        n = np.bincount(codes[seen], minlength=len(ids)).astype(np.int64)
+        n, logs = weighed_rows(codes, weight, len(ids))
         scatter[n == 1] = 0.0
-        return cls(ids, n, mean, scatter, weight=total, sums={"log_weight": logs})
+        sums = {"log_weight": np.repeat(logs[:, None], shape[1], axis=1)}
+        return cls(ids, n, mean, scatter, weight=total, sums=sums)
 
     @classmethod
     def from_counts(
@@ -514,6 +511,21 @@ def _columns(X: ArrayLike, name: str = "X") -> NDArray[np.float64]:
     if X.ndim != 2:
         raise ValueError(f"{name} must have one row per observation; got shape {X.shape}.")
     return X
+
+
+def weighed_rows(
+    codes: NDArray[np.int64], weight: NDArray, n_groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Count the rows of each group whose weight is not 0, and add up logarithms of their weights.
+
+    Examples
+    --------
+    >>> weighed_rows(np.array([0, 0, 1]), np.array([1.0, np.e, 0.0]), 2)
+    (array([2, 0]), array([1., 0.]))
+    """
+    seen = weight > 0
+    logs = np.bincount(codes, np.log(np.where(seen, weight, 1.0)), minlength=n_groups)
+    return np.bincount(codes[seen], minlength=n_groups).astype(np.int64), logs.astype(float)
 
 
 def _weights(weight: ArrayLike, X: NDArray) -> NDArray[np.float64]:

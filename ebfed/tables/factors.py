@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids
+from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids, weighed_rows
 
 __all__ = ["Factors"]
 
@@ -69,10 +69,7 @@ class Factors:
         n, logs = np.diff(clients.indptr), None
         if weight is not None:
             both *= np.sqrt(weight)[:, None]
-            owner = np.repeat(np.arange(len(n)), n)
-            log = np.log(np.where(weight > 0, weight, 1.0))
-            logs = np.bincount(owner, log, minlength=len(n)).astype(float)
-            n = np.bincount(owner[weight > 0], minlength=len(n)).astype(np.int64)
+            n, logs = weighed_rows(np.repeat(np.arange(len(n)), n), weight, len(n))
         rows = _compressed(both, clients.indptr)
         with np.errstate(over="ignore", invalid="ignore"):
             sizes = np.sqrt(np.einsum("mrp,mrp->p", rows, rows))

@@ -17,6 +17,7 @@ from ebfed.priors.integrated import integrated
 from ebfed.priors.nested import NestedFit, descend, fit_nested, paths_of, settled
 from ebfed.priors.normal import NormalPosterior
 from ebfed.priors.posterior import Posterior
+from ebfed.tables.labels import number_tuples
 
 __all__ = ["NestedNormal", "numbered"]
 
@@ -408,11 +409,8 @@ def numbered(keys: NDArray) -> tuple[NDArray, list[NDArray[np.int64]]]:
 
 def _codes(keys: NDArray) -> NDArray[np.int64]:
     """Number rows by their sorted order."""
-    codes = np.zeros(len(keys), np.int64)
-    for column in keys.T:
-        own = np.unique(column, return_inverse=True)[1].ravel()
-        codes = np.unique(codes * (own.max(initial=0) + 1) + own, return_inverse=True)[1].ravel()
-    return codes
+    columns = (np.unique(column, return_inverse=True)[1].ravel() for column in keys.T)
+    return number_tuples([*columns])
 
 
 def _above(parents: list[NDArray[np.int64]]) -> NDArray[np.int64]:

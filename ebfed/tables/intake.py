@@ -356,11 +356,9 @@ class Intake:
 
     def numbered(self, groups: Any) -> tuple[NDArray, NDArray[np.int64]]:
         """Number labels of groups of the fit or others, by their sorted order."""
-        *upper, lowest = split_levels(groups, tuples=bool(self.level_names))
-        self._check_levels(len(upper), groups, False)
-        if not upper:
-            return number_labels(read_labels(lowest))
-        return number_levels([read_labels(each) for each in (*upper, lowest)])
+        levels = split_levels(groups, tuples=bool(self.level_names))
+        self._check_levels(len(levels) - 1, groups, False)
+        return number_levels([read_labels(each) for each in levels])
 
     def _consent_column(self, X: Any, consent: Any, learn: bool) -> Any:
         """Remember the column that holds the choices, so that later frames may have it too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -9,7 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.numbers import unmasked
 
-__all__ = ["check_labels", "label_range", "number_integers", "number_labels", "row_numbers"]
+__all__ = [
+    "check_labels",
+    "label_range",
+    "number_integers",
+    "number_labels",
+    "number_tuples",
+    "row_numbers",
+]
 
 # Up to so many keys are sorted, which needs no compiled code.
 SHORT = 4096
@@ -74,6 +82,25 @@ def number_labels(labels: ArrayLike, name: str = "groups") -> tuple[NDArray, NDA
             ) from None
     ids, codes = np.unique(labels, return_inverse=True)
     return ids, codes.astype(np.int64, copy=False)
+
+
+def number_tuples(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Number rows of several columns by their sorted order.
+
+    Parameters
+    ----------
+    columns : sequence of int64 ndarrays of shape (n_rows,)
+        Each numbers its own values 0, 1, … by their sorted order.
+
+    Examples
+    --------
+    >>> number_tuples([np.array([1, 1, 0]), np.array([1, 0, 0])])
+    array([2, 1, 0])
+    """
+    codes, *others = columns
+    for own in others:  # numbered anew after each, so that they stay small
+        codes = np.unique(codes * (own.max(initial=0) + 1) + own, return_inverse=True)[1].ravel()
+    return codes
 
 
 def row_numbers(labels: NDArray | None) -> tuple[NDArray | None, NDArray[np.int64] | None]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.tables.columns import column_of
 from ebfed.tables.frames import Style, drop_columns, is_frame, is_series, read, read_labels
-from ebfed.tables.labels import number_labels
+from ebfed.tables.labels import number_labels, number_tuples
 from ebfed.tables.lazy import column_names
 
 __all__ = [
@@ -146,7 +146,9 @@ def unnamed_levels(n_above: int) -> tuple[Style, ...]:
 
 
 def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64]]:
-    """Number groups of several levels by their sorted order; see `labels.number_labels`.
+    """Number groups by their sorted order; see `labels.number_labels`.
+
+    The label of a group is a tuple, where there are several levels.
 
     Raises
     ------
@@ -163,10 +165,9 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
     if len(set(lengths)) > 1:
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     numbers = [number_labels(column) for column in columns]
-    codes = numbers[0][1]
-    for labels, own in numbers[1:]:
-        codes = codes * len(labels) + own
-        codes = np.unique(codes, return_inverse=True)[1].ravel()
+    if len(numbers) == 1:
+        return numbers[0]
+    codes = number_tuples([own for _, own in numbers])
     _, first = np.unique(codes, return_index=True)
     parts = [labels[own[first]].tolist() for labels, own in numbers]
     return np.fromiter(zip(*parts, strict=True), object, len(first)), codes

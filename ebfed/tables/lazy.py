@@ -343,8 +343,7 @@ def _centre(
     sums: Any, names: list[str], left: NDArray, right: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Return numbers of rows, their weights, means, and products around the means."""
-    n = weight = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
-    over = weight
+    n = weight = over = sums["ebfed_n"].to_numpy().astype(np.float64)[:, None]
     if f"{WEIGHT}_sum" in sums.columns:
         weight = _array(sums, [WEIGHT], "sum")
         over = np.where(weight > 0, weight, 1.0)
@@ -374,11 +373,9 @@ def _is_inexact(
 
 def _check_weights(sums: Any, column: str) -> None:
     """Check the weights of rows by their sums."""
-    rows, (total, count, low) = (
-        sums["ebfed_n"].to_numpy(),
-        (_array(sums, [WEIGHT], what)[:, 0] for what in ("sum", "count", "low")),
-    )
-    if not (np.all(count == rows) and np.all((low >= 0) & (total < LARGEST))):
+    total, count, low = (_array(sums, [WEIGHT], what)[:, 0] for what in ("sum", "count", "low"))
+    complete = (count == sums["ebfed_n"].to_numpy()).all()
+    if not (complete and ((low >= 0) & (total < LARGEST)).all()):
         raise ValueError(
             f"sample_weight must be finite, and 0 or more, in every row; column {column!r} has "
             "others."

@@ -99,8 +99,8 @@ def plot_shrinkage(estimator: Any, *, column: int | str | None = 0, ax: Axes | N
         bar.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], fontsize="small")
         bar.minorticks_off()
         family, summary = view.family, view.summary
-        kind = "rows" if family.averaged_over(summary) is summary.n else "weight"
-        kind = "exposure" if family.takes_exposure and kind == "weight" else kind
+        kind = "exposure" if family.takes_exposure else "weight"
+        kind = "rows" if family.averaged_over(summary) is summary.n else kind
         bar.set_title(f"{kind} of the group", fontsize="small", pad=3)
     _draw_margin(population, ax)
     if len(x) <= MOST_WRITTEN and count.max() > 1:

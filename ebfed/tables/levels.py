@@ -164,13 +164,23 @@ def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
-    numbers = [number_labels(column) for column in columns]
-    if len(numbers) == 1:
-        return numbers[0]
+    if len(columns) == 1:
+        return number_labels(columns[0])
+    numbers = [number_labels(_as_python(column)) for column in columns]
     codes = number_tuples([own for _, own in numbers])
     _, first = np.unique(codes, return_index=True)
     parts = [labels[own[first]].tolist() for labels, own in numbers]
     return np.fromiter(zip(*parts, strict=True), object, len(first)), codes
+
+
+def _as_python(labels: NDArray) -> NDArray:
+    """Dates in nanoseconds, which Python has not, in microseconds; other labels as they are."""
+    if labels.dtype.kind not in "mM" or np.datetime_data(labels.dtype)[0] != "ns":
+        return labels
+    dates = labels.astype(f"{labels.dtype.kind}8[us]")
+    if (dates != labels).any():
+        raise ValueError("dates that label levels of groups must be whole microseconds.")
+    return dates
 
 
 def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:

@@ -168,6 +168,25 @@ def test_known_noise_and_noise_of_a_channel(rows):
     assert 0 < error.max() < 0.3
 
 
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_labels_of_a_level_may_be_dates(rows, fit, unit, level):
+    """Python has no nanoseconds, and labels of groups are tuples of its own objects."""
+    number = pd.factorize(rows[level], sort=True)[0]
+    dates = pd.date_range("2020-01-01", periods=20, freq="D").as_unit(unit)[number]
+    dated = rows.assign(**{level: dates})
+    again = eb.GaussianEB().fit(dated, groups=LEVELS)
+    frame = again.posterior().to_frame()
+    assert frame[level].dtype == dated[level].dtype
+    assert set(frame[level]) == set(dates)
+    np.testing.assert_allclose(frame["estimate"], fit.posterior().mean[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(again.predict(groups=dated[LEVELS]), again.predict(dated))
+    if unit == "ns":
+        odd = dated.assign(**{level: dates + pd.Timedelta(1, "ns")})
+        with pytest.raises(ValueError, match="must be whole microseconds"):
+            again.predict(odd)
+
+
 def test_several_columns(rows, fit):
     both = rows.assign(z=-2 * rows["y"])
     found = eb.GaussianEB().fit(both, groups=LEVELS).posterior()

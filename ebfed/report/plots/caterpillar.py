@@ -166,7 +166,7 @@ def draw_intervals(
 def _names(labels: ArrayLike | None, posterior: Posterior) -> list[str]:
     n = len(posterior)
     if labels is None:
-        return [label_text(label) for label in posterior.ids.tolist()]
+        return [label_text(label) for label in posterior.ids]
     given = [str(label) for label in np.asarray(labels).ravel()]
     if len(given) != n:
         raise ValueError(f"labels must name {n} groups; got {len(given)}.")

@@ -109,7 +109,7 @@ def plot_coefficients(
     ax.set_title("; ".join(parts), fontsize="medium")
     if len(chosen) <= MOST_NAMED:
         at = np.where(alone[:, None], start, end)
-        name_points(ax, at, [label_text(label) for label in clients.ids.tolist()])
+        name_points(ax, at, [label_text(label) for label in clients.ids])
     handles, labels = ax.get_legend_handles_labels()
     kept = dict(zip(labels, handles, strict=True))  # each of several components has the same
     ax.legend(

@@ -29,9 +29,9 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     ranks : data frame of any library
-        Result of `Posterior.ranks`, a row for each group: its label in the first column (if there
-        is none, groups are numbered); ``rank``; ``lower`` and ``upper``, the ends of an interval;
-        and perhaps ``prob_top``.
+        Result of `Posterior.ranks`, a row for each group: its label in the first column, or those
+        of its levels in the first ones (if there is none, groups are numbered); ``rank``; ``lower``
+        and ``upper``, the ends of an interval; and perhaps ``prob_top``.
     ax : matplotlib Axes, optional
 
     Returns
@@ -63,11 +63,12 @@ def plot_ranks(ranks: Any, *, ax: Axes | None = None) -> Axes:
         raise ValueError("ranks has numbers that are missing or infinite.")
     order = np.argsort(-numbers[:, 0], kind="stable")
     rank, lower, upper, *prob_top = numbers[order].T
-    labelled = names[0] not in ("estimate", "rank")
-    labels = [str(label) for label in (np.asarray(ranks[names[0]])[order] if labelled else order)]
+    levels = names[: min(names.index(name) for name in ("estimate", "rank") if name in names)]
+    columns = [np.asarray(ranks[name])[order] for name in levels] or [order]
+    labels = [" / ".join(map(str, label)) for label in zip(*columns, strict=True)]
 
     ax = open_axes(ax)
-    group = names[0] if labelled else "group"
+    group = levels[-1] if levels else "group"
     count = f"{len(rank):,} groups" + ("" if group == "group" else f" ({plain(group)})")
     fit_height(ax, len(rank))
     colours = None

@@ -19,6 +19,7 @@ from ebfed.report.plots.prior_curves import (
     grid_of,
     spike_of,
 )
+from ebfed.tables.levels import label_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +107,7 @@ def plot_shrinkage(estimator: Any, *, column: int | str | None = 0, ax: Axes | N
     if len(x) <= MOST_WRITTEN and count.max() > 1:
         _write_counts(x, y, count, np.sqrt(area) / 2, ax)
     elif len(local) <= MOST_WRITTEN:
-        named = [str(label) for label in groups.labels]
+        named = [label_text(label) for label in groups.labels]
         name_points(ax, np.column_stack([local, estimate]), named, np.sqrt(largest) / 2)
     return ax
 

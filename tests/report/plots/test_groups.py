@@ -13,9 +13,11 @@ from ebfed.report.plots import (
     plot_arrows,
     plot_by_fold,
     plot_calibration,
+    plot_caterpillar,
     plot_curves,
     plot_marginal,
     plot_population,
+    plot_ranks,
     plot_shrinkage,
 )
 
@@ -81,6 +83,26 @@ def test_shrinkage_of_one_of_several_columns(column, ax):
     fill = ax.child_axes[-1].lines[0]
     top = fill.get_ydata()[np.argmax(fill.get_xdata())]
     assert top == pytest.approx(fit.prior_.mean_[column], abs=0.5)
+
+
+def test_groups_of_several_levels_are_named_by_all_of_them(ax):
+    table = pd.DataFrame({"state": [1, 1, 1, 2, 2, 2], "county": [1, 2, 3] * 2, "trials": 10})
+    table["won"] = [3, 4, 5, 1, 8, 9]
+    fit = eb.from_formula("cbind(won, trials=trials) ~ 1 + (1 | state/county)", table)
+    names = [f"{state} / {county}" for state in (1, 2) for county in (1, 2, 3)]
+    assert texts(plot_shrinkage(fit, ax=ax)) == names
+    for plot, given in ((plot_caterpillar, fit), (plot_ranks, fit.ranks())):
+        (new,) = new_axes()
+        drawn = [label.get_text() for label in plot(given, ax=new).get_yticklabels()]
+        assert sorted(drawn) == names
+
+
+@pytest.mark.parametrize("unit", ["ns", "us"])
+def test_groups_are_named_by_dates(unit, ax):
+    dates = pd.date_range("2020-01-01", periods=4, freq="D").as_unit(unit).repeat(3)
+    fit = eb.GaussianEB(1.0).fit(np.arange(12.0) ** 2 % 7, groups=dates)
+    drawn = [label.get_text()[:10] for label in plot_caterpillar(fit, ax=ax).get_yticklabels()]
+    assert sorted(drawn) == ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04"]
 
 
 @pytest.mark.filterwarnings("ignore::ebfed.IdentificationWarning")

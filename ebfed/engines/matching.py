@@ -13,6 +13,7 @@ groups that it has, and so the sums of the other node where there are two.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import hmac
 import string
@@ -98,6 +99,8 @@ def digests(labels: NDArray, key: bytes) -> NDArray[np.uint8]:
 
 def _encoded(label: Any) -> bytes:
     """Encode type and value of a label."""
+    if isinstance(label, dt.date):  # as tuples of levels have
+        label = np.datetime64(label)
     if isinstance(label, np.datetime64):
         return b"date:" + str(label.astype("datetime64[ns]")).encode()
     if isinstance(label, bool | np.bool_ | int | np.integer):

@@ -1,5 +1,6 @@
 """The same group at two nodes: digests of labels, and fits that are those of all rows."""
 
+import datetime as dt
 import hashlib
 import hmac
 
@@ -190,6 +191,8 @@ def test_digests_are_hmacs_of_type_and_value():
         (np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00:00:00.000"), True),
         ("2020-01-01", np.datetime64("2020-01-01"), False),
         (("Ohio", 1), ("Ohio", 1.0), True),
+        (("Ohio", dt.date(2020, 1, 1)), ("Ohio", dt.datetime(2020, 1, 1)), True),
+        (("Ohio", dt.date(2020, 1, 1)), ("Ohio", dt.date(2020, 1, 2)), False),
         (("Ohio", 1), ("Ohio", "1"), False),
         (("a", "bc"), ("ab", "c"), False),
     ],

@@ -123,7 +123,7 @@ class Style:
         elif native is not None:
             native = pd.api.types.pandas_dtype(native)
         dtype = None if data["dtype"] is None else _type_of(data["dtype"])
-        above = tuple(map(cls.of_data, data.get("above", ())))  # none in older files
+        above = tuple(map(cls.of_data, data["above"]))
         return cls(str(data["backend"]), str(data["group"]), dtype, native, above)
 
     def avoiding(self, names: Iterable[str]) -> Style:

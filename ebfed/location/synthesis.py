@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ __all__ = ["Synthesis"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Synthesis:
+class Synthesis(ABC):
     """A fit of `RandomEffects` to given estimates of units: studies or areas.
 
     Attributes
@@ -45,9 +46,9 @@ class Synthesis:
     def _repr_html_(self) -> str:
         return self.summary().to_html()
 
+    @abstractmethod
     def summary(self) -> Text:
         """Describe the fit."""
-        raise NotImplementedError
 
     @property
     def labels(self) -> NDArray:
@@ -60,9 +61,9 @@ class Synthesis:
         return shrink(Normal(method=self.random_effects.method), self.given)  # type: ignore[arg-type]
 
     @property
+    @abstractmethod
     def terms(self) -> list[str]:
         """Names of the coefficients."""
-        raise NotImplementedError
 
     @property
     def coefficients(self) -> NDArray:

@@ -339,7 +339,7 @@ class Learner(SupervisedEstimator):
             weight = exchange.schedule.weights(clients.n[members], sent["largest"])[:, None]
             changes = {name: weight * change for name, change in changes.items()}
         message = exchange.send(changes, sent, memory, members, rng)
-        if "weights" in exchange.shapes(sent, 0):
+        if exchange.sends_weights:
             message["weights"] = weight
         return exchange.rounded(message, sent), memory
 

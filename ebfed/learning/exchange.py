@@ -62,6 +62,11 @@ class Exchange:
         """Whether that noise is the server's."""
         return False
 
+    @property
+    def sends_weights(self) -> bool:
+        """Whether clients send by what their changes were multiplied."""
+        return self.counts_clients and self.schedule.by_rows
+
     # Clients ----------------------------------------------------------------------------------
 
     def remember(self, memory: LearningMemory, m: int) -> LearningMemory:
@@ -200,7 +205,7 @@ class Exchange:
         """Return the shape of each part of the message of c clients."""
         shapes: dict[str, tuple[int, ...]]
         shapes = {f"changes of {name}": (c, len(value)) for name, value in sent["shared"].items()}
-        if self.counts_clients and self.schedule.by_rows:
+        if self.sends_weights:
             shapes["weights"] = (c, 1)
         if recorded := self._recorded(sent):
             shapes |= {LOSSES + name: (c, 1) for name in (*recorded, "clients")}
@@ -230,13 +235,9 @@ class Exchange:
         state : dict
         """
         changes = message["changes"]
-
-        def count(name: str) -> float:
-            if "weights" in message:
-                return float(total(message["weights"])[0]) or 1.0
-            return max(_count(message, name), 1)
-
-        return {name: total(changes[name]) / count(name) for name in state["shared"]}, state
+        return {
+            name: total(changes[name]) / _weight(message, name) for name in state["shared"]
+        }, state
 
     def note(self, state: LearningState, row: dict[str, float]) -> dict[str, float]:
         """Add columns to a round's row of the history.
@@ -322,11 +323,13 @@ def size_of(sent: LearningSent) -> int:
     return sum(len(value) for value in sent["shared"].values())
 
 
-def _count(message: LearningMessage, name: str) -> float:
-    """How many clients a message is of."""
+def _weight(message: LearningMessage, name: str) -> float:
+    """Sum of the weights of the clients that a message is of; their number, if they count alike."""
+    if "weights" in message:
+        return float(total(message["weights"])[0]) or 1.0
     if "clients" in message:
-        return float(message["clients"].sum())
-    return float(len(message["changes"][name]))
+        return max(float(message["clients"].sum()), 1.0)
+    return max(float(len(message["changes"][name])), 1.0)
 
 
 def _mapped(

@@ -160,7 +160,8 @@ class Exchange:
             What the clients keep; a server has None.
         """
         losses = (2 + bool(len(sent["classes"]))) / sent["every"]
-        bits = 64.0 * (size_of(sent) + losses) * self.schedule.sample_rate * m * rounds
+        numbers = size_of(sent) + losses + self.sends_weights
+        bits = 64.0 * numbers * self.schedule.sample_rate * m * rounds
         what = "changes of the shared parameters and losses, as they are"
         return [ledger.disclosure(what, m, bits) | {"times": rounds}]
 

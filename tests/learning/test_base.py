@@ -609,6 +609,8 @@ def test_the_ledger_of_what_is_not_protected():
     assert est.privacy_["epsilon"].tolist() == [np.inf]
     assert est.privacy_["times"].tolist() == [ROUNDS]
     assert est.privacy_["bits"].tolist() == [64.0 * (9 + 3) * 4 * ROUNDS]
+    by_rows = fit(eb.FedAvg, Logits, weights="rows")  # a client's weight is a number more
+    assert by_rows.privacy_["bits"].tolist() == [64.0 * (9 + 3 + 1) * 4 * ROUNDS]
     assert fit(eb.LocalOnly, Logits).privacy_["epsilon"].tolist() == [0.0]
 
 

@@ -113,21 +113,22 @@ def test_gradients_of_these_tests_are_right():
         assert Logits.kd(theta, mu, 1)[2][j] == pytest.approx((p - m) / 2e-5, abs=1e-8)
 
 
+def descend(loss, theta, i, steps=TAU, rate=RATE, weight=0.0):
+    """Gradient steps of client i, with weight decay."""
+    for _ in range(steps):
+        theta = theta - rate * (loss.gradient(theta, i) + weight * theta)
+    return theta
+
+
 @both
 @pytest.mark.parametrize("more", [{}, {"decay": 0.5, "weight_decay": 0.2}], ids=["", "decays"])
 def test_federated_averaging(loss, more):
     """McMahan et al. (2017), Algorithm 1, where clients count alike; then fine-tuning."""
     w, decay, weight = loss.start, more.get("decay", 1.0), more.get("weight_decay", 0.0)
-
-    def descend(theta, i, steps, rate):
-        for _ in range(steps):
-            theta = theta - rate * (loss.gradient(theta, i) + weight * theta)
-        return theta
-
     for t in range(ROUNDS):
-        w = np.mean([descend(w, i, TAU, RATE * decay**t) for i in range(4)], axis=0)
+        w = np.mean([descend(loss, w, i, TAU, RATE * decay**t, weight) for i in range(4)], axis=0)
     compare(fit(eb.FedAvg, loss, **more), [w] * 4, w=w)
-    tuned = [descend(w, i, 5, RATE * decay**ROUNDS) for i in range(4)]
+    tuned = [descend(loss, w, i, 5, RATE * decay**ROUNDS, weight) for i in range(4)]
     compare(fit(eb.FedAvg, loss, fine_tune=5, **more), tuned, w=w)
 
 
@@ -191,12 +192,8 @@ def test_ditto(loss):
     """Li et al. (2021), Algorithm 1: own steps towards what the server sent, not what it gets."""
     w, own, lam, eta = loss.start, [loss.start] * 4, 0.7, 0.2
     for _ in range(ROUNDS):
-        after = []
+        after = [descend(loss, w, i) for i in range(4)]
         for i in range(4):
-            theta = w
-            for _ in range(TAU):
-                theta = theta - RATE * loss.gradient(theta, i)
-            after.append(theta)
             for _ in range(TAU):
                 own[i] = own[i] - eta * (loss.gradient(own[i], i) + lam * (own[i] - w))
         w = np.mean(after, axis=0)
@@ -469,10 +466,7 @@ def test_private_averages_are_divided_by_expected_numbers():
         message, _ = est.local(est.broadcast(state), memory | turn, clients, rng)
         changes = np.zeros(3)
         for i in sampled:
-            theta = np.zeros(3)
-            for _ in range(TAU):
-                theta = theta - RATE * Squares.gradient(theta, i)
-            changes += theta
+            changes += descend(Squares, np.zeros(3), i)
         np.testing.assert_allclose(est.update(state, message)["shared"]["w"], changes / 2, **CLOSE)
     assert len(counts) > 2
 
@@ -485,10 +479,7 @@ def test_feo2(ratio):
     for _ in range(ROUNDS):
         changes = []
         for i in range(4):
-            theta = w
-            for _ in range(TAU):
-                theta = theta - RATE * Squares.gradient(theta, i)
-            change = theta - w
+            change = descend(Squares, w, i) - w
             changes.append(change * min(1, clip / np.linalg.norm(change)))
             if weight[i] > 0:  # who is not heard is not asked, and does not train
                 for _ in range(TAU):
@@ -703,13 +694,7 @@ def test_averages_may_count_rows(loss):
     """McMahan et al. (2017), Algorithm 1: clients count in proportion to their rows."""
     n, w = np.array(SIZES), loss.start
     for _ in range(ROUNDS):
-        after = []
-        for i in range(4):
-            theta = w
-            for _ in range(TAU):
-                theta = theta - RATE * loss.gradient(theta, i)
-            after.append(theta)
-        w = n @ np.array(after) / n.sum()
+        w = n @ np.array([descend(loss, w, i) for i in range(4)]) / n.sum()
     compare(fit(eb.FedAvg, loss, weights="rows"), [w] * 4, w=w)
 
 

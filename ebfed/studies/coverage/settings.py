@@ -210,6 +210,8 @@ class Setting:
     likelihood : callable, optional
         Function from a summary to what it says of the parameters, where that is not what the family
         of the estimator says.
+    parameter : callable
+        Function from what posteriors show to the parameters of the populations.
     """
 
     estimator: Any
@@ -220,6 +222,7 @@ class Setting:
     rows: Mapping[str, tuple[int, int]]
     channels: tuple[str, ...]
     likelihood: Callable[[Summary], Likelihood] | None = None
+    parameter: Callable[[NDArray], NDArray] = np.asarray
 
     @property
     def family(self) -> str:
@@ -347,6 +350,7 @@ SETTINGS = {
         inside={"inverse_gamma": ("inverse_gamma", *SHAPELESS), "bimodal": SHAPELESS},
         rows={EQUAL: (6, 6), UNEQUAL: (3, 12), INFORMATIVE: (3, 12)},
         channels=("TwoBit(4)", "Gaussian(4)"),
+        parameter=np.log,
     ),
     "duration": Setting(
         estimator=DurationEB(),

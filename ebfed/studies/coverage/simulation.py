@@ -98,8 +98,7 @@ def one_run(
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UnseenGroupWarning)
             est.fit(summary)
-            back = np.log if likelihood == "variance" else np.asarray
-            figures = _score(est, known, new, float(masses @ nodes), back)
+            figures = _score(est, known, new, float(masses @ nodes), setting.parameter)
         # no prior lets numbers of rows depend on the parameter
         inside = setting.holds(tried, population) and n != INFORMATIVE
         rows.append({"prior": tried, "inside": inside, **figures})
@@ -115,18 +114,18 @@ def _channel(name: str) -> Channel:
 
 
 def _score(
-    est: Any, known: Oracle, new: Oracle, mean: float, back: Callable[[NDArray], NDArray]
+    est: Any, known: Oracle, new: Oracle, mean: float, parameter: Callable[[NDArray], NDArray]
 ) -> dict[str, Any]:
     """Compare the intervals of a fit with the truth; the last one is of a group without data.
 
-    `back` puts the ends of intervals on the scale of the parameter.
+    `parameter` puts the ends of intervals on the scale of the parameter.
     """
     groups = np.append(est.groups_[: len(known.masses)], len(est.groups_))
     posterior = est.posterior(groups=groups)
-    lower, upper = (back(end[:, 0]) for end in posterior.interval(LEVEL))
+    lower, upper = (parameter(end[:, 0]) for end in posterior.interval(LEVEL))
     try:
         ends = posterior.interval(LEVEL, "robust")
-        robust = [back(end[:-1, 0]) for end in ends]
+        robust = [parameter(end[:-1, 0]) for end in ends]
         robust_figures = [known.coverage(*robust).mean(), (robust[1] - robust[0]).mean()]
     except ValueError:
         robust_figures = [np.nan, np.nan]

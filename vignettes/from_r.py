@@ -267,7 +267,8 @@ for method in ("aghq", "laplace"):
 print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
-# **One factor of groups.** Only lme4 has crossed and nested factors.
+# **Factors of groups.** Only lme4 has crossed factors, and slopes on several levels. Means and
+# rates have levels here: `y ~ 1 + (1 | state/county)`.
 
 # %%
 try:

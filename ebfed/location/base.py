@@ -266,7 +266,7 @@ class LocationEstimator(
         groups : array-like of shape (n_rows,) or str, or several of them, optional
             Label of each row, or the column of the frame `X` that holds it. If it is a
             column, `predict` and `posterior` read it too. None: every row is a group of its own.
-            Levels, ``["state", "county"]`` from the outermost (columns, label arrays, or an array
+            Levels, ``["state", "county"]`` from the outermost (columns, label arrays, or a frame
             with a column for each): a county is shrunk to its state, a state to all, and labels of
             counties need only differ within states. For normal populations, and for beta and gamma
             ones with two levels and exact messages; parents are public.

@@ -44,8 +44,7 @@ def server_app(
         Least number of nodes, or their names; with names, other nodes are ignored.
     rows : dict
         Columns of the nodes' tables by argument of `fit`, such as ``{"X": ["age"], "y": "score",
-        "groups": "ward"}``; also ``consent``, ``exposure``,
-        ``observed`` and ``sample_weight``.
+        "groups": "ward"}``; also ``consent``, ``exposure``, ``observed`` and ``sample_weight``.
     quorum : int or float
         Number of nodes that must answer each exchange, or as a float their share (1.0: all).
     deadline : float

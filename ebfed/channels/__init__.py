@@ -11,6 +11,7 @@ from ebfed.channels.laplace import Laplace
 from ebfed.channels.one_bit import OneBit
 from ebfed.channels.piecewise import Hybrid, Piecewise
 from ebfed.channels.quantizer import Quantizer
+from ebfed.channels.randomized_category import RandomizedCategory
 from ebfed.channels.randomized_response import RandomizedResponse
 from ebfed.channels.two_bit import TwoBit
 from ebfed.channels.unary_encoding import UnaryEncoding
@@ -28,6 +29,7 @@ __all__ = [
     "OneBit",
     "Piecewise",
     "Quantizer",
+    "RandomizedCategory",
     "RandomizedResponse",
     "TwoBit",
     "UnaryEncoding",

@@ -65,6 +65,8 @@ class Channel(BaseEstimator, ABC):
     """Whether a client sends its figures as they are."""
     keeps_means: ClassVar[bool] = False
     """Whether a message is the client's mean, as it is or with Gaussian noise."""
+    of_shares: ClassVar[bool] = False
+    """Whether a message is about answers of several categories, of which clients have shares."""
 
     @property
     def left_open(self) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebfed.channels.report import Report
+from ebfed.likelihoods.reported_categories import CERTAIN
 from ebfed.privacy import events
 from ebfed.privacy.calibration import check_epsilon
 
@@ -12,8 +13,6 @@ __all__ = ["PureReport", "check_report_epsilon"]
 
 # Beyond these, differences of probabilities and squares of noise lose their digits.
 LEAST, MOST = 1e-6, 1e9
-# Odds of e**50 are certainty: the other probability is below the last digit of 1.
-CERTAIN = 50.0
 
 
 class PureReport(Report):

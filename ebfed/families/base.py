@@ -98,7 +98,9 @@ class Family(ABC):
     is_transformed: ClassVar[bool] = False
     """Whether estimates are shown on another scale than that of theta: see `shown`."""
     exact_only: ClassVar[str] = ""
-    """Why rows are sent through `channels.Exact` alone; empty if other channels serve too."""
+    """Why reports on local means do not serve; empty if they do."""
+    adds_up: ClassVar[bool] = False
+    """Whether the coordinates of theta are shares of categories, which add up to 1."""
     pools_first: ClassVar[bool] = False
     """Whether what is open is settled by `pooled` before populations are fitted."""
     unidentified: ClassVar[str] = ""

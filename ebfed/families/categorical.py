@@ -39,9 +39,9 @@ class Categorical(Binomial):
     name: ClassVar[str] = "categorical"
     parameter: ClassVar[str] = "share"
     conjugate: ClassVar[str] = "Dirichlet"
+    adds_up: ClassVar[bool] = True
     exact_only: ClassVar[str] = (
-        "shares of categories are fitted to counts as they are: what a private channel reports of "
-        "several categories at once has no likelihood here"
+        "a report on the local mean is about one share, and says nothing of the others"
     )
 
     def check_rows(self, values: NDArray) -> NDArray:

@@ -9,6 +9,7 @@ from ebfed.likelihoods.multinomial import Multinomial
 from ebfed.likelihoods.negative_binomial import NegativeBinomial
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
+from ebfed.likelihoods.reported_categories import ReportedCategories
 from ebfed.likelihoods.student_t import StudentT
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NegativeBinomial",
     "Poisson",
     "Reported",
+    "ReportedCategories",
     "ReportedCounts",
     "ReportedEvents",
     "ReportedLogVariances",

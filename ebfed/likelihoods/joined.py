@@ -66,6 +66,11 @@ class Joined(Likelihood):
         return all(part.adds_noise for part in self.parts)
 
     @property
+    def adds_up(self) -> bool:  # type: ignore[override]
+        """Whether the coordinates of theta are shares that add up to 1."""
+        return self.parts[0].adds_up
+
+    @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
         """Interval in which theta lies."""
         return self.parts[0].support

@@ -138,6 +138,36 @@ class Multinomial(Likelihood):
         step = float(overdispersion_of(0.5, correlation / 4))
         return self.ordered_log_marginal(mean, step) + self.log_coefficient()
 
+    def dirichlet_scores(
+        self, mean: NDArray, correlation: float
+    ) -> tuple[NDArray, NDArray, NDArray]:
+        """Log-probability of the counts where theta is Dirichlet, and its derivatives.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (d,)
+        correlation : float
+            That of two answers of one client, ``1 / (1 + concentration)``, below 1.
+
+        Returns
+        -------
+        log_marginal : ndarray of shape (n,)
+        by_mean : ndarray of shape (n, d)
+        by_correlation : ndarray of shape (n,)
+        """
+        mean = np.maximum(mean, 1e-12)
+        step = correlation / (1 - correlation)
+        value = self.ordered_log_marginal(mean, step) + self.log_coefficient()
+        place = np.arange(int(self.trials.max(initial=0)))
+        factors = mean[:, None] + place * step
+        by_mean = np.stack(
+            [_sums(1 / own)[z] for own, z in zip(factors, self.counts.T, strict=True)], axis=1
+        )
+        by_step = -_sums(place / (1 + place * step))[self.trials]
+        for own, z in zip(factors, self.counts.T, strict=True):
+            by_step += _sums(place / own)[z]
+        return value, by_mean, by_step * (1 + step) ** 2
+
     def column(self, j: int) -> Binomial:  # type: ignore[override]
         """Answers of one category, out of all."""
         return Binomial(self.counts[:, [j]], self.trials)
@@ -150,3 +180,8 @@ class Multinomial(Likelihood):
     def concatenated(cls, parts: Sequence[Self]) -> Self:
         """Put counts one after another."""
         return cls(np.concatenate([part.counts for part in parts]))
+
+
+def _sums(terms: NDArray) -> NDArray:
+    """Sums of the first 0, 1, ... terms."""
+    return np.append(0.0, np.cumsum(terms))

@@ -24,7 +24,7 @@ from ebfed.channels import Channel, Guess
 from ebfed.engines.protocol import LocationMemory, LocationSent, LocationState
 from ebfed.engines.publishing import name_columns
 from ebfed.families import Family
-from ebfed.location.client import Client, check_weights, named_channels
+from ebfed.location.client import Client, check_channels, check_weights, named_channels
 from ebfed.location.cross_fitting import (
     check_mean_model,
     check_no_regressor,
@@ -178,9 +178,7 @@ class LocationEstimator(
         """Summarise rows, and note covariates and which class each client chose."""
         check_single(self)
         check_mean_model(self.mean_model, covariates)
-        reason, channels = self.family().exact_only, named_channels(self.channel).values()
-        if reason and not all(channel.is_exact for channel in channels):
-            raise ValueError(f"channel must be channels.Exact(): {reason}; got {self.channel!r}.")
+        check_channels(self.family(), self.channel)
         if covariates is not None:
             self.check_covariates()
         self._intake = Intake()

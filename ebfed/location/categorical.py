@@ -55,16 +55,18 @@ class CategoricalEB(LocationEstimator):
         lack.
     prior : "dirichlet" or Prior
         The population; a `priors.Dirichlet` with a known alpha is copied.
-    channel : Channel, optional
-        How a client, the owner of a group's rows, reports them. It must be `channels.Exact`, which
-        sends counts without noise. To send one share through a private channel, fit `BernoulliEB`
-        to ``answers == category``.
+    channel : Channel or dict of Channel, optional
+        How a client, the owner of a group's rows, reports them: `channels.Exact` sends its counts,
+        `channels.RandomizedCategory` randomised answers, whose exact likelihood the population is
+        fitted to. A dict gives each class of `consent` its own; see `GaussianEB`. Posteriors are of
+        the client's own counts. Reports on local means are about one share: for these, fit
+        `BernoulliEB` to ``answers == category``.
     participation : int or bool array-like of shape (n_groups,), optional
         Clients that report; all if None; see `BernoulliEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Seed of `participation`.
+        Seed of the channel's noise, and of `participation`.
 
     Attributes
     ----------
@@ -104,9 +106,15 @@ class CategoricalEB(LocationEstimator):
     >>> counts = [[9, 1, 0], [2, 4, 4], [5, 0, 5], [1, 9, 0]]
     >>> eb.CategoricalEB(categories=["a", "b", "c"]).fit(counts).predict().round(2)[0]
     array([0.84, 0.13, 0.03])
+
+    Answers that leave their owners randomised, with an epsilon of 2 for all answers of one owner:
+
+    >>> private = eb.CategoricalEB(channel=eb.channels.RandomizedCategory(2), random_state=0)
+    >>> private.fit(party, groups=county).prior_.mean_.round(1)
+    array([0.6, 0.3, 0.1])
     """
 
-    # A channel that is exact has nothing to choose.
+    # Channels for categories leave nothing open.
     guess: None = None
     # A response of a formula may be text.
     _numeric: ClassVar[bool] = False

@@ -12,12 +12,13 @@ from sklearn.base import clone
 
 from ebfed.channels import Channel, Exact
 from ebfed.engines.protocol import LocationFacts, LocationMemory, LocationSent, Message
+from ebfed.families import Family
 from ebfed.privacy import PrivacyWarning, ledger
 from ebfed.privacy.odometer import Plan
 from ebfed.report.view import ChannelView
 from ebfed.tables.clients import Summary
 
-__all__ = ["ALL_CLIENTS", "Client", "check_weights", "named_channels", "settled"]
+__all__ = ["ALL_CLIENTS", "Client", "check_channels", "check_weights", "named_channels", "settled"]
 
 # Name of the clients in the ledger, where all have one channel.
 ALL_CLIENTS = "all clients"
@@ -215,6 +216,25 @@ def named_channels(channel: Channel | Mapping[Any, Channel] | None) -> dict[str,
                 f"consent; got {each!r}."
             )
     return named
+
+
+def check_channels(family: Family, channel: Any) -> None:
+    """Refuse channels whose messages have no likelihood for rows of a family."""
+    channels = named_channels(channel).values()
+    reason = family.exact_only
+    if family.adds_up:
+        if not all(each.is_exact or each.of_shares for each in channels):
+            raise ValueError(
+                f"channel must be channels.Exact() or channels.RandomizedCategory(): {reason}; got "
+                f"{channel!r}."
+            )
+        return
+    if any(each.of_shares for each in channels):
+        raise ValueError(
+            f"channel must not be one for categories, as CategoricalEB has; got {channel!r}."
+        )
+    if reason and not all(each.is_exact for each in channels):
+        raise ValueError(f"channel must be channels.Exact(): {reason}; got {channel!r}.")
 
 
 def check_weights(estimator: Any, summary: Summary) -> None:

@@ -14,6 +14,7 @@ from ebfed.priors.base import ONE_GROUP, WELL_KNOWN, Prior
 from ebfed.priors.beta import Beta, BetaPosterior
 from ebfed.priors.beta_binomial import POINT_MASS
 from ebfed.priors.dirichlet_multinomial import Tables
+from ebfed.priors.dirichlet_reports import Reports, dirichlet_scores
 from ebfed.priors.exploration import interval_of
 from ebfed.priors.posterior import Posterior
 from ebfed.tables.numbers import numbers
@@ -22,6 +23,11 @@ __all__ = ["Dirichlet", "DirichletPosterior"]
 
 # Points that stand for the distribution of a share, in intervals of the population's mean.
 N_POINTS = 200
+
+SINGLE = (
+    "No group has two answers: the spread of the population is not identified and taken to be "
+    "zero, so every estimate is that of all answers together."
+)
 
 
 class Dirichlet(Prior):
@@ -35,7 +41,8 @@ class Dirichlet(Prior):
         - \sum_{l < n_i} \log(1 + l \phi)\Big],
 
     a form that is exact down to ``phi = 0``, where all groups have the same shares. With two
-    categories it is the beta-binomial of `Beta`.
+    categories it is the beta-binomial of `Beta`. To reports of randomised categories it is fitted
+    by their own exact marginal likelihood; see `ReportedCategories`.
 
     Where the spread is not known well, or a category has no answers, posteriors average over
     plausible values of phi, under the prior that `Beta` has. Given phi, the mean shares are
@@ -139,7 +146,6 @@ class Dirichlet(Prior):
     # Fitting ----------------------------------------------------------------------------------
 
     def _fit(self, likelihood: Likelihood) -> None:
-        assert isinstance(likelihood, Multinomial)
         d = likelihood.n_features
         if self.alpha is not None:
             alpha = numbers(self.alpha, "alpha")
@@ -155,15 +161,21 @@ class Dirichlet(Prior):
             self.n_parameters_ = 0
             return
         self.n_parameters_ = d
+        if not isinstance(likelihood, Multinomial):
+            self._fit_reports(Reports.of(likelihood))
+            return
         tables = Tables.of(likelihood)
         if not tables.n_groups:
-            self._add_note("No client has data: the population is unknown, taken as uniform.", True)
-            self._set(np.full(d, 1 / d), 1 / d)
+            self._set_unknown(d)
             return
         mean, overdispersion = tables.maximise()
         self._set(mean, overdispersion)
         self._learn_precision(likelihood, tables)
         self._explain(tables)
+        self._hold_if_open(tables)
+
+    def _hold_if_open(self, tables: Tables | Reports) -> None:
+        """Hold plausible populations, where the spread of the fitted one is not known well."""
         doubt = np.sqrt(self.variance_variance_) > WELL_KNOWN * self.variance_
         if np.any(doubt | (self.variance_ == 0)):
             dispersions, means, variances, weights = tables.plausible()
@@ -171,8 +183,36 @@ class Dirichlet(Prior):
                 "mean": means,
                 "mean_variance": variances,
                 "dispersion": dispersions,
-                "weights": np.repeat(weights[:, None], d, axis=1),
+                "weights": np.repeat(weights[:, None], means.shape[1], axis=1),
             }
+
+    def _set_unknown(self, d: int) -> None:
+        """Take the population as uniform."""
+        self._add_note("No client has data: the population is unknown, taken as uniform.", True)
+        self._set(np.full(d, 1 / d), 1 / d)
+
+    def _fit_reports(self, reports: Reports) -> None:
+        """Maximise the exact marginal likelihood of reports over mean and correlation."""
+        if not len(reports.rows):
+            self._set_unknown(reports.rows.n_features)
+            return
+        mean, correlation = reports.maximise()
+        self._set(mean, correlation / (1 - correlation))
+        spread = mean * (1 - mean)
+        covariance = reports.covariance(mean, correlation)
+        self.mean_variance_ = np.minimum(np.diag(covariance)[:-1], spread / 2)
+        for j in range(len(mean)):
+            slope = np.array([(1 - 2 * mean[j]) * correlation, spread[j]])  # of the variance
+            own = covariance[np.ix_([j, -1], [j, -1])]
+            self.variance_variance_[j] = slope @ own @ slope
+        # the fourth moment is not known, the second has its standard error
+        self.second_moment_ = np.minimum(self.variance_ + np.sqrt(self.variance_variance_), spread)
+        self.fourth_moment_ = self.second_moment_ * np.maximum(mean, 1 - mean) ** 2
+        if not reports.shows_pairs:
+            self._add_note(SINGLE, True)
+        else:
+            self._note_if_open()
+        self._hold_if_open(reports)
 
     def _set(self, mean: NDArray, overdispersion: float) -> None:
         """Set every attribute from mean and overdispersion 1 / concentration."""
@@ -209,11 +249,7 @@ class Dirichlet(Prior):
         if tables.n_groups == 1:
             self._add_note(ONE_GROUP, True)
         elif tables.sizes.max() == 1:
-            self._add_note(
-                "No group has two answers: the spread of the population is not identified and "
-                "taken to be zero, so every estimate is that of all answers together.",
-                True,
-            )
+            self._add_note(SINGLE, True)
         elif tables.pooled.max() == 1:
             self._add_note(
                 "All answers are of one category: the spread of the population is not identified "
@@ -277,10 +313,11 @@ class Dirichlet(Prior):
         return DirichletPosterior(likelihood, self)
 
     def log_marginal(self, likelihood: Likelihood) -> NDArray:
-        """Dirichlet-multinomial log-probability of each client's counts, shape (n,)."""
+        """Log-probability of each client's counts, or of its report, shape (n,)."""
         check_is_fitted(self, "mean_")
+        if not isinstance(likelihood, Multinomial):
+            return dirichlet_scores(likelihood, self.mean_, 1 / (1 + self.concentration_))[0]
         self._check(likelihood)
-        assert isinstance(likelihood, Multinomial)
         ordered = likelihood.ordered_log_marginal(self.mean_, 1 / self.concentration_)
         return ordered + likelihood.log_coefficient()
 

@@ -2,9 +2,10 @@
 
 Each registered channel with an epsilon reports on five clients of 14 rows on the range (0, 1): both
 ends (counts 0 and 14), the middle, and values a thousand ranges outside, which must be clipped; in
-one column, and in three with all coordinates alike (opposite corners). `ebfed.privacy.audit`
-distinguishes two of them by their simulated reports; how often this succeeds bounds epsilon from
-below.
+one column, and in three with all coordinates alike (opposite corners). Of channels for categories
+clients have 14 answers of one category each, or of all, of two categories and of three.
+`ebfed.privacy.audit` distinguishes two of them by their simulated reports; how often this succeeds
+bounds epsilon from below.
 
 A channel passes if its bound is not above its claim. Broken channels fail; a channel that passes is
 not proved to be private. The ratio of bound and claim measures how sharp the test is. With 200,000
@@ -167,6 +168,21 @@ def extremes(n_features: int = 1, n_rows: int = 14) -> Summary:
     return Summary(ids, np.full(5, n_rows), mean, scatter)
 
 
+def one_sided(n_features: int, n_rows: int = 14) -> Summary:
+    """Return clients all of whose answers are of one category, one for each, and one of all.
+
+    Examples
+    --------
+    >>> one_sided(2).mean.tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+    """
+    ids = np.array([*(f"category {j}" for j in range(n_features)), "all"])
+    counts = np.vstack([n_rows * np.eye(n_features), np.zeros(n_features)])
+    counts[-1] = np.diff(np.linspace(0, n_rows, n_features + 1).astype(int))
+    mean = counts / n_rows
+    return Summary(ids, np.full(len(ids), n_rows), mean, n_rows * mean * (1 - mean))
+
+
 def run(
     epsilons: Sequence[float] = EPSILONS,
     *,
@@ -315,7 +331,8 @@ def _cells(name: str, columns: str, epsilon: str, delta: str, shown: str, verdic
 def _audit_channel(
     name: str, channel: Channel, d: int, simulations: int, error: float, seed: int
 ) -> dict[str, Any]:
-    found = audit(channel, extremes(d), simulations=simulations, error=error, rng=seed)
+    clients = one_sided(d) if channel.of_shares else extremes(d)
+    found = audit(channel, clients, simulations=simulations, error=error, rng=seed)
     return {"name": name} | found.row()
 
 
@@ -366,7 +383,7 @@ def _trials(epsilon: float, delta: float) -> Iterator[tuple[str, Channel, int]]:
     """Yield name, channel and number of columns of all audits at one epsilon."""
     for cls in filter(has_epsilon, registered().values()):
         channel = make_private(cls, epsilon, delta=delta, range=(0, 1))
-        for d in (1, 3):
+        for d in (2, 3) if cls.of_shares else (1, 3):
             if math.isfinite(channel.guarantee(d)[0]):
                 yield cls.__name__, channel, d
     yield "Gaussian, ball", Clip(radius=0.5, centre=0.5) | Gaussian(epsilon, delta), 3

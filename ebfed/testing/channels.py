@@ -16,6 +16,7 @@ from ebfed.families import Family
 from ebfed.privacy.calibration import PrivacyWarning
 from ebfed.streams import Stream, make_key
 from ebfed.tables.clients import Summary
+from ebfed.testing.categories import check_categories
 from ebfed.testing.laws import check_law, check_reports
 from ebfed.testing.seed import SEED
 
@@ -30,7 +31,7 @@ def check_channel(
     secure: int = 1000,
     size: int = 30_000,
 ) -> None:
-    """Check a channel on clients of one column.
+    """Check a channel on clients of one column; of a channel for categories, on their shares.
 
     Messages are plain arrays with one entry per client and no labels. They do not depend on the
     blocks of clients. `decode` is unbiased and has the stated `variance`, for one column and for
@@ -60,6 +61,11 @@ def check_channel(
     >>> summary = Summary.from_counts([0, 2, 8], [5, 5, 8])
     >>> check_channel(OneBit(1.0, (0, 1)), summary, Binomial())
     """
+    if channel.of_shares:
+        _check_message(channel, summary)
+        _check_decode(channel, summary, size)
+        check_categories(channel, summary, family, size, secure)
+        return
     assert summary.n_features == 1, "give clients of one column; three are made of it"
     _check_message(channel, summary)
     _check_decode(channel, summary, size)

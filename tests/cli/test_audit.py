@@ -27,7 +27,7 @@ def test_audit_prints_a_table():
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("OneBit ") for line in lines) == 4
-    assert lines[-3].startswith("None of 38 claims is refuted")
+    assert lines[-3].startswith("None of 42 claims is refuted")
     assert "probability 0.9999" in lines[-2]
     assert lines[-1].startswith("Not tested, because they have no epsilon: ")
     assert lines[-1].endswith(": AddNoise, Clip, Exact, Quantizer.")
@@ -96,7 +96,7 @@ def test_a_refuted_promise_ends_with_code_1(monkeypatch):
     lines = result.stdout.splitlines()
     assert all(re.fullmatch(evidence, lines[lines.index(line) + 1]) for line in failed)
     assert all(line.startswith("Biased ") for line in failed)
-    assert "2 of 19 claims are refuted." in result.stdout
+    assert "2 of 21 claims are refuted." in result.stdout
     result = invoke("--epsilon", 1, "--simulations", 3000, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["passed"] is False

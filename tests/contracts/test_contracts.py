@@ -21,6 +21,7 @@ from ebfed.testing import (
     check_prior,
     check_regression_contract,
 )
+from ebfed.testing.priors import check_posterior
 
 
 def registered(module, base):
@@ -100,6 +101,11 @@ CHANNELS = {
     ],
 }
 EVERY_CHANNEL = [channel for group in CHANNELS.values() for channel in group]
+CHANNELS_OF_SHARES = [
+    channels.RandomizedCategory(0.5),
+    channels.RandomizedCategory(4.0, answers=3, compare=0.2),
+    channels.RandomizedCategory(4.0, answers=2, compare=0),
+]
 # a client without rows, both ends of the range and, for means, one beyond it
 MEANS = eb.Summary(
     np.arange(5),
@@ -322,12 +328,14 @@ LEARNERS = {
 
 def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(likelihoods, likelihoods.Likelihood)} == (
-        set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS) | {"Multinomial"}
+        set(LIKELIHOODS) | set(LIKELIHOODS_OF_REPORTS) | {"Multinomial", "ReportedCategories"}
     )
     assert {cls.__name__ for cls in registered(priors, priors.Prior)} == (
         set(PRIORS) | set(PRIORS_OF_SHARES)
     )
-    assert {cls.__name__ for cls in registered(channels, channels.Channel)} == set(CHANNELS)
+    assert {cls.__name__ for cls in registered(channels, channels.Channel)} == (
+        set(CHANNELS) | {"RandomizedCategory"}
+    )
     assert {cls.__name__ for cls in registered(learning, learning.Learner)} == set(LEARNERS)
     assert {cls.__name__ for cls in registered(location, LocationEstimator)} == {
         "BernoulliEB",
@@ -430,6 +438,26 @@ def test_prior_of_shares(prior):
     for other in (priors.Beta(), priors.LogSpline(), priors.Normal(), priors.Discrete(2)):
         with pytest.raises(TypeError, match="Choose a prior"):
             other.fit(SHARES)
+
+
+@pytest.mark.parametrize("channel", CHANNELS_OF_SHARES, ids=repr)
+@pytest.mark.parametrize("prior", PRIORS_OF_SHARES["Dirichlet"], ids=repr)
+def test_prior_from_reports_of_shares(prior, channel):
+    """As `check_prior` does, without posteriors: clients have their own counts."""
+    votes = np.random.default_rng(18).multinomial(SIZES % 6, [0.5, 0.2, 0.3])
+    summary = families.Categorical(3).summarise(votes.astype(float), None)
+    said = channel.likelihood(channel.encode(summary, 5), families.Categorical(3))
+    fitted = clone(prior).fit(said)
+    assert np.all(fitted.variance_ >= 0)
+    again = clone(prior).fit(said.take(np.random.default_rng(0).permutation(len(said))))
+    np.testing.assert_allclose(again.mean_, fitted.mean_, rtol=1e-9)
+    known = clone(prior).fit(SHARES)
+    marginal, scores, _ = said.dirichlet_scores(known.mean_, 1 / (1 + known.concentration_))
+    np.testing.assert_allclose(known.log_marginal(said), marginal)
+    np.testing.assert_allclose(said.marginal(known.mean_, known.variance_), marginal, rtol=1e-9)
+    assert np.all(marginal[said.sizes == 0] == 0)
+    assert np.all(scores[said.sizes == 0] == 0)
+    check_posterior(fitted.posterior(SHARES), SHARES)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedMeans"], ids=lambda x: None)
@@ -552,6 +580,17 @@ def test_channel_of_means(channel):
         channel = clone(channel).set_params(levels=6)
     # randomness of the operating system is slow: at one epsilon for means, at another for counts
     check_channel(channel, MEANS, GAUSSIAN, secure=0 if is_strict(channel) else 1000)
+
+
+VOTES = families.Categorical(3).summarise(
+    np.array([[9, 0, 0], [0, 4, 0], [1, 3, 2], [0, 0, 1], [2, 0, 2], [0, 0, 0]], float), None
+)
+
+
+@pytest.mark.parametrize("channel", CHANNELS_OF_SHARES, ids=repr)
+def test_channel_of_shares(channel):
+    secure = 0 if is_strict(channel) else 1000
+    check_channel(channel, VOTES, families.Categorical(3), secure=secure)
 
 
 COUNTING = [channel for channel in EVERY_CHANNEL if not isinstance(channel, channels.AddNoise)]

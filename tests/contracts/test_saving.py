@@ -56,6 +56,11 @@ FITS = {
     "NegativeBinomialEB": (eb.NegativeBinomialEB(), "counts"),
     "NegativeBinomialEB known": (eb.NegativeBinomialEB(dispersion=0.47), "counts"),
     "CategoricalEB": (eb.CategoricalEB(), "rates"),
+    "CategoricalEB private": (
+        # by default half of the clients compare, and a half is a share of some group too
+        eb.CategoricalEB(channel=channels.RandomizedCategory(2.0, compare=0.45), random_state=0),
+        "rates",
+    ),
     "DurationEB": (eb.DurationEB(), "times"),
     "VarianceEB": (eb.VarianceEB(), "means"),
     "MixtureEB": (eb.MixtureEB(3, random_state=0), "means"),

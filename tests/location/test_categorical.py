@@ -116,7 +116,7 @@ def test_a_known_population():
         ({}, np.array(["2026-01-01"], "M8[D]"), "labels of categories"),
         ({"categories": ["a", "a"]}, ["a"], "all different"),
         ({"categories": ["a", "b", "c"]}, [[1, 2], [3, 4]], "those of the 2 columns"),
-        ({"channel": eb.channels.OneBit(1.0)}, ["a", "b"], r"channel must be channels.Exact\(\)"),
+        ({"channel": eb.channels.OneBit(1.0)}, ["a", "b"], r"channel must be .*RandomizedCategory"),
         ({"prior": "beta"}, ["a", "b"], "'dirichlet' or an ebfed.priors.Prior"),
     ],
 )

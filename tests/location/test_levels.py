@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import ebfed as eb
 from ebfed.tables.unseen import UnseenGroupWarning
+from ebfed.testing.nodes import fit_on_nodes
 
 LEVELS = ["state", "county"]
 
@@ -357,3 +359,24 @@ def test_rates_have_two_levels_and_exact_messages():
         eb.BernoulliEB(channel=eb.channels.TwoBit(1.0)).fit(
             rows.drop(columns="country"), groups=LEVELS
         )
+
+
+@pytest.mark.parametrize("split", ["by state", "across states"])
+@pytest.mark.parametrize("kind", ["means", "rates"])
+def test_counties_at_two_nodes(rows, kind, split):
+    """Two nodes that have whole states, or counties of the same states, fit as one table does."""
+    table, estimator = rows, eb.GaussianEB()
+    if kind == "rates":
+        table, estimator = rows.assign(y=(rows["y"] > 0).astype(float)), eb.BernoulliEB()
+    first = table["county"] < 4 if split == "across states" else table["state"] < "s008"
+    parts = [{"X": table[own], "groups": LEVELS} for own in (first, ~first)]
+    nodes, _, _ = fit_on_nodes(estimator, parts)
+    together = clone(estimator).fit(table, groups=LEVELS).posterior().to_frame()
+    apart = pd.concat([node.posterior().to_frame() for node in nodes])
+    apart = apart.sort_values(LEVELS).reset_index(drop=True)
+    assert apart.columns.tolist() == together.columns.tolist()
+    pd.testing.assert_frame_equal(apart[[*LEVELS, "n"]], together[[*LEVELS, "n"]])
+    estimates = [name for name in ("estimate", "sd", "lower", "upper") if name in apart]
+    assert len(estimates) == 4
+    # sums of counties are in another order where nodes share states
+    np.testing.assert_allclose(apart[estimates], together[estimates], rtol=1e-9, atol=1e-9)

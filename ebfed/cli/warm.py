@@ -76,6 +76,7 @@ def _fit_every_kind() -> None:
         CategoricalEB().fit(X, groups=near)
         PoissonEB().fit(X, groups=near)
         VarianceEB().fit(np.arange(12) ** 2, groups=near).posterior().interval()
+    PoissonEB().fit(np.tile([0, 1], len(many)), exposure=np.arange(1.0, 1 + 2 * len(many)))
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read
         for X in (values, frozen(values)):
             Tally().add(groups, X)

@@ -8,6 +8,7 @@ call and are cached on disk from then on (``ebfed warm`` fills the cache).
 
 from ebfed.kernels.factors import square_products, triangular_factors, whiten
 from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_rows
+from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
@@ -54,6 +55,7 @@ __all__ = [
     "gaussian_tally",
     "gibbs_logistic",
     "importance",
+    "interpolating_weights",
     "inverse_trigamma",
     "laplace",
     "laplace_slab",

@@ -253,8 +253,8 @@ def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, ev
         over = log / x if x > 1e-8 else 1.0 - 0.5 * x
         bent = (x / (1.0 + x) - log) / (x * x) if x > 1e-4 else -0.5 + x * (2.0 / 3.0 - 0.75 * x)
         value -= groups[i] * mean * over
-        if events[i] > 0.0:  # the mean may underflow where there are none
-            value += events[i] * (math.log(mean) - log)
+        if events[i] != 0.0:  # the exposure may be any where there are none
+            value += events[i] * (math.log(exposure[i]) + log_rate - log)
         slope -= events[i] * mean / (1.0 + x) + groups[i] * mean * mean * bent
     return log_rate, value, slope
 

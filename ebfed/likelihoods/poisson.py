@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods.distinct import number_rows, order_of
 from ebfed.likelihoods.reported import MOST_ENTRIES, Reported, ReportLaw
 
 __all__ = ["Poisson", "ReportedEvents", "negative_binomial_masses"]
@@ -122,7 +122,7 @@ class Poisson(Likelihood):
         """Table of the distinct (counts, exposure)."""
         _, first, times = number_rows([self.exposure, *self.counts.T])
         rows, times = self.take(first), times.astype(float)
-        order = np.lexsort((*rows.counts.T, rows.exposure))  # whatever the order of clients
+        order = order_of([rows.exposure, *rows.counts.T])  # whatever the order of clients
         order = order[rows.exposure[order] > 0]
         return rows.take(order), times[order]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import negative_binomial_profile
+from ebfed.kernels import interpolating_weights, negative_binomial_profile
 from ebfed.likelihoods import Poisson
 from ebfed.priors.beta_binomial import tally
 from ebfed.priors.search import minimise, minimum_near
@@ -20,8 +20,10 @@ __all__ = ["DISPERSIONS", "maximise", "maximise_table"]
 # Where the likelihood is scanned.
 DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
 
-# With more different exposures, a scan first uses averages of similar ones.
-MOST, CELLS = 2000, 500
+# More different exposures are replaced by Chebyshev's nodes in cells of their logarithms. As
+# functions of logarithms, all that is added up has singularities no nearer than pi: with so many
+# nodes in cells of this width, sums are those over all exposures to the last digits.
+MOST, WIDTH, N_NODES = 2000, 0.25, 10
 
 Tallies = tuple[NDArray, NDArray, NDArray]
 
@@ -52,8 +54,10 @@ def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[
     if not counts.any():
         return 0.0, 0.0
     exceeded = tally(counts, times)
-    exposure, codes = np.unique(rows.exposure, return_inverse=True)
-    groups, events = np.bincount(codes, times), np.bincount(codes, times * counts)
+    exposure, groups, events = rows.exposure, times, times * counts
+    if len(exposure) <= MOST:
+        exposure, codes = np.unique(exposure, return_inverse=True)
+        groups, events = np.bincount(codes, groups), np.bincount(codes, events)
     log_rate, best = maximise_table(exceeded, exposure, groups, events, near=near)
     return float(np.exp(log_rate)), best
 
@@ -77,42 +81,42 @@ def maximise_table(
     near : float, optional
         As of `maximise`.
     """
-    pooled = start = float(np.log(events.sum()) - np.log(groups @ exposure))
+    start = float(np.log(events.sum()) - np.log(groups @ exposure))
     table = (exposure, groups, events)
-
-    def loss(dispersion: float, found: tuple[float, float, float]) -> tuple[float, float]:
-        more, steeper = rising(dispersion)
-        return -found[1] - more, -found[2] - steeper
+    if len(exposure) > MOST:
+        table = condensed(*table)
 
     def criterion(dispersion: float) -> tuple[float, float]:
         nonlocal start  # each step begins where the one before ended
-        found = negative_binomial_profile(dispersion, start, counts, *table)
-        start = found[0]
-        return loss(dispersion, found)
-
-    rough = None
-    if len(exposure) > MOST:
-        similar = averages(*table)
-
-        @np.vectorize(otypes=[float, float])
-        def rough(dispersion: float) -> tuple[float, float]:
-            found = negative_binomial_profile(dispersion, pooled, counts, *similar)
-            return loss(dispersion, found)
+        start, value, slope = negative_binomial_profile(dispersion, start, counts, *table)
+        more, steeper = rising(dispersion)
+        return -value - more, -slope - steeper
 
     best = minimum_near(criterion, near, takes_arrays=False) if groups.sum() > 1 else 0.0
     if best is None:
-        best = minimise(criterion, DISPERSIONS, rough)
+        best = minimise(criterion, DISPERSIONS)
     criterion(best)
     return start, best
 
 
-def averages(
+def condensed(
     exposure: NDArray, groups: NDArray, events: NDArray
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Average similar exposures, and add up their groups and events."""
+    """Return fewer exposures with as many groups and events; not all of these are positive.
+
+    Examples
+    --------
+    >>> exposure = np.linspace(1, 20, 5000)
+    >>> fewer, groups, events = condensed(exposure, np.ones(5000), np.ones(5000))
+    >>> len(fewer), (groups @ np.log1p(fewer)).round(6), np.log1p(exposure).sum().round(6)
+    (120, np.float64(11459.754769), np.float64(11459.754769))
+    """
     logs = np.log(exposure)
-    low, high = logs.min(), logs.max()
-    cell = ((logs - low) / (high - low) * CELLS).astype(np.int64)
-    many, total = np.bincount(cell, groups), np.bincount(cell, events)
-    some = many > 0
-    return (np.bincount(cell, groups * exposure)[some] / many[some], many[some], total[some])
+    low = float(logs.min())
+    n_cells = int((float(logs.max()) - low) / WIDTH) + 1
+    nodes, groups_, events_ = interpolating_weights(
+        logs, groups, events, low, WIDTH, n_cells, N_NODES
+    )
+    if len(nodes) > len(exposure):
+        return exposure, groups, events
+    return np.exp(nodes), groups_, events_

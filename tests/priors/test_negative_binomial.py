@@ -32,7 +32,7 @@ def test_maximum(n, unequal):
 
 
 @pytest.mark.parametrize("shape", [0.1, 3.0, 1e6])
-def test_a_scan_by_similar_exposures_changes_nothing(shape, monkeypatch):
+def test_fewer_exposures_in_place_of_many_change_nothing(shape, monkeypatch):
     table = events(2500, shape).compress()
     found = maximise(*table)
     monkeypatch.setattr(negative_binomial, "MOST", 10**9)

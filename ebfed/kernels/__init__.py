@@ -11,9 +11,9 @@ from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
-    laplace,
     log_logistic_normal,
 )
+from ebfed.kernels.modes import laplace
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments

@@ -280,7 +280,8 @@ except ValueError as error:
 # **Intervals.** `confint` gives Wald intervals, and none for standard deviations; lme4 profiles the
 # likelihood by default. **Names.** Columns have the names of broom.mixed. The constant is
 # `intercept`, without parentheses, and `mean` in models without other terms. **Counts.** A model of
-# counts, `family="poisson"`, has a gamma population of rates, not a normal one of their logs.
+# counts, `family="poisson"`, has a normal population of log rates, as in `glmer`, where it has
+# columns or `prior="log-normal"`; else rates are gamma.
 # **Missing values** are an error. `missing="drop"` drops rows with missing values, and the summary
 # counts them.
 

@@ -270,12 +270,14 @@ class SupervisedEstimator(BaseEstimator, ABC):
     def _sizes(self) -> NDArray:
         return self._n if self._is_server else self.clients_.n
 
-    def augment(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+    def augment(self, X: Any, y: Any = None, *, groups: Any = None, **options: Any) -> Any:
         """Return the rows with their predictions and residuals.
 
         Parameters
         ----------
         X, y, groups : as in `fit`
+        **options
+            Arguments of `predict`.
 
         Returns
         -------
@@ -289,18 +291,18 @@ class SupervisedEstimator(BaseEstimator, ABC):
         table = self._table(self._features(X, None, False), y, groups)
         values, response = self._validated(table, reset=False)
         labels = np.arange(len(values)) if table.labels is None else table.labels
-        fitted = self.predict(X, groups=groups)
+        fitted = self.predict(X, groups=groups, **options)
         columns: dict[str, Any] = dict(zip(self._column_names(), values.T, strict=True))
         name = self._y_name or "y"
         columns[name] = response
         columns[".fitted"] = fitted
         if self._numeric:
             columns[".resid"] = response - fitted
-            columns |= self._expected_of_rows(X, groups)
+            columns |= self._expected_of_rows(X, groups, **options)
         style = table.style.avoiding(columns)
         return indexed_like(frame({style.group: labels} | columns, style), X)
 
-    def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
+    def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         """Column of what would be fitted if nothing were known of the groups, where that is."""
         return {}
 

@@ -16,11 +16,12 @@ from ebfed.location import (
     PoissonEB,
     VarianceEB,
 )
-from ebfed.regression import LinearEB, LogisticEB
+from ebfed.regression import GeneralizedEB, LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
     "LOCATION",
+    "REGRESSION",
     "check_location",
     "check_settings",
     "choose",
@@ -40,7 +41,13 @@ LOCATION: dict[str, Any] = {
         VarianceEB,
     )
 }
-REGRESSION: dict[str, Any] = {"gaussian": LinearEB, "binomial": LogisticEB}
+REGRESSION: dict[str, Any] = {
+    "gaussian": LinearEB,
+    "binomial": LogisticEB,
+    "poisson": GeneralizedEB,
+}
+# Populations of coefficients that are normal on the scale of a link, by family.
+ON_LINK = {"binomial": "logit-normal", "poisson": "log-normal"}
 
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
@@ -64,20 +71,23 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
-    logit_normal = isinstance(prior, str) and prior == "logit-normal"
-    if logit_normal and kind != "binomial":
-        raise ValueError(f"prior='logit-normal' is of family='binomial'; got family={kind!r}.")
+    for family_of, name in ON_LINK.items():
+        if isinstance(prior, str) and prior == name and kind != family_of:
+            raise ValueError(f"prior={name!r} is of family={family_of!r}; got family={kind!r}.")
     location = kind not in REGRESSION or (not design.names and design.constant)
-    if kind == "binomial" and prior is not None:
-        location = not logit_normal
-    return (LOCATION if location else REGRESSION)[kind]()
+    if kind in ON_LINK and prior is not None:
+        location = not (isinstance(prior, str) and prior == ON_LINK[kind])
+    if location:
+        return LOCATION[kind]()
+    make: Any = REGRESSION[kind]
+    return make().set_params(family=kind) if make is GeneralizedEB else make()
 
 
 def following(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
-    if model.offset:
+    if model.offset and not isinstance(estimator, GeneralizedEB):
         raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
     settings: dict[str, Any] = {}
     known = estimator.get_params()
@@ -140,7 +150,8 @@ def check_location(
 
 
 def other_population(estimator: Any) -> str:
-    """Name the population of rates that does what a beta one cannot."""
-    if not isinstance(estimator, BernoulliEB):
+    """Name the population of rates that does what a conjugate one cannot."""
+    name = ON_LINK.get(estimator.family().name)
+    if name is None:
         return ""
-    return " prior='logit-normal' takes covariates of rows, whose coefficients may differ."
+    return f" prior={name!r} takes covariates of rows, whose coefficients may differ."

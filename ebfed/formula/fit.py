@@ -17,6 +17,7 @@ from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
     LOCATION,
+    REGRESSION,
     check_location,
     check_settings,
     choose,
@@ -43,7 +44,7 @@ from ebfed.formula.rows import (
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
-from ebfed.regression import LogisticEB
+from ebfed.regression import GeneralizedEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of
@@ -75,8 +76,8 @@ def from_formula(
 ) -> FormulaFit:
     """Fit a model written as a formula.
 
-    - ``y ~ x + (1 + x | county)``: `LinearEB` or `LogisticEB`; intercept and x differ between
-      counties, and may be correlated.
+    - ``y ~ x + (1 + x | county)``: `LinearEB`, `LogisticEB` or `GeneralizedEB`; intercept and x
+      differ between counties, and may be correlated.
     - ``y ~ x + z + (1 + x || county)``: not correlated; z is alike in all counties.
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
@@ -109,12 +110,14 @@ def from_formula(
         ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
-        `priors.Discrete`. If `estimator` is None and the rows are binomial, `prior` also chooses
-        the estimator. ``"beta"`` is `BernoulliEB`: rates of groups are beta, and covariates must be
-        constant within groups. ``"logit-normal"`` is `LogisticEB`: coefficients of groups are
-        normal on the scale of logits, and covariates are of rows; ``y ~ 1 + (1 | county)`` has an
-        intercept alone. If None it is beta for ``y ~ 1 + (1 | county)``, and logit-normal where
-        there are covariates; the summary says which.
+        `priors.Discrete`. If `estimator` is None and the rows are binomial or counts, `prior` also
+        chooses the estimator. ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB`: rates of
+        groups are beta or gamma, and covariates must be constant within groups.
+        ``"logit-normal"`` is `LogisticEB` and ``"log-normal"`` is `GeneralizedEB`: coefficients of
+        groups are normal on the scale of logits or of log rates, and covariates are of rows;
+        ``y ~ 1 + (1 | county)`` has an intercept alone. If None it is beta or gamma for
+        ``y ~ 1 + (1 | county)``, and logit-normal or log-normal where there are covariates; the
+        summary says which.
     weights : str or array-like of shape (n_rows,), optional
         Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
         means and variances it is a precision, as in lme4; for rates, counts and categories a whole
@@ -158,11 +161,12 @@ def from_formula(
         data, weights = with_weights(data, weights), WEIGHTS
     rows = CompleteRows.of(model, data, consent, missing, weights)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-    if family is not None and family not in LOCATION:
-        raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
+    families = LOCATION | REGRESSION
+    if family is not None and family not in families:
+        raise ValueError(f"family must be {', '.join(map(repr, families))}; got {family!r}.")
     if estimator is None:
         estimator = choose(model, design, family, prior)
-        if isinstance(estimator, LogisticEB):
+        if isinstance(estimator, LogisticEB | GeneralizedEB):
             prior = None
     elif family is not None:
         raise ValueError("family chooses an estimator; give one of the two.")
@@ -174,7 +178,8 @@ def from_formula(
     varying = None
     if model.varying is not None:
         varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
-    if isinstance(estimator, LogisticEB) and not design.names and design.constant:
+    of_rows = isinstance(estimator, LogisticEB | GeneralizedEB)
+    if of_rows and not design.names and design.constant:
         design, columns = design.of_constant(), np.ones((len(columns), 1))
     fit = FormulaFit(model, design, kept, rows)
     if isinstance(estimator, LocationEstimator):
@@ -199,6 +204,9 @@ RATES = {
     "instead, as in formulas with covariates of rows.",
     "logit-normal": "The population is logit-normal: the coefficients of groups are normal. "
     "prior='beta' makes rates beta instead, and takes covariates of groups alone.",
+    "log-normal": "The population is log-normal: the coefficients of groups are normal, on the "
+    "scale of log rates. prior='gamma' makes rates gamma instead, and takes covariates of groups "
+    "alone.",
 }
 
 
@@ -353,9 +361,14 @@ class FormulaFit:
         labels, style = rows.labels, style_of(rows.labels)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
-        if not self._model.counts:
-            response = self._response(rows.data)
+        generalized = isinstance(self.estimator_, GeneralizedEB)
+        if generalized or not self._model.counts:
             options = {"groups": labels, "sample_weight": rows.weights}
+            if self._model.counts:
+                response, options["trials"] = self._counts(rows.data)
+            else:
+                response = self._response(rows.data)
+            options |= self._offset(rows.data)
             given = {name: value for name, value in options.items() if value is not None}
             return (self._table(columns, style), response), given
         won, trials = self._counts(rows.data)
@@ -367,6 +380,11 @@ class FormulaFit:
         if rows.weights is not None:
             options["sample_weight"] = rows.weights[row]
         return (self._table(columns[row], style), response), options
+
+    def _offset(self, data: Any) -> dict[str, NDArray]:
+        """Offset of rows, as the estimator takes it."""
+        offset = self._model.offset
+        return {"offset": response_of(offset, data, self._context)} if offset else {}
 
     def _of_location(self, rows: CompleteRows, columns: NDArray) -> tuple[tuple, dict[str, Any]]:
         model, style = self._model, style_of(rows.labels)
@@ -498,10 +516,11 @@ class FormulaFit:
         if isinstance(self.estimator_, LocationEstimator):
             mean, codes = self._locate(data)
             return mean[codes, 0]
-        if self._model.counts:
+        if self._model.counts and not isinstance(self.estimator_, GeneralizedEB):
             return self.predict_proba(data)[:, 1]
         table, labels = self._read(data)
-        return self.estimator_.predict(table, groups=labels)
+        offset = self._offset(self._frame(data))
+        return self.estimator_.predict(table, groups=labels, **offset)
 
     def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
         """Means of the groups of rows, and which each row's is."""
@@ -529,6 +548,7 @@ class FormulaFit:
         if not hasattr(self.estimator_, "predict_interval"):
             raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
         table, labels = self._read(data)
+        options |= self._offset(self._frame(data))
         return self.estimator_.predict_interval(table, groups=labels, **options)
 
     def posterior(self, data: Any = None, *, groups: Any = None) -> Posterior:

@@ -12,9 +12,9 @@ from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
-    laplace,
     log_logistic_normal,
 )
+from ebfed.kernels.modes import laplace
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments

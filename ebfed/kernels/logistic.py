@@ -2,7 +2,7 @@
 
 All kernels take clients' rows one client after another, a standard normal prior of the d
 coefficients eta, and ``P(sign = 1) = 1 / (1 + exp(-offset - x' eta))``; a population N(mu, L L') is
-brought to that form by ``X L`` and ``X mu``.
+brought to that form by ``X L`` and ``X mu``. Modes are in `ebfed.kernels.modes`, for all families.
 """
 
 import math
@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
-from ebfed.kernels.small import _cholesky, _invert, _solve_lower, _solve_upper
+from ebfed.kernels.small import _cholesky
 
 REACH = 8.0  # standard deviations on each side of the mode that integrals cover
 # Steps of the trapezoidal rule, in standard deviations and in units of the logit (whose logistic
@@ -20,7 +20,6 @@ MOST = 400  # nodes of an integral on each side
 NEAR, FAR = 30.0, 600.0  # modes beyond which the logistic function is as good as 1, or no float
 FAINT = 0.01  # share of the prior variance that rows take away
 TRUSTED = 0.1  # share of the points that must count
-TINY = 1e-20  # change of a log-posterior
 MOST_FACTORS = 1000  # numbers between 1 and 2 whose product is a float
 ROUND = 6755399441055744.0  # 1.5 * 2^52: floats of this size are whole numbers
 SMALLEST = 1e-3  # sd; what is narrower is integrated as if it had this one
@@ -180,76 +179,6 @@ def importance(X, offset, signs, indptr, points, widening, mean, cov, evidence):
             m[j] += share[j] * shift[j]
             for h in range(j + 1):
                 V[j, h] = V[h, j] = spread[j, h]
-
-
-@jit
-def laplace(X, offset, signs, indptr, tolerance, max_steps, mean, cov, evidence):
-    """Mode and inverse curvature of posteriors, by Newton's method with halved steps.
-
-    Parameters
-    ----------
-    X : float64 ndarray of shape (n_rows, d)
-    offset, signs : float64 ndarrays of shape (n_rows,)
-    indptr : int64 ndarray of shape (n_clients + 1,)
-    tolerance : float
-        Share of the prior's part of the log-posterior; a client is done when a step is expected to
-        gain less.
-    max_steps : int
-    mean : float64 ndarray of shape (n_clients, d)
-        Start of the search; is overwritten with the mode.
-    cov : float64 ndarray of shape (n_clients, d, d)
-        Is overwritten with the inverse of minus the second derivative there.
-    evidence : float64 ndarray of shape (n_clients,)
-        Is overwritten with Laplace's approximation to the log marginal likelihood.
-
-    Returns
-    -------
-    int
-        Number of clients that were not done in `max_steps`.
-    """
-    d = X.shape[1]
-    start, gradient, step = np.empty(d), np.empty(d), np.empty(d)
-    unfinished = 0
-    for i in range(len(indptr) - 1):
-        first, last = indptr[i], indptr[i + 1]
-        m, H = mean[i], cov[i]
-        height = _bend(X, offset, signs, first, last, m, H, gradient)
-        _cholesky(H)
-        gain, enough = np.inf, 0.0
-        for _ in range(max_steps):
-            step[:] = gradient
-            _solve_lower(H, step)
-            gain, enough = 0.0, TINY
-            for j in range(d):
-                gain += 0.5 * step[j] * step[j]
-                enough += 0.5 * tolerance * m[j] * m[j]
-            if not gain > enough:
-                break
-            _solve_upper(H, step)
-            start[:] = m
-            share, new = 1.0, -np.inf
-            while not new >= height and share > 1e-9:
-                for j in range(d):
-                    m[j] = start[j] + share * step[j]
-                new = _bend(X, offset, signs, first, last, m, H, gradient)
-                share *= 0.5
-            if not new >= height:  # rounding is all that is left
-                m[:] = start
-                new = _bend(X, offset, signs, first, last, m, H, gradient)
-                share = 0.0
-            height = new
-            _cholesky(H)
-            if share == 0.0:
-                break
-        unfinished += gain > enough
-        for j in range(d):
-            height -= math.log(H[j, j])
-        evidence[i] = height
-        _invert(H)
-        for j in range(d):
-            for k in range(j):
-                H[k, j] = H[j, k]
-    return unfinished
 
 
 @jit
@@ -450,36 +379,3 @@ def _exp(x):
     value = (value * r + 0.5) * (r * r) + r + 1.0
     power = (np.float64(shifted).view(np.int64) + 1023) << 52
     return value * np.int64(power).view(np.float64)
-
-
-@jit
-def _bend(X, offset, signs, first, last, m, H, gradient):
-    """Log-posterior; write its slope, and the lower half of minus its second derivative."""
-    d = len(m)
-    total, product = 0.0, 1.0
-    for j in range(d):
-        total -= 0.5 * m[j] * m[j]
-        gradient[j] = -m[j]
-        for k in range(j):
-            H[j, k] = 0.0
-        H[j, j] = 1.0
-    for row in range(first, last):
-        z = offset[row]
-        for j in range(d):
-            z += X[row, j] * m[j]
-        z *= signs[row]
-        e = math.exp(-abs(z))
-        one = 1 / (1 + e)
-        total += min(z, 0.0)
-        product *= 1 + e
-        if product > 1e300:
-            total -= math.log(product)
-            product = 1.0
-        push = signs[row] * (one if z < 0 else e * one)
-        weight = e * one * one
-        for j in range(d):
-            gradient[j] += push * X[row, j]
-            part = weight * X[row, j]
-            for k in range(j + 1):
-                H[j, k] += part * X[row, k]
-    return total - math.log(product)

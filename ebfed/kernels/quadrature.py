@@ -1,9 +1,9 @@
-"""Adaptive Gauss-Hermite quadrature of clients' logistic regressions.
+"""Adaptive Gauss-Hermite quadrature of clients' generalized linear models.
 
-Clients' rows are one after another; q coefficients eta are standard normal, and ``P(sign = 1) = 1 /
-(1 + exp(-offset - x' eta))``. With the mode m and the inverse curvature R R' of a client's
-log-posterior, nodes t_i and weights w_i of the normal distribution, and ``eta_i = m + R t_i``, the
-marginal likelihood is
+Clients' rows are one after another; q coefficients eta are standard normal, and rows have the
+linear predictor ``z = offset + x' eta`` (see `ebfed.kernels.responses`). With the mode m and the
+inverse curvature R R' of a client's log-posterior, nodes t_i and weights w_i of the normal
+distribution, and ``eta_i = m + R t_i``, the marginal likelihood is
 
     |R| sum_i w_i exp(|t_i|^2 / 2 - |eta_i|^2 / 2) p(y | eta_i)
 
@@ -15,6 +15,14 @@ import math
 import numpy as np
 
 from ebfed.kernels._jit import jit
+from ebfed.kernels.responses import (
+    GAMMA,
+    _is_binary,
+    _respond,
+    _respond_shapes,
+    _sign,
+    _tilt,
+)
 from ebfed.kernels.small import _cholesky
 
 # Exponents are products of factors while none leaves the range of floats.
@@ -25,16 +33,19 @@ NOTHING = 1e-14
 
 @jit
 def quadrature_moments(
-    X, offset, signs, indptr, mode, cov, nodes, weights, sizes, limits, design, evidence, mean,
-    spread, along,
+    X, offset, y, weight, indptr, kind, shapes, mode, cov, nodes, weights, sizes, limits, design,
+    evidence, mean, spread, along,
 ):  # fmt: skip
     """Posterior moments of each client by adaptive Gauss-Hermite quadrature.
 
     Parameters
     ----------
     X : float64 ndarray of shape (n_rows, q)
-    offset, signs : float64 ndarrays of shape (n_rows,)
+    offset, y, weight : float64 ndarrays of shape (n_rows,)
     indptr : int64 ndarray of shape (n_clients + 1,)
+    kind : int
+    shapes : float64 ndarray of shape (n_shapes,)
+        Family of the rows; see `ebfed.kernels.responses`.
     mode : float64 ndarray of shape (n_clients, q)
     cov : float64 ndarray of shape (n_clients, q, q)
         Mode of each log-posterior, and inverse of minus its second derivative; see `laplace`.
@@ -43,33 +54,33 @@ def quadrature_moments(
     sizes : int64 ndarray of shape (n_rules,)
         Number of nodes of each rule, rising.
     limits : float64 ndarray of shape (n_rules,)
-        Along an axis of a client's curvature on which the logits of rows have standard deviations
-        up to the limit of a rule, that rule is used: the first such, or the last.
+        Along an axis of a client's curvature on which the predictors of rows have standard
+        deviations up to the limit of a rule, that rule is used: the first such, or the last.
     design : float64 ndarray of shape (n_rows, r)
-        Columns with which logits move.
+        Columns with which linear predictors move.
     evidence : float64 ndarray of shape (n_clients,)
         Is overwritten with the logarithm of the marginal likelihood.
     mean : float64 ndarray of shape (n_clients, q)
     spread : float64 ndarray of shape (n_clients, q, q)
         Are overwritten with posterior mean and covariance of eta.
     along : float64 ndarray of shape (n_clients, q, r)
-        Is overwritten with the slope of the mean in what multiplies `design` in the logits: the
-        covariance of eta and the score ``sum_rows design * (y - P(y = 1))``.
+        Is overwritten with the slope of the mean in what multiplies `design` in the predictors: the
+        covariance of eta and the score ``sum_rows design * slope``.
     """
     q, r = X.shape[1], design.shape[1]
     root, rule = np.empty((q, q)), np.empty(q, np.int64)
     space = np.empty((4 + q + r, sizes[-1] ** q))
     outer = np.empty(sizes[-1] ** max(q - 1, 0))
     table = np.empty((q, sizes[-1]))
-    score = np.empty(r)
+    score, tilt = np.empty(r), np.empty(q + 1)
     for i in range(len(indptr) - 1):
         first, last = indptr[i], indptr[i + 1]
         count = _lay_nodes(
             X, first, last, mode[i], cov[i], nodes, weights, sizes, limits, root, rule, space
         )
         value = _weigh_nodes(
-            X, offset, signs, first, last, design, mode[i], root, nodes, sizes, rule, count,
-            space, outer, table, False,
+            X, offset, y, weight, kind, shapes, first, last, design, mode[i], root, nodes, sizes,
+            rule, count, space, outer, table, tilt, 0, False,
         )  # fmt: skip
         evidence[i] = value
         share, eta, slope = space[0], space[4 : 4 + q], space[4 + q :]
@@ -94,19 +105,19 @@ def quadrature_moments(
 
 @jit
 def quadrature_derivatives(
-    X, offset, signs, indptr, mode, cov, nodes, weights, sizes, limits, design, column, factor,
-    evidence, score, curvature,
+    X, offset, y, weight, indptr, kind, shapes, mode, cov, nodes, weights, sizes, limits, design,
+    column, factor, evidence, score, curvature,
 ):  # fmt: skip
     """Log marginal likelihood of each client, its slopes and second derivatives.
 
-    Parameter a moves the logit of a row by ``design[:, column[a]]``, times eta of ``factor[a]`` if
-    that is not negative. With g and H the first and second derivatives of ``log p(y | eta)`` in the
-    parameters, slopes are ``E g``, and second derivatives ``E H + Cov g``, over the posterior of
-    eta (Fisher; Louis, 1982).
+    Parameter a moves the predictor of a row by ``design[:, column[a]]``, times eta of ``factor[a]``
+    if that is not negative; a column beyond those of the design is a shape of the family. With g
+    and H the first and second derivatives of ``log p(y | eta)`` in the parameters, slopes are ``E
+    g``, and second derivatives ``E H + Cov g``, over the posterior of eta (Fisher; Louis, 1982).
 
     Parameters
     ----------
-    X, offset, signs, indptr, mode, cov, nodes, weights, sizes, limits, design :
+    X, offset, y, weight, indptr, kind, shapes, mode, cov, nodes, weights, sizes, limits, design :
         As in `quadrature_moments`.
     column, factor : int64 ndarrays of shape (d,)
     evidence : float64 ndarray of shape (n_clients,)
@@ -116,12 +127,13 @@ def quadrature_derivatives(
     curvature : float64 ndarray of shape (n_clients, d * (d + 1) // 2)
         Is overwritten with the lower half of its second derivatives, row by row.
     """
-    q, r, d = X.shape[1], design.shape[1], len(column)
+    q, d, n_shapes = X.shape[1], len(column), len(shapes)
+    r = design.shape[1] + n_shapes
     root, rule = np.empty((q, q)), np.empty(q, np.int64)
     space = np.empty((4 + q + r + r * (r + 1) // 2, sizes[-1] ** q))
     outer = np.empty(sizes[-1] ** max(q - 1, 0))
     table = np.empty((q, sizes[-1]))
-    bends = np.empty((d, d), np.int64)
+    bends, tilt = np.empty((d, d), np.int64), np.empty(q + 1)
     # which product belongs to a pair of factors: none and one, and then of two
     products = np.empty(((q + 1) * (q + 2) // 2, sizes[-1] ** q))
     pairs = np.empty((q + 1, q + 1), np.int64)
@@ -141,8 +153,8 @@ def quadrature_derivatives(
             X, first, last, mode[i], cov[i], nodes, weights, sizes, limits, root, rule, space
         )
         evidence[i] = _weigh_nodes(
-            X, offset, signs, first, last, design, mode[i], root, nodes, sizes, rule, count,
-            space, outer, table, True,
+            X, offset, y, weight, kind, shapes, first, last, design, mode[i], root, nodes, sizes,
+            rule, count, space, outer, table, tilt, n_shapes, True,
         )  # fmt: skip
         share, eta = space[0], space[4 : 4 + q]
         slopes, bend = space[4 + q : 4 + q + r], space[4 + q + r :]
@@ -241,24 +253,32 @@ def _lay_nodes(X, first, last, mode, cov, nodes, weights, sizes, limits, root, r
 
 @jit
 def _weigh_nodes(
-    X, offset, signs, first, last, design, mode, root, nodes, sizes, rule, count, space, outer,
-    table, bends,
+    X, offset, y, weight, kind, shapes, first, last, design, mode, root, nodes, sizes, rule, count,
+    space, outer, table, tilt, n_shapes, bends,
 ):  # fmt: skip
     """Write posterior weights of nodes, and scores there; return the log marginal likelihood.
 
     ``space[0]`` has log weights, and gets the posterior weights; then come workspace, eta, scores
-    and, if `bends`, sums of ``design design' P (1 - P)``.
+    and, if `bends`, minus second derivatives, those of shapes last. What is linear in predictors is
+    added up in `tilt`: in front of one, and of each eta.
     """
-    q, r = X.shape[1], design.shape[1]
+    q, r = X.shape[1], design.shape[1] + n_shapes
     height, product, error, bend = space[0], space[1], space[2], space[3]
     product[:count] = 1.0
     space[4 + q : 4 + q + r, :count] = 0.0
     if bends:
         space[4 + q + r :, :count] = 0.0
     inner = sizes[rule[q - 1]] if q else 1
-    load = 0.0
+    load, tilted = 0.0, False
+    tilt[:] = 0.0
     for row in range(first, last):
-        sign = signs[row]
+        sign = _sign(kind, y[row], weight[row])
+        binary = _is_binary(kind, y[row], weight[row])
+        if not binary:
+            tilted, linear = True, _tilt(kind, y[row], weight[row], shapes)
+            tilt[0] += linear * offset[row]
+            for j in range(q):
+                tilt[j + 1] += linear * X[row, j]
         centre = offset[row]
         for j in range(q):
             centre += X[row, j] * mode[j]
@@ -272,7 +292,8 @@ def _weigh_nodes(
             for k in range(size):
                 table[j, k] = -sign * along * nodes[rule[j], k]
         if far < SAFE:
-            load += far + 1
+            if binary:
+                load += far + 1
             if load > 2 * SAFE:
                 for k in range(count):
                     height[k] -= math.log(product[k])
@@ -295,8 +316,9 @@ def _weigh_nodes(
             for o in range(length):
                 for k in range(inner):
                     error[o * inner + k] = outer[o] * table[q - 1, k] if q else outer[o]
-            _answer(error, product, bend, sign, count)
-        else:
+            if binary:
+                _answer(error, product, bend, sign, count)
+        elif binary:
             for k in range(count):
                 z = offset[row]
                 for j in range(q):
@@ -307,8 +329,23 @@ def _weigh_nodes(
                 wrong = 1 / (1 + e) if z > 0 else e / (1 + e)
                 error[k] = sign * wrong
                 bend[k] = e / ((1 + e) * (1 + e))
+        else:
+            for k in range(count):
+                z = offset[row]
+                for j in range(q):
+                    z += X[row, j] * space[4 + j, k]
+                error[k] = math.exp(min(max(-sign * z, -SAFE), SAFE))
+        if not binary:
+            if n_shapes:
+                last_bend = 4 + q + r + r * (r + 1) // 2
+                _respond_shapes(
+                    kind, y[row], weight[row], shapes, error,
+                    space[4 + q + r - n_shapes : 4 + q + r], space[4 + q + r : last_bend], bend,
+                    design[row], count,
+                )  # fmt: skip
+            _respond(kind, y[row], weight[row], shapes, error, height, bend, count)
         place = 4 + q + r
-        for a in range(r):
+        for a in range(r - n_shapes):
             x = design[row, a]
             _add(space[4 + q + a], x, space[2], count)
             if bends:
@@ -317,6 +354,15 @@ def _weigh_nodes(
                     if both != 0:
                         _add(space[place], both, space[3], count)
                     place += 1
+    if tilted:
+        for k in range(count):
+            linear = tilt[0]
+            for j in range(q):
+                linear += tilt[j + 1] * space[4 + j, k]
+            height[k] += linear
+            if n_shapes and kind == GAMMA:  # where the shape multiplies it
+                space[4 + q + r - 1, k] += linear
+                space[4 + q + r + r * (r + 1) // 2 - 1, k] -= linear
     top = -np.inf
     for k in range(count):
         height[k] -= math.log(product[k])

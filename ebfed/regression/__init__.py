@@ -2,8 +2,16 @@
 
 from ebfed.regression.adamix import AdaMix
 from ebfed.regression.adamix_classifier import AdaMixClassifier
+from ebfed.regression.generalized import GeneralizedEB
 from ebfed.regression.linear import LinearEB
 from ebfed.regression.logistic import LogisticEB
 from ebfed.regression.mixture_linear import MixtureLinearEB
 
-__all__ = ["AdaMix", "AdaMixClassifier", "LinearEB", "LogisticEB", "MixtureLinearEB"]
+__all__ = [
+    "AdaMix",
+    "AdaMixClassifier",
+    "GeneralizedEB",
+    "LinearEB",
+    "LogisticEB",
+    "MixtureLinearEB",
+]

@@ -75,6 +75,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
     varying: Sequence[str | int] | None = None
+    # Shape of what a block has of the response of a row.
+    _per_row: ClassVar[tuple[int, ...]] = ()
     # What a file has of the fit.
     _file: ClassVar = RegressionFile()
 
@@ -376,7 +378,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
     ) -> Any:
         """Rows of these groups in the fit; none for groups that were not in it."""
         columns = np.zeros((0, self._population().n_columns))
-        response = np.zeros(0) if self._numeric else self.classes_[:0]
+        response = np.zeros((0, *self._per_row)) if self._numeric else self.classes_[:0]
         none = Clients(ids, np.zeros(len(ids) + 1, np.int64), columns, response)
         without = self._rounds().block(none)
         if self._is_server or not known:  # a server does not have the rows of groups
@@ -481,5 +483,5 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             n_steps=len(self._history),
         )
 
-    def _expected_of_rows(self, X: Any, groups: Any) -> dict[str, NDArray]:
+    def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         return {".fixed": self._read_design(X, groups)[0] @ self._population().centre}

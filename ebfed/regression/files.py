@@ -38,6 +38,7 @@ class RegressionFile:
             "group": fit._group_name,
             "set_aside": list(fit._set_aside),
             "covariates": covariates,
+            "of_rows": dict(getattr(fit, "_of_rows", {})),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -64,5 +65,7 @@ class RegressionFile:
         fit._style_ = Style.of_data(columns["style"])
         fit._y_name, fit._group_name = columns["response"], columns["group"]
         fit._set_aside = tuple(columns["set_aside"])
+        if hasattr(fit, "_of_rows"):
+            fit._of_rows = dict(columns["of_rows"])
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

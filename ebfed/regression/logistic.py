@@ -13,6 +13,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
+from ebfed.regression.families import Binomial
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
@@ -168,14 +169,15 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     def _rounds(self) -> LogisticRounds:
         return LogisticRounds(
-            self.covariance,
-            self.varying,
-            self.method,
-            self.fit_intercept,
-            self.n_rounds,
-            self.learning_rate,
-            self.n_draws,
-            self.share,
+            family=Binomial(),
+            covariance=self.covariance,
+            varying=self.varying,
+            method=self.method,
+            fit_intercept=self.fit_intercept,
+            n_rounds=self.n_rounds,
+            learning_rate=self.learning_rate,
+            n_draws=self.n_draws,
+            share=self.share,
         )
 
     # Learning ---------------------------------------------------------------------------------
@@ -192,6 +194,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def _population(self) -> LogisticPopulation:
         return LogisticPopulation(
             columns=self._columns(),
+            family=Binomial(),
+            shapes=np.zeros(0),
+            shape_errors=np.zeros(0),
             classes=self.classes_,
             mean=self.mean_,
             # gradient descent has no error of the mean

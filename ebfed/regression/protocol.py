@@ -17,6 +17,11 @@ from ebfed.regression.numerics.mixed_model_sums import Question
 __all__ = [
     "Candidate",
     "EvidenceMessage",
+    "GeneralizedMemory",
+    "GeneralizedMessage",
+    "GeneralizedResult",
+    "GeneralizedSent",
+    "GeneralizedState",
     "LinearMessage",
     "LinearResult",
     "LinearSent",
@@ -55,6 +60,8 @@ class RegressionFacts(Facts):
     """Sum of the logarithms of the weights of each client's rows, where these have some."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
+    offset: NotRequired[NDArray[np.bool_]]
+    """Whether rows have offsets, shape (1,)."""
 
 
 class RegressionSent(Sent):
@@ -150,12 +157,9 @@ class LinearMessage(TypedDict):
     """Triangular factors of the rows, shape (n_clients, size, p + 1)."""
 
 
-class LogisticResult(TypedDict):
-    """What a logistic regression learns."""
+class GeneralizedResult(TypedDict):
+    """What a generalized linear model learns."""
 
-    classes: NDArray
-    method: str
-    """Method of the fit: what ``"auto"`` stands for."""
     mean: NDArray[np.float64]
     """Mean of the population, shape (p,)."""
     mean_covariance: NDArray[np.float64]
@@ -166,16 +170,29 @@ class LogisticResult(TypedDict):
     """Root of the covariance, shape (p, k): it has digits that a square loses."""
     identified: NDArray[np.bool_]
     """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
+    shapes: NDArray[np.float64]
+    """Parameters of the family besides those of predictors, shape (t,)."""
+    shape_errors: NDArray[np.float64]
+    """Their standard errors, shape (t,)."""
     notes: list[str]
+    has_offset: NotRequired[bool]
+    """Whether rows of the fit had offsets."""
+
+
+class LogisticResult(GeneralizedResult):
+    """What a logistic regression learns."""
+
+    classes: NDArray
+    method: str
+    """Method of the fit: what ``"auto"`` stands for."""
     seed: int
     """Seed of the draws from posteriors."""
 
 
-class LogisticSent(RegressionSent):
-    """What the server of a logistic regression broadcasts."""
+class GeneralizedSent(RegressionSent):
+    """What the server of a generalized linear model broadcasts."""
 
     phase: NotRequired[LogisticPhase]
-    classes: NotRequired[NDArray]
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, about which products are taken, with ``share="sums"``."""
     mean: NotRequired[NDArray[np.float64]]
@@ -184,49 +201,45 @@ class LogisticSent(RegressionSent):
     """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
     places: NotRequired[NDArray[np.int64]]
     """Entries of c that differ between groups, shape (q,)."""
+    shapes: NotRequired[NDArray[np.float64]]
+    """Parameters of the family besides those of predictors, shape (t,)."""
+
+
+class LogisticSent(GeneralizedSent):
+    """What the server of a logistic regression broadcasts."""
+
+    classes: NotRequired[NDArray]
     tolerance: NotRequired[float]
     """What approximations of posteriors may leave to move."""
 
 
-class LogisticState(RegressionState):
-    """What the server of a logistic regression keeps; coordinates are those of ``frame eta``."""
+class GeneralizedState(RegressionState):
+    """What the server of a generalized linear model keeps; coordinates are those of `frame`."""
 
     phase: LogisticPhase | Literal["end"]
-    classes: NDArray
     estimates_spread: bool
     """Whether numbers of rows identify the spread of the population."""
     varies: NDArray[np.bool_]
     """Whether each coefficient differs between groups."""
-    seed: int
-    """Seed of the draws from posteriors."""
+    has_offset: NotRequired[bool]
+    """Whether rows have offsets."""
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
-    mean: NotRequired[NDArray[np.float64]]
-    """Mean of the population that is asked about, shape (k,)."""
-    root: NotRequired[NDArray[np.float64]]
-    """Root of its covariance, shape (k, k)."""
     unit: NotRequired[NDArray[np.float64]]
-    """Units of the coordinates, shape (k,)."""
+    """Units of the coefficients, shape (p,)."""
+    empty: NotRequired[NDArray[np.bool_]]
+    """Whether a column is zero everywhere, shape (p,)."""
     frame: NotRequired[NDArray[np.float64]]
     """Coefficients are ``frame eta``, shape (p, k)."""
     directions: NotRequired[NDArray[np.float64]]
     """Directions in which the mean moves, shape (k, rank)."""
     identified: NotRequired[NDArray[np.bool_]]
-    can_correct: NotRequired[bool]
-    """Whether importance sampling is to correct expectation propagation."""
     one_class_groups: NotRequired[bool]
     """Whether every group has one class only, so that the likelihood has no maximum."""
-    caution: NotRequired[float]
-    """Weight of the normal information in a step; see `NormalPopulation.step`."""
-    reach: NotRequired[float]
-    """Share of the largest step that is allowed."""
+    perfect: NotRequired[float]
+    """Log-likelihood of rows that are as good as certain."""
     gain: NotRequired[float]
     """Gain of log-likelihood that the last step expected."""
-    best_mean: NotRequired[NDArray[np.float64]]
-    """Mean of the likeliest population so far."""
-    best_root: NotRequired[NDArray[np.float64]]
-    method: NotRequired[str]
-    """Method of the fit: what ``"auto"`` stands for."""
     places: NotRequired[NDArray[np.int64]]
     """Coordinates that differ between groups, shape (q,)."""
     point: NotRequired[NDArray[np.float64]]
@@ -244,17 +257,47 @@ class LogisticState(RegressionState):
     mean_covariance: NotRequired[NDArray[np.float64]]
 
 
-class LogisticMemory(RegressionMemory):
+class LogisticState(GeneralizedState):
+    """What the server of a logistic regression keeps."""
+
+    classes: NDArray
+    seed: int
+    """Seed of the draws from posteriors."""
+    mean: NotRequired[NDArray[np.float64]]
+    """Mean of the population that is asked about, shape (k,)."""
+    root: NotRequired[NDArray[np.float64]]
+    """Root of its covariance, shape (k, k)."""
+    can_correct: NotRequired[bool]
+    """Whether importance sampling is to correct expectation propagation."""
+    caution: NotRequired[float]
+    """Weight of the normal information in a step; see `NormalPopulation.step`."""
+    reach: NotRequired[float]
+    """Share of the largest step that is allowed."""
+    best_mean: NotRequired[NDArray[np.float64]]
+    """Mean of the likeliest population so far."""
+    best_root: NotRequired[NDArray[np.float64]]
+    method: NotRequired[str]
+    """Method of the fit: what ``"auto"`` stands for."""
+
+
+class GeneralizedMemory(RegressionMemory):
+    """What clients of a generalized linear model keep."""
+
+    mode: NotRequired[NDArray[np.float64]]
+    """Modes of the last round, shape (n_clients, q), from which those of the next are searched."""
+    base: NotRequired[NDArray[np.float64]]
+    """What log-likelihoods have besides their parts in predictors, if no shape moves it."""
+
+
+class LogisticMemory(GeneralizedMemory):
     """What clients of a logistic regression keep."""
 
     theta: NotRequired[NDArray[np.float64]]
     """Coefficients of gradient descent, shape (n_clients, p)."""
-    mode: NotRequired[NDArray[np.float64]]
-    """Modes of the last round, shape (n_clients, q), from which those of the next are searched."""
 
 
-class LogisticMessage(TypedDict):
-    """What clients of a logistic regression send; which parts depends on the phase.
+class GeneralizedMessage(TypedDict):
+    """What clients of a generalized linear model send; which parts depends on the phase.
 
     With ``share="sums"``, sums over clients of these parts; see `ebfed.engines.sums`.
     """
@@ -264,17 +307,24 @@ class LogisticMessage(TypedDict):
     products: NotRequired[NDArray[np.float64]]
     """Products of the rows about their mean, shape (n_clients, p, p)."""
     mixed: NotRequired[NDArray[np.float64]]
-    """1 for a client with rows of both classes, shape (n_clients,)."""
-    mean: NotRequired[NDArray[np.float64]]
-    """Posterior mean; of gradient descent, the mean of the population after a step."""
-    covariance: NotRequired[NDArray[np.float64]]
-    """Posterior covariance, shape (n_clients, k, k)."""
+    """1 for a client whose rows bound predictors from both sides, shape (n_clients,)."""
+    figures: NotRequired[NDArray[np.float64]]
+    """Sums of responses from which the search begins, shape (n_clients, k)."""
     evidence: NotRequired[NDArray[np.float64]]
     """Log marginal likelihood, shape (n_clients,)."""
     score: NotRequired[NDArray[np.float64]]
     """Its slopes in d parameters, shape (n_clients, d)."""
     curvature: NotRequired[NDArray[np.float64]]
     """Lower halves of its second derivatives, shape (n_clients, d * (d + 1) / 2)."""
+
+
+class LogisticMessage(GeneralizedMessage):
+    """What clients of a logistic regression send."""
+
+    mean: NotRequired[NDArray[np.float64]]
+    """Posterior mean; of gradient descent, the mean of the population after a step."""
+    covariance: NotRequired[NDArray[np.float64]]
+    """Posterior covariance, shape (n_clients, k, k)."""
     log_variance: NotRequired[NDArray[np.float64]]
     """Log-variance of the population after a step of gradient descent, shape (n_clients,)."""
 

@@ -128,7 +128,8 @@ class Query:
         from sqlglot import exp
 
         centre = _centre(view)
-        if not view.has_density and (view.population != "logit-normal" or "Pólya" in view.method):
+        logistic = view.population == "logit-normal" and classes is not None
+        if not view.has_density and (not logistic or "Pólya" in view.method):
             raise ValueError(
                 f"{view.title} ({view.method}) has no SQL: its predictions are averages over "
                 "draws or components. LogisticEB by quadrature has."

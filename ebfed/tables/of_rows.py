@@ -157,8 +157,20 @@ def check_whole(weights: NDArray, rows: str) -> None:
     _refuse((weights != np.floor(weights)) | (weights > 2**53), weights, text)
 
 
+def _check_offset(values: NDArray) -> None:
+    text = "offset must be finite, and at most 100 in size: it is on the scale of the link"
+    _refuse(~(np.abs(values) <= 100), values, f"{text}, such as log(exposure)")
+
+
+def _check_trials(values: NDArray) -> None:
+    wrong = ~((values >= 0) & (values < 2**53)) | (values != np.floor(values))
+    _refuse(wrong, values, "trials must be whole numbers from 0")
+
+
 _CHECKS = {
     "exposure": _check_exposure,
+    "offset": _check_offset,
+    "trials": _check_trials,
     "observed": _check_observed,
     "sample_weight": _check_weight,
 }

@@ -351,6 +351,7 @@ def test_every_registered_class_is_tried():
     assert {cls.__name__ for cls in registered(regression, RegressionEstimator)} == {
         "AdaMix",
         "AdaMixClassifier",
+        "GeneralizedEB",
         "LinearEB",
         "LogisticEB",
         "MixtureLinearEB",
@@ -815,6 +816,22 @@ CHOICES = (RNG.random(600) < 1 / (1 + np.exp(-PREDICTORS))).astype(int)
 @pytest.mark.filterwarnings("ignore:method='gradient' maximises")
 def test_logistic_estimator(estimator, tolerance):
     check_regression_contract(estimator, LINES, CHOICES, SIXTY, tolerance)
+
+
+EVENTS = np.random.default_rng(7).poisson(np.exp(PREDICTORS / 2)).astype(float)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eb.GeneralizedEB(),
+        eb.GeneralizedEB(covariance="full", varying=["intercept", 1]),
+        eb.GeneralizedEB(share="sums"),
+    ],
+    ids=repr,
+)
+def test_generalized_estimator(estimator):
+    check_regression_contract(estimator, LINES, EVENTS, SIXTY, 1e-4)
 
 
 # clients with one row and with more than a batch

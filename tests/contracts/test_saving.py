@@ -79,6 +79,7 @@ FITS = {
         for method in ("aghq", "ep", "polya-gamma", "laplace")
     },
     "LogisticEB gradient": (eb.LogisticEB(method="gradient", n_rounds=10), "classes"),
+    "GeneralizedEB": (eb.GeneralizedEB(covariance="full"), "counts in rows"),
     "AdaMix": (eb.AdaMix(2, n_init=1, random_state=0), "numbers"),
     "AdaMix gradient": (eb.AdaMix(2, solver="gradient", n_rounds=9, random_state=0), "numbers"),
     "AdaMixClassifier": (eb.AdaMixClassifier(2, n_init=1, n_rounds=9, random_state=0), "kinds"),
@@ -138,6 +139,8 @@ def given(kind):
             return (COUNTS,), {"groups": GROUPS, "exposure": YEARS}, {}
         case "numbers":
             return (table, Y), {"groups": GROUPS}, {}
+        case "counts in rows":
+            return (table, COUNTS), {"groups": GROUPS}, {}
         case "regression on covariates":
             return (table, Y), on_age, {}
         case "classes":

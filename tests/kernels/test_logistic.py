@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from ebfed.kernels import expectation_propagation, importance, laplace, log_logistic_normal
 from ebfed.kernels.logistic import _add_log_likelihoods, _exp, _tilted
+from ebfed.kernels.responses import BINOMIAL
 
 # The trapezoidal rule's own promise.
 QUADRATURE = 1e-6
@@ -117,10 +118,15 @@ def test_expectation_propagation_is_a_fixed_point():
         assert cavity - cavity**2 * out[2] == pytest.approx(v, abs=1e-8)
 
 
+def observed(X, offset, signs, indptr):
+    """Rows as the kernel of modes takes them: one trial each, a success where the sign is 1."""
+    return X, offset, (signs + 1) / 2, np.ones(len(X)), indptr, BINOMIAL, np.zeros(0)
+
+
 def test_laplace_is_mode_and_curvature():
     X, offset, signs, indptr = rows([0, 1, 6, 30], 3)
     mean, cov, evidence = empty(4, 3)
-    assert laplace(X, offset, signs, indptr, 1e-12, 100, mean, cov, evidence) == 0
+    assert laplace(*observed(X, offset, signs, indptr), 1e-12, 100, mean, cov, evidence) == 0
     for i, (first, last) in enumerate(itertools.pairwise(indptr)):
         A, s = X[first:last], signs[first:last]
         z = offset[first:last] + A @ mean[i]
@@ -157,7 +163,7 @@ def test_importance():
     X, offset, signs, indptr = rows([0, 1, 5, 25], 3)
     points = np.random.default_rng(5).normal(size=(40, 3))
     found = empty(4, 3)
-    laplace(X, offset, signs, indptr, 1e-10, 100, *found)
+    laplace(*observed(X, offset, signs, indptr), 1e-10, 100, *found)
     before = [x.copy() for x in found]
     importance(X, offset, signs, indptr, points, 1.3, *found)
     for i, (first, last) in enumerate(itertools.pairwise(indptr)):
@@ -197,10 +203,10 @@ def test_log_likelihoods_of_many_points(n_rows):
 def test_modes_do_not_depend_on_where_the_search_begins(scale):
     X, offset, signs, indptr = rows([0, 3, 20], 2)
     given, found = (scale * X, offset, signs, indptr), empty(3, 2)
-    assert laplace(*given, 1e-10, 200, *found) == 0
+    assert laplace(*observed(*given), 1e-10, 200, *found) == 0
     for start in (3.0, -50.0):
         again = np.full((3, 2), start), np.empty((3, 2, 2)), np.empty(3)
-        assert laplace(*given, 1e-10, 200, *again) == 0
+        assert laplace(*observed(*given), 1e-10, 200, *again) == 0
         np.testing.assert_allclose(again[0], found[0], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(again[2], found[2], rtol=1e-9)
     # at the mode, the log-posterior does not slope
@@ -215,6 +221,6 @@ def test_modes_do_not_depend_on_where_the_search_begins(scale):
 
 def test_few_steps_leave_a_covariance():
     given, found = rows([20], 2), empty(1, 2)
-    assert laplace(*given, 1e-12, 1, *found) == 1
+    assert laplace(*observed(*given), 1e-12, 1, *found) == 1
     np.linalg.cholesky(found[1][0])
     np.testing.assert_allclose(found[1][0], found[1][0].T)

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit
 
 from ebfed.kernels import laplace, quadrature_derivatives, quadrature_moments
+from ebfed.kernels.responses import BINOMIAL
 
 RNG = np.random.default_rng(0)
 # A grid of spacing 0.05 is exact; 25 nodes leave this for logits as below.
@@ -28,18 +29,26 @@ def rules(*sizes):
     return nodes, weights, np.array(sizes, np.int64)
 
 
+def observed(block):
+    """Rows as kernels take them: one trial each, a success where the sign is 1."""
+    X, offset, signs, indptr = block
+    return X, offset, (signs + 1) / 2, np.ones(len(X)), indptr, BINOMIAL, np.zeros(0)
+
+
 def laid(block):
     X, _, _, indptr = block
     m, q = len(indptr) - 1, X.shape[1]
     mode, cov = np.zeros((m, q)), np.empty((m, q, q))
-    laplace(*block, 1e-10, 100, mode, cov, np.empty(m))
+    laplace(*observed(block), 1e-10, 100, mode, cov, np.empty(m))
     return mode, cov
 
 
 def moments(block, design, *sizes, limits=(np.inf,)):
     m, q = len(block[-1]) - 1, block[0].shape[1]
     out = np.empty(m), np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, design.shape[1]))
-    quadrature_moments(*block, *laid(block), *rules(*sizes), np.array(limits), design, *out)
+    quadrature_moments(
+        *observed(block), *laid(block), *rules(*sizes), np.array(limits), design, *out
+    )
     return out
 
 
@@ -48,7 +57,9 @@ def derivatives(block, design, column, factor, size=25):
     out = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
     parameters = np.array(column, np.int64), np.array(factor, np.int64)
     limits = np.array([np.inf])
-    quadrature_derivatives(*block, *laid(block), *rules(size), limits, design, *parameters, *out)
+    quadrature_derivatives(
+        *observed(block), *laid(block), *rules(size), limits, design, *parameters, *out
+    )
     return out
 
 

@@ -59,9 +59,8 @@ def test_covariates():
         exposure="expected",
         covariates=["uvb"],
     )
-    fit = eb.from_formula(
-        "deaths ~ uvb + offset(log(expected)) + (1 | county)", MMMEC, family="poisson"
-    )
+    text = "deaths ~ uvb + offset(log(expected)) + (1 | county)"
+    fit = eb.from_formula(text, MMMEC, family="poisson", prior="gamma")
     for found in (est, fit.estimator_):
         assert found.intercept_ == pytest.approx(expected["intercept"], rel=STORED)
         assert found.coef_.item() == pytest.approx(expected["slope"], rel=STORED)

@@ -2,8 +2,9 @@
 
 Coefficients are ``theta = frame (c + at places: root eta)``, eta standard normal. The parameters
 are those of c's mean, along `ways`, and entries of the root: of a lower triangle, of its diagonal,
-or one number times the identity. No sign of an entry matters, so that a variance of zero lies in
-the interior, where the likelihood has slope zero and bends down if groups do not differ.
+or one number times the identity; and then shapes of the family of rows, if it has some. No sign of
+an entry matters, so that a variance of zero lies in the interior, where the likelihood has slope
+zero and bends down if groups do not differ.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class QuadraturePopulation:
 
     Attributes
     ----------
-    point : ndarray of shape (k + s,)
-        k numbers of the mean, and s of the root.
+    point : ndarray of shape (k + s + t,)
+        k numbers of the mean, s of the root, and t shapes.
     kind : {"diag", "spherical", "full"}
     frame : ndarray of shape (p, r)
     ways : ndarray of shape (r, k)
@@ -72,29 +73,49 @@ class QuadraturePopulation:
         """Root of the covariance of c at `places`, shape (q, q)."""
         q = len(self.places)
         root = np.zeros((q, q))
-        root[entries_of(self.kind, q)] = self.point[self.ways.shape[1] :]
+        k = self.ways.shape[1]
+        root[entries_of(self.kind, q)] = self.point[k : k + self._n_free]
         return root
 
-    def start(self, spread: float) -> QuadraturePopulation:
-        """Return the population of mean zero, with these standard deviations in all directions."""
+    @property
+    def shapes(self) -> NDArray:
+        """Parameters of the family of rows, shape (t,)."""
+        return self.point[self.ways.shape[1] + self._n_free :]
+
+    @property
+    def _n_free(self) -> int:
+        """Number of parameters of the root."""
         q = len(self.places)
-        rows, columns = entries_of(self.kind, q)
-        entries = np.where(rows == columns, spread, 0.0)
-        if self.kind == "spherical":
-            entries = entries[:1]
-        return self.at(np.concatenate([np.zeros(self.ways.shape[1]), entries]))
+        return min(q, 1) if self.kind == "spherical" else len(entries_of(self.kind, q)[0])
+
+    def start(
+        self, spread: float, intercept: float = 0.0, shapes: NDArray | None = None
+    ) -> QuadraturePopulation:
+        """Return the population with these standard deviations in all directions.
+
+        The mean is zero, but for the first coefficient, which is to be `intercept`.
+        """
+        rows, columns = entries_of(self.kind, len(self.places))
+        entries = np.where(rows == columns, spread, 0.0)[: self._n_free]
+        mean = np.zeros(self.ways.shape[1])
+        if intercept:
+            first = intercept * np.eye(len(self.frame))[0]
+            mean = np.linalg.lstsq(self.frame @ self.ways, first, rcond=None)[0]
+        shapes = np.zeros(0) if shapes is None else shapes
+        return self.at(np.concatenate([mean, entries, shapes]))
 
     def at(self, point: NDArray) -> QuadraturePopulation:
         """Return the population of another point."""
         return QuadraturePopulation(point, self.kind, self.frame, self.ways, self.places)
 
     def chain(self, score: NDArray, curvature: NDArray) -> tuple[NDArray, NDArray]:
-        """Derivatives in the parameters from those in the mean of c and the entries of the root."""
-        k, q = self.ways.shape[1], len(self.places)
+        """Derivatives in the parameters from those in c's mean, entries of the root, and shapes."""
+        (r, k), q, t = self.ways.shape, len(self.places), len(self.shapes)
         n_entries = len(entries_of(self.kind, q)[0])
         spread = np.ones((n_entries, min(q, 1))) if self.kind == "spherical" else np.eye(n_entries)
-        turn = np.zeros((len(self.ways) + n_entries, k + spread.shape[1]))
-        turn[: len(self.ways), :k], turn[len(self.ways) :, k:] = self.ways, spread
+        turn = np.zeros((r + n_entries + t, k + spread.shape[1] + t))
+        turn[:r, :k], turn[r : r + n_entries, k : k + spread.shape[1]] = self.ways, spread
+        turn[r + n_entries :, k + spread.shape[1] :] = np.eye(t)
         return turn.T @ score, turn.T @ curvature @ turn
 
     def mean_covariance(self, curvature: NDArray) -> NDArray:
@@ -102,6 +123,11 @@ class QuadraturePopulation:
         k = self.ways.shape[1]
         there = self.frame @ self.ways
         return there @ uncertainty(curvature)[:k, :k] @ there.T
+
+    def shape_errors(self, curvature: NDArray) -> NDArray:
+        """Standard errors of the shapes, (t,)."""
+        first = len(self.point) - len(self.shapes)
+        return np.sqrt(np.maximum(np.diag(uncertainty(curvature))[first:], 0))
 
     def seen(self) -> tuple[NDArray, NDArray]:
         """Mean of theta and a root of its covariance, (p, q); what is hardly above zero is zero."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed import kernels
+from ebfed.kernels.responses import BINOMIAL
 from ebfed.priors import Posterior
 from ebfed.regression.numerics.normal_population import NormalPopulation, root_of
 from ebfed.regression.posteriors.linear import CoefficientPosterior, mean_shifts
@@ -118,7 +119,9 @@ class WhiteRows:
         rows = self.X, self.offset, self.signs, self.indptr
         if how == "laplace":
             found[0][:] = 0.0 if start is None else start
-            kernels.laplace(*rows, tolerance, MOST_SWEEPS, *found)
+            ones = np.ones(len(self.signs))
+            observed = self.X, self.offset, (self.signs + 1) / 2, ones, self.indptr
+            kernels.laplace(*observed, BINOMIAL, np.zeros(0), tolerance, MOST_SWEEPS, *found)
             return found
         stand_ins = np.zeros(len(self.X)), np.zeros(len(self.X))
         kernels.expectation_propagation(*rows, *stand_ins, tolerance, MOST_SWEEPS, *found)

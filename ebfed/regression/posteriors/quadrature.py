@@ -1,4 +1,4 @@
-"""Clients' logistic regressions by adaptive Gauss-Hermite quadrature (Pinheiro and Bates, 1995)."""
+"""Clients' generalized linear models by adaptive quadrature (Pinheiro and Bates, 1995)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.families.base import Base
 from ebfed.regression.posteriors.logistic import MOST_SWEEPS, TOLERANCE, NormalCoefficients
 from ebfed.tables.clients import Clients
 
-__all__ = ["MOST_INTEGRATED", "Accuracy", "derivatives", "posterior"]
+__all__ = ["MOST_INTEGRATED", "Accuracy", "Base", "derivatives", "posterior"]
 
 # Coefficients of a group over which a product of rules is affordable.
 MOST_INTEGRATED = 3
@@ -50,11 +52,14 @@ def _rules(q: int, accuracy: Accuracy) -> tuple[NDArray, NDArray, NDArray, NDArr
     return nodes, weights, sizes, np.array([*limits.values()])
 
 
-def _modes(
-    rows: tuple[NDArray, NDArray, NDArray, NDArray], start: NDArray | None = None
-) -> tuple[NDArray, NDArray]:
+# Rows and their family, as kernels take them: whitened rows, offsets, responses, weights, ends of
+# clients, number and shapes of the family.
+Rows = tuple[NDArray, NDArray, NDArray, NDArray, NDArray, int, NDArray]
+
+
+def _modes(rows: Rows, start: NDArray | None = None) -> tuple[NDArray, NDArray]:
     """Mode of each client's log-posterior, and its inverse curvature."""
-    m, q = len(rows[-1]) - 1, rows[0].shape[1]
+    m, q = len(rows[4]) - 1, rows[0].shape[1]
     mode, cov = np.zeros((m, q)) if start is None else start.copy(), np.empty((m, q, q))
     kernels.laplace(*rows, TOLERANCE, MOST_SWEEPS, mode, cov, np.empty(m))
     return mode, cov
@@ -62,7 +67,10 @@ def _modes(
 
 def derivatives(
     clients: Clients,
-    second: object,
+    responses: Responses,
+    family: ResponseFamily,
+    shapes: NDArray,
+    base: Base,
     *,
     frame: NDArray,
     mean: NDArray,
@@ -80,14 +88,20 @@ def derivatives(
     Parameters
     ----------
     clients : Clients
-    second : label
-        Label of the second class.
+    responses : Responses
+    family : ResponseFamily
+    shapes : ndarray of shape (t,)
+        Parameters of the family.
+    base : tuple of ndarray
+        Of each client, what its log-likelihood has besides the part in linear predictors, with
+        first and second derivatives in the shapes.
     frame : ndarray of shape (p, r)
     mean : ndarray of shape (r,)
     root : ndarray of shape (q, q)
     places : int64 ndarray of shape (q,)
     entries : tuple of int64 ndarray
-        Rows and columns of the entries of `root` that are parameters, after those of `mean`.
+        Rows and columns of the entries of `root` that are parameters, after those of `mean` and
+        before the shapes.
     accuracy : {"coarse", "fine"}
     start : ndarray of shape (n, q), optional
         Modes under a population nearby, from which those under this one are searched.
@@ -104,29 +118,46 @@ def derivatives(
     # einsum: products of matrices round differently for blocks of different lengths
     design = np.ascontiguousarray(np.einsum("np,pr->nr", clients.X, frame))
     X = np.ascontiguousarray(np.einsum("nq,qk->nk", design[:, places], root))
-    offset = np.einsum("nr,r->n", design, mean)
-    rows = X, offset, np.where(np.asarray(clients.y) == second, 1.0, -1.0), clients.indptr
-    column = np.concatenate([np.arange(len(mean)), places[entries[0]]]).astype(np.int64)
-    factor = np.concatenate([np.full(len(mean), -1), entries[1]]).astype(np.int64)
+    offset = np.einsum("nr,r->n", design, mean) + responses.offset
+    shaped = family.in_kernel(shapes)
+    rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
+    r, t = design.shape[1], len(shapes)
+    moved = np.arange(r), places[entries[0]], np.arange(r, r + t)
+    column = np.concatenate(moved).astype(np.int64)
+    factor = np.concatenate([np.full(r, -1), entries[1], np.full(t, -1)]).astype(np.int64)
     m, d = len(clients), len(column)
     found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
     mode, cov = _modes(rows, start)
     kernels.quadrature_derivatives(
         *rows, mode, cov, *_rules(len(places), accuracy), design, column, factor, *found
     )
-    return *found, mode
+    evidence, score, curvature = found
+    evidence += base[0]
+    if t:
+        score[:, d - t :] += base[1]
+        rows_of, columns_of = np.tril_indices(d)
+        curvature[:, (rows_of >= d - t) & (columns_of >= d - t)] += base[2]
+    return evidence, score, curvature, mode
 
 
 def posterior(
-    clients: Clients, second: object, mean: NDArray, root: NDArray, mean_covariance: NDArray
+    clients: Clients,
+    responses: Responses,
+    family: ResponseFamily,
+    shapes: NDArray,
+    mean: NDArray,
+    root: NDArray,
+    mean_covariance: NDArray,
 ) -> NormalCoefficients:
     """Posterior of each client's coefficients, with moments by quadrature.
 
     Parameters
     ----------
     clients : Clients
-    second : label
-        Label of the second class.
+    responses : Responses
+    family : ResponseFamily
+    shapes : ndarray of shape (t,)
+        Parameters of the family.
     mean : ndarray of shape (p,)
     root : ndarray of shape (p, q)
         Root of the population's covariance.
@@ -134,8 +165,9 @@ def posterior(
         Sampling covariance of `mean`.
     """
     X = np.ascontiguousarray(np.einsum("np,pq->nq", clients.X, root))
-    offset = np.einsum("np,p->n", clients.X, mean)
-    rows = X, offset, np.where(np.asarray(clients.y) == second, 1.0, -1.0), clients.indptr
+    offset = np.einsum("np,p->n", clients.X, mean) + responses.offset
+    shaped = family.in_kernel(shapes)
+    rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     m, (p, q) = len(clients), root.shape
     first, covariance, along = np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, p))
     design = np.array(clients.X, order="C")  # a read-only one is another type to the compiler

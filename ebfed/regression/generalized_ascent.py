@@ -1,4 +1,4 @@
-"""The server's part of a logistic regression by quadrature: Newton's method in rounds.
+"""The server's part of a generalized linear model by quadrature: Newton's method in rounds.
 
 Clients send log-likelihoods with first and second derivatives, by few nodes until the maximum is
 near and then by many; the server takes the best step within a radius that it trusts.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.regression.logistic_notes import LITTLE, PERFECT, warn_unfinished
+from ebfed.regression.generalized_notes import LITTLE, warn_unfinished
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, square_of
 from ebfed.regression.numerics.trust_region import climb
-from ebfed.regression.protocol import LogisticMessage, LogisticState
+from ebfed.regression.protocol import GeneralizedMessage, GeneralizedState
 
 __all__ = ["ascend", "begin", "coordinates", "population_of"]
 
@@ -27,7 +27,7 @@ EXACT, NOISE = 1e-10, 1e-6
 
 
 def coordinates(
-    state: LogisticState,
+    state: GeneralizedState,
     ways: NDArray,
     unit: NDArray,
     empty: NDArray,
@@ -52,12 +52,12 @@ def coordinates(
     intercept : bool
         Whether the first column is all ones.
     """
-    if kind == "full":
+    if kind == "full" and state["varies"].all():
         frame, ways = ways, np.eye(ways.shape[1])
         varies = np.ones(len(ways), bool)
     else:
         frame, varies = np.diag(unit), state["varies"]
-        if kind == "diag":
+        if kind != "spherical":
             varies = varies & ~empty
         if intercept:  # a constant moves between these and the intercept
             alike = np.flatnonzero(~state["varies"] & ~empty)
@@ -70,21 +70,22 @@ def coordinates(
     return QuadraturePopulation(np.zeros(0), kind, frame, ways, places)
 
 
-def begin(state: LogisticState, start: QuadraturePopulation) -> LogisticState:
-    """Ask about the first population in these coordinates."""
+def begin(
+    state: GeneralizedState, start: QuadraturePopulation, intercept: float, shapes: NDArray
+) -> GeneralizedState:
+    """Ask about the first population in these coordinates, with this intercept and these shapes."""
     return state | {
-        "method": "aghq",
         "phase": "coarse",
         "frame": start.frame,
         "directions": start.ways,
         "places": start.places,
-        "point": start.start(FIRST_SPREAD).point,
+        "point": start.start(FIRST_SPREAD, intercept, shapes).point,
         "radius": FIRST_RADIUS,
         "best_value": -np.inf,
     }
 
 
-def population_of(state: LogisticState, kind: Covariance) -> QuadraturePopulation:
+def population_of(state: GeneralizedState, kind: Covariance) -> QuadraturePopulation:
     """Return the population that is asked about."""
     return QuadraturePopulation(
         state["point"], kind, state["frame"], state["directions"], state["places"]
@@ -92,8 +93,8 @@ def population_of(state: LogisticState, kind: Covariance) -> QuadraturePopulatio
 
 
 def ascend(
-    state: LogisticState, messages: LogisticMessage, kind: Covariance, n_rounds: int
-) -> LogisticState:
+    state: GeneralizedState, messages: GeneralizedMessage, kind: Covariance, n_rounds: int
+) -> GeneralizedState:
     """Take a step of Newton's method; a shorter one from the best point if that led down."""
     here, value = population_of(state, kind), float(messages["evidence"].sum())
     _, root = here.seen()
@@ -126,7 +127,7 @@ def ascend(
     value, enough = state["best_value"], EXACT + 1e-14 * abs(state["best_value"])
     ended = state | {"phase": "end", "point": state["best_point"]}
     unlimited = state["one_class_groups"] or here.at_bounds()[1]
-    if value > PERFECT * state["n"].sum() or (unlimited and gain <= LITTLE):
+    if value > state["perfect"] or (unlimited and gain <= LITTLE):
         return ended
     if gain <= enough or stalled or radius < EXACT:
         if state["phase"] == "fine":

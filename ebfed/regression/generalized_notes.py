@@ -1,4 +1,4 @@
-"""What a logistic regression says of its fit, and when there is none to find."""
+"""What a generalized linear model says of its fit, and when there is none to find."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ebfed.priors.base import ONE_GROUP
 
 __all__ = [
     "COLLINEAR",
+    "ENDLESS",
     "JOINT",
     "LAPLACE",
     "LITTLE",
+    "NO_INFORMATION",
     "NO_SPREAD",
     "PERFECT",
     "SEPARATED",
@@ -25,6 +27,8 @@ __all__ = [
 
 # A log-likelihood of a row that is as good as that of certainty.
 PERFECT = -0.01
+# Information on a mean coefficient, in units of its column, that is as good as none.
+NO_INFORMATION = 1e-4
 # A gain that is little where there is no end.
 LITTLE = 0.5
 
@@ -43,6 +47,10 @@ NO_SPREAD = (
 SEPARATED = (
     "The classes are separated without error: the likelihood has no maximum, and coefficients are "
     "those at which the search stopped."
+)
+ENDLESS = (
+    "The likelihood rises without end as a coefficient grows, as where rows of one kind have no "
+    "event: that coefficient is where the search stopped, and its standard error means nothing."
 )
 UNBOUNDED = (
     "The likelihood rises as a variance between groups grows without bound: rows are too few, or "

@@ -1,0 +1,161 @@
+"""Log-likelihoods of single rows of generalized linear models, and their derivatives.
+
+A row has a response y, a weight w by which its log-likelihood is multiplied, and a linear predictor
+z. Families are numbered, so that one compiled kernel does for all of them. What does
+not depend on z is left out here; `ebfed.regression.families` has it, and the formulas.
+
+Shapes are parameters of a family besides z: for negative binomial rows the size (one over the
+dispersion), for gamma rows the shape, for ordinal ones ``exp(-threshold)`` of each threshold.
+Derivatives are in the logarithm of the dispersion, the logarithm of the shape, and the thresholds.
+"""
+
+import math
+
+from ebfed.kernels._jit import jit
+
+BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL = range(5)
+
+# Linear predictors beyond which exponentials do not grow: their squares are floats.
+FARTHEST = 300.0
+
+
+@jit
+def _is_binary(kind, y, weight):
+    """Whether a row is one trial, whose likelihood takes no logarithm at each node."""
+    return kind == BINOMIAL and weight == 1.0 and (y == 0.0 or y == 1.0)
+
+
+@jit
+def _sign(kind, y, weight):
+    """The sign s for which nodes have ``exp(-s z)`` of a row."""
+    if _is_binary(kind, y, weight):
+        return 1.0 if y == 1.0 else -1.0
+    return 1.0 if kind == GAMMA else -1.0
+
+
+@jit
+def _tilt(kind, y, weight, shapes):
+    """The coefficient of z in the part of the log-likelihood that is linear in z."""
+    if kind == GAMMA:
+        return -weight * shapes[0]
+    if kind == ORDINAL:
+        return weight if y > 0 else 0.0
+    return weight * y
+
+
+@jit
+def _row(kind, y, weight, z, shapes):
+    """Log-likelihood of a row, its slope in z, and minus its second derivative."""
+    e = math.exp(min(max(-z if kind == GAMMA else z, -FARTHEST), FARTHEST))
+    linear = _tilt(kind, y, weight, shapes)
+    value = linear * z
+    if kind == POISSON:
+        m = weight * e
+        return value - m, linear - m, m
+    if kind == GAMMA:
+        m = weight * shapes[0] * y * e
+        return value - m, linear + m, m
+    if kind == NEGATIVE_BINOMIAL:
+        total, p = weight * (y + shapes[0]), e / (shapes[0] + e)
+        return value - total * math.log1p(e / shapes[0]), linear - total * p, total * p * (1 - p)
+    if kind == ORDINAL:
+        slope, bend, place = linear, 0.0, int(y)
+        for j in range(max(place - 1, 0), min(place + 1, len(shapes))):
+            odds = e * shapes[j]
+            p = odds / (1 + odds)
+            value -= weight * math.log1p(odds)
+            slope -= weight * p
+            bend += weight * p * (1 - p)
+        return value, slope, bend
+    p = e / (1 + e)
+    return value - weight * math.log1p(e), linear - weight * p, weight * p * (1 - p)
+
+
+@jit
+def _respond(kind, y, weight, shapes, e, height, bend, count):
+    """Derivatives of a row in z at nodes, from exponentials there, which become slopes.
+
+    From `height` the part of the log-likelihood is taken that is not linear in z.
+    """
+    linear = _tilt(kind, y, weight, shapes)
+    if kind == POISSON:
+        for k in range(count):
+            m = weight * e[k]
+            height[k] -= m
+            bend[k] = m
+            e[k] = linear - m
+    elif kind == GAMMA:
+        scale = weight * shapes[0] * y
+        for k in range(count):
+            m = scale * e[k]
+            height[k] -= m
+            bend[k] = m
+            e[k] = linear + m
+    elif kind == NEGATIVE_BINOMIAL:
+        size, total = shapes[0], weight * (y + shapes[0])
+        for k in range(count):
+            p = e[k] / (size + e[k])
+            height[k] -= total * math.log1p(e[k] / size)
+            bend[k] = total * p * (1 - p)
+            e[k] = linear - total * p
+    elif kind == ORDINAL:
+        place = int(y)
+        low, high = max(place - 1, 0), min(place, len(shapes) - 1)
+        a, b = shapes[low], shapes[high] if high > low else 0.0
+        for k in range(count):
+            one, other = e[k] * a, e[k] * b
+            p, q = one / (1 + one), other / (1 + other)
+            height[k] -= weight * (math.log1p(one) + math.log1p(other))
+            bend[k] = weight * (p * (1 - p) + q * (1 - q))
+            e[k] = linear - weight * (p + q)
+    else:
+        for k in range(count):
+            p = e[k] / (1 + e[k])
+            height[k] -= weight * math.log1p(e[k])
+            bend[k] = weight * p * (1 - p)
+            e[k] = linear - weight * p
+
+
+@jit
+def _respond_shapes(kind, y, weight, shapes, e, slopes, bends, mixed, row, count):
+    """Add a row's derivatives in shapes at nodes, from exponentials there.
+
+    ``slopes[t]`` gets that in shape t; bends, of which the first are of pairs of columns of a
+    design of `r` columns, minus the second ones. `mixed` is workspace, `row` the row's design.
+    """
+    r = len(row)
+    if kind == ORDINAL:
+        place = int(y)
+        for t in range(max(place - 1, 0), min(place + 1, len(shapes))):
+            for k in range(count):
+                odds = e[k] * shapes[t]
+                p = odds / (1 + odds)
+                slopes[t, k] += weight * p
+                mixed[k] = -weight * p * (1 - p)
+            own = (r + t) * (r + t + 1) // 2
+            for k in range(count):
+                bends[own + r + t, k] -= mixed[k]
+            for c in range(r):
+                for k in range(count):
+                    bends[own + c, k] += row[c] * mixed[k]
+        return
+    own = r * (r + 1) // 2
+    if kind == NEGATIVE_BINOMIAL:
+        size, total = shapes[0], weight * (y + shapes[0])
+        for k in range(count):
+            p = e[k] / (size + e[k])
+            log = weight * size * math.log1p(e[k] / size)
+            bend = total * p * (1 - p)
+            slopes[0, k] += log - total * p
+            bends[own + r, k] += log - 2 * weight * size * p + bend
+            mixed[k] = bend - weight * size * p
+    elif kind == GAMMA:
+        scale = weight * shapes[0] * y
+        for k in range(count):
+            m = scale * e[k]
+            slopes[0, k] -= m
+            bends[own + r, k] += m
+            mixed[k] = weight * shapes[0] - m
+    for c in range(r):
+        for k in range(count):
+            bends[own + c, k] += row[c] * mixed[k]

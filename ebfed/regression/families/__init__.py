@@ -1,0 +1,31 @@
+"""Families of generalized linear models: what a row's response says of its linear predictor.
+
+One file per family. (The families of `ebfed.families` are of rows whose groups have one parameter
+each, which is estimated without covariates of rows.)
+"""
+
+from ebfed.regression.families.base import ResponseFamily, Responses
+from ebfed.regression.families.binomial import Binomial
+from ebfed.regression.families.poisson import Poisson
+
+__all__ = ["FAMILIES", "Binomial", "Poisson", "ResponseFamily", "Responses", "family_named"]
+
+FAMILIES: dict[str, ResponseFamily] = {each.name: each for each in (Binomial(), Poisson())}
+
+
+def family_named(name: object) -> ResponseFamily:
+    """Return the family of this name.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+
+    Examples
+    --------
+    >>> family_named("poisson").link
+    'log'
+    """
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"family must be one of {tuple(FAMILIES)}; got {name!r}.")
+    return FAMILIES[name]

@@ -1,0 +1,115 @@
+"""What the rounds of a generalized linear model need of a family, and rows as they take them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.report.view import Parameter
+
+__all__ = ["Base", "ResponseFamily", "Responses", "check_rows"]
+
+# Of each row: what its log-likelihood has besides the part in the linear predictor; slopes of that
+# in the family's shapes, (n_rows, s); and lower halves of second derivatives.
+Base = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Responses:
+    """What is observed in rows.
+
+    Attributes
+    ----------
+    y : float64 ndarray of shape (n_rows,)
+    weight : float64 ndarray of shape (n_rows,)
+        Number by which the log-likelihood of a row is multiplied.
+    offset : float64 ndarray of shape (n_rows,)
+        What the linear predictor has besides ``x' theta``.
+    """
+
+    y: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+
+class ResponseFamily(ABC):
+    """A family of rows, with log-likelihood ``weight * l(y, z)`` at the linear predictor z.
+
+    To write a new one: its part in z, with two derivatives, is in `ebfed.kernels.responses`, under
+    a number; everything else is in one file like this. Shapes are parameters besides z, such as a
+    dispersion, on a scale without bounds.
+
+    Attributes
+    ----------
+    name : str
+    kind : int
+        Number of the family in `ebfed.kernels.responses`.
+    link : {"logit", "log"}
+    n_figures : int
+        Number of figures of a client from which the search begins.
+    whole : bool
+        Whether responses are whole numbers.
+    certain : bool
+        Whether a log-likelihood of zero is that of rows that are certain.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[int]
+    link: ClassVar[Literal["logit", "log"]]
+    n_figures: ClassVar[int] = 0
+    whole: ClassVar[bool] = True
+    certain: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, y: NDArray, weight: NDArray) -> None:
+        """Raise a ValueError if rows cannot be of this family."""
+
+    @abstractmethod
+    def base(self, rows: Responses, shapes: NDArray) -> Base:
+        """Return what the log-likelihood has besides its part in the linear predictor."""
+
+    def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
+        """Return shapes as kernels take them."""
+        return shapes
+
+    def figures(self, rows: Responses) -> NDArray[np.float64]:
+        """Return figures of rows, (n_rows, n_figures), whose sums say where to begin."""
+        return np.zeros((len(rows.y), 0))
+
+    def begin(self, figures: NDArray) -> tuple[float, NDArray[np.float64]]:
+        """Intercept and shapes at which the search begins, from sums of `figures`."""
+        return 0.0, np.zeros(0)
+
+    def limited(self, rows: Responses) -> NDArray[np.bool_] | None:
+        """Return whether a row bounds the predictor from below, and from above, (n_rows, 2).
+
+        None: rows of any one group always do both.
+        """
+        return None
+
+    @abstractmethod
+    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+        """Mean response where the linear predictor is normal with this centre and variance."""
+
+    @abstractmethod
+    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+        """Mean response at a linear predictor."""
+
+    @abstractmethod
+    def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Probability of a response up to y at a linear predictor."""
+
+    def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
+        """Rows of `tidy` for shapes, with their standard errors."""
+        return []
+
+
+def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:
+    """Raise a ValueError that shows the first wrong row, if one is wrong."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"{text}; row {row} has {values[row]:g}.")

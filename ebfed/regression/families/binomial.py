@@ -1,0 +1,68 @@
+"""Rows of successes: a share of trials, or one trial each."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, gammaln
+
+from ebfed import kernels
+from ebfed.kernels.responses import BINOMIAL
+from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+
+__all__ = ["Binomial"]
+
+
+class Binomial(ResponseFamily):
+    """Rows of ``weight`` trials, of which the share y are successes.
+
+    ``l = y z - log(1 + e^z)``, so that ``P(success) = 1 / (1 + e^-z)``; as in R, the number of
+    trials is the weight of a row.
+
+    Examples
+    --------
+    >>> Binomial().inverse(np.array([0.0]))
+    array([0.5])
+    """
+
+    name: ClassVar[str] = "binomial"
+    kind: ClassVar[int] = BINOMIAL
+    link: ClassVar[Literal["logit", "log"]] = "logit"
+    certain: ClassVar[bool] = True
+
+    def check(self, y: NDArray, weight: NDArray) -> None:
+        """Refuse shares outside 0 to 1, and shares of trials that are not whole numbers."""
+        text = "y must be 0 or 1, or numbers of successes with trials="
+        check_rows(~((y >= 0) & (y <= 1)), y, text)
+        won = y * weight
+        check_rows(np.abs(won - np.rint(won)) > 1e-6 * np.maximum(won, 1), won, text)
+
+    def base(self, rows: Responses, shapes: NDArray) -> Base:
+        """Logarithm of the number of ways to have these successes."""
+        n = len(rows.y)
+        if np.array_equal(rows.weight, np.ones(n)):
+            ways = np.zeros(n)
+        else:
+            won, trials = rows.y * rows.weight, rows.weight
+            ways = gammaln(trials + 1) - gammaln(won + 1) - gammaln(trials - won + 1)
+        return ways, np.zeros((n, 0)), np.zeros((n, 0))
+
+    def limited(self, rows: Responses) -> NDArray[np.bool_] | None:
+        """Return whether a row has successes, and failures."""
+        return np.column_stack([rows.y > 0, rows.y < 1])
+
+    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+        """Average of the logistic function."""
+        out = np.empty(len(centre))
+        kernels.log_logistic_normal(centre, variance, out)
+        return np.exp(out)
+
+    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+        """``1 / (1 + e^-z)``."""
+        return expit(z)
+
+    def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Probability of a response up to y in one trial."""
+        return np.where(y < 0, 0.0, np.where(y < 1, expit(-z), 1.0))

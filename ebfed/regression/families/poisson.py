@@ -1,0 +1,72 @@
+"""Rows that count events."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, pdtr
+
+from ebfed.kernels.responses import POISSON
+from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+
+__all__ = ["Poisson", "check_counts"]
+
+
+class Poisson(ResponseFamily):
+    """Rows ``y ~ Poisson(e^z)``: ``l = y z - e^z - log y!``.
+
+    Examples
+    --------
+    >>> rows = Responses(np.array([0.0, 3.0]), np.ones(2), np.zeros(2))
+    >>> Poisson().base(rows, np.zeros(0))[0].round(3)
+    array([-0.   , -1.792])
+    """
+
+    name: ClassVar[str] = "poisson"
+    kind: ClassVar[int] = POISSON
+    link: ClassVar[Literal["logit", "log"]] = "log"
+    n_figures: ClassVar[int] = 2
+
+    def check(self, y: NDArray, weight: NDArray) -> None:
+        """Refuse what is no count."""
+        check_counts(y)
+
+    def base(self, rows: Responses, shapes: NDArray) -> Base:
+        """``-log y!``."""
+        n = len(rows.y)
+        counts, place = np.unique(rows.y, return_inverse=True)
+        value = -rows.weight * gammaln(counts + 1)[place]
+        return value, np.zeros((n, 0)), np.zeros((n, 0))
+
+    def figures(self, rows: Responses) -> NDArray[np.float64]:
+        """Events, and exposures."""
+        return np.column_stack([rows.y, np.exp(rows.offset)]) * rows.weight[:, None]
+
+    def begin(self, figures: NDArray) -> tuple[float, NDArray[np.float64]]:
+        """Logarithm of the rate of all rows together."""
+        if figures[0] == 0:
+            raise ValueError(
+                "y is 0 in every row: the likelihood has no maximum, as it rises while the rate "
+                "falls. Add rows with events."
+            )
+        return float(np.log(figures[0] / figures[1])), np.zeros(0)
+
+    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+        """Mean of a log-normal rate."""
+        return np.exp(centre + variance / 2)
+
+    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+        """``e^z``."""
+        return np.exp(z)
+
+    def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Probability of at most y events."""
+        return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0), np.exp(z)))
+
+
+def check_counts(y: NDArray) -> None:
+    """Refuse what is no count."""
+    wrong = (y < 0) | (y > 2**53) | (y != np.floor(y))
+    check_rows(wrong, y, "y must be counts: whole numbers from 0 to 2**53")

@@ -1,0 +1,430 @@
+"""Generalized linear models in every group, the coefficients drawn from a normal population."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from ebfed.engines import Engine
+from ebfed.engines.sums import Share
+from ebfed.priors import Posterior
+from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.generalized_population import GeneralizedPopulation
+from ebfed.regression.generalized_reading import RowOptions, read_rows
+from ebfed.regression.generalized_rounds import GeneralizedRounds
+from ebfed.regression.numerics.normal_population import Covariance
+from ebfed.regression.posteriors.predictive import predictive_quantiles
+from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
+from ebfed.regression.reading import posterior_of_rows
+from ebfed.report.view import RegressionView
+from ebfed.tables.clients import Clients
+
+__all__ = ["GeneralizedEB"]
+
+FamilyName = Literal["binomial", "poisson"]
+
+
+class GeneralizedEB(RegressorMixin, RegressionEstimator):
+    """Empirical Bayes generalized linear model: a coefficient vector for every group.
+
+    Rows of group i have the linear predictor ``z_ij = offset_ij + x_ij' theta_i``, and ``theta_i ~
+    N(mean, covariance)``. The mean response is ``e^z`` (log link), or ``1 / (1 + e^-z)`` of
+    binomial rows. The population maximises the marginal likelihood, integrated by adaptive
+    Gauss-Hermite quadrature: this is `glmer(y ~ x + (1 + x || group), family, nAGQ=25)` of R's lme4
+    for any number of groups, with several random coefficients too.
+
+    Parameters
+    ----------
+    family : {"poisson", "binomial"}
+        Family of the rows.
+
+        - ``"poisson"``: counts of events; exposures e are ``offset=log(e)``.
+        - ``"binomial"``: 0 or 1; or numbers of successes, with ``trials=``. `LogisticEB` is the
+          same model of two classes with any labels, with other methods.
+    covariance : {"diag", "spherical", "full"}
+        Covariance of the coefficients: a variance for each, one for all, or any.
+    varying : sequence of str or int, optional
+        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
+        covariance ``"diag"``; the others have one coefficient for all. All, if None. At most three
+        may differ.
+    fit_intercept : bool
+        Whether to put a column of ones first.
+    share : {"groups", "sums"}
+        What a block of clients sends: figures of each client, or only their sums over its clients.
+        The fit is the same. A sum over one client is that client's figure, and sums at many
+        populations together may say much of few clients: it is less that leaves, not a guarantee of
+        privacy.
+    n_rounds : int
+        Largest number of rounds.
+    engine : Engine, optional
+        Engine on which clients compute; `engines.Local()` if None.
+    verbose : int
+        1 shows a progress bar over rounds.
+    random_state : ignored
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (p,)
+        Mean of the population, the intercept first.
+    mean_covariance_ : ndarray of shape (p, p)
+        Sampling covariance of `mean_`, from the second derivatives of the log-likelihood.
+    covariance_ : ndarray of shape (p, p)
+        Covariance of the population; zero for columns that do not vary.
+    clients_, groups_, terms_, history_, privacy_, notes_ :
+        See `RegressionEstimator`.
+
+    References
+    ----------
+    Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
+    Softw. 67; Liu, Pierce (1994), A note on Gauss-Hermite quadrature, Biometrika 81; Pinheiro,
+    Bates (1995), Approximations to the log-likelihood function in the nonlinear mixed-effects
+    model, J. Comput. Graph. Stat. 4.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(500), 10)
+    >>> x = rng.normal(size=5000)
+    >>> rate = np.exp(1 + rng.normal(0, 0.5, 500)[groups] + 0.3 * x)
+    >>> fit = eb.GeneralizedEB("poisson", varying=["intercept"])
+    >>> fit = fit.fit(x[:, None], rng.poisson(rate), groups=groups)
+    >>> fit.mean_.round(1), np.sqrt(fit.covariance_[0, 0]).round(1)
+    (array([1. , 0.3]), np.float64(0.5))
+    >>> fit.predict(x[:2, None], groups=groups[:2]).shape
+    (2,)
+    """
+
+    # Response, weight and offset.
+    _per_row = (3,)
+    # Columns of the frame of the fit that go with its rows, by argument.
+    _of_rows: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(
+        self,
+        family: FamilyName = "poisson",
+        covariance: Covariance = "diag",
+        *,
+        varying: Sequence[str | int] | None = None,
+        fit_intercept: bool = True,
+        share: Share = "groups",
+        n_rounds: int = 200,
+        engine: Engine | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ):
+        self.family = family
+        self.covariance = covariance
+        self.varying = varying
+        self.fit_intercept = fit_intercept
+        self.share = share
+        self.n_rounds = n_rounds
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    @property
+    def _family(self) -> ResponseFamily:
+        return family_named(self.family)
+
+    def _rounds(self) -> GeneralizedRounds:
+        return GeneralizedRounds(
+            family=self._family,
+            covariance=self.covariance,
+            varying=self.varying,
+            fit_intercept=bool(self.fit_intercept),
+            n_rounds=self.n_rounds,
+            share=self.share,
+        )
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> tuple[Clients, dict[str, NDArray]]:
+        """Read rows, as in `fit`."""
+        if consent is not None:
+            raise ValueError("GeneralizedEB has no classes of consent.")
+        options = RowOptions(sample_weight, offset, trials)
+        return read_rows(self, X, y, groups, True, options)[0], {}
+
+    def _read_block(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        reset: bool,
+        covariates: Any = None,
+        sample_weight: Any = None,
+    ) -> tuple[Clients, NDArray | None]:
+        given = sample_weight
+        options = given if isinstance(given, RowOptions) else RowOptions(given)
+        return read_rows(self, X, y, groups, reset, options)
+
+    def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
+        """State numbers of rows, columns, and whether rows have offsets."""
+        assert clients.y is not None
+        offset = np.array([bool(clients.y[:, 2].any())])
+        return super().describe(clients, memory) | {"offset": offset}
+
+    def check_facts(self, facts: Any) -> None:
+        """Raise a ValueError if clients cannot have stated this."""
+        super().check_facts(facts)
+        offset = facts.get("offset")
+        if not (isinstance(offset, np.ndarray) and offset.dtype == bool and offset.shape == (1,)):
+            raise ValueError("facts must say whether rows have offsets.")
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> Self:
+        """Learn the population from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : array-like of shape (n_rows,) or str, optional
+            Label of each row, or the column of the frame `X` that holds it. None: every row is a
+            group of its own.
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Number by which the log-likelihood of each row is multiplied, as ``weights=`` of R's
+            glmmTMB: a whole number is the rows that a row stands for. Or the column of the frame
+            `X` that holds it. A row of weight 0 is left out.
+        offset : array-like of shape (n_rows,) or str, optional
+            What is added to the linear predictor of each row, on the scale of the link: the
+            logarithm of the exposure of counts. Or the column of the frame `X` that holds it.
+        trials : array-like of shape (n_rows,) or str, optional
+            Number of trials of each binomial row, of which `y` are successes; 1 if None.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows are missing, infinite or of the wrong type, responses cannot be of the family,
+            or labels, weights, offsets or trials do not fit the rows.
+        """
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        return self._fit(*self.prepare(X, y, groups=groups, **options))
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> Self:
+        """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
+
+        Blocks may share groups. Parameters are those of `fit`; without `groups`, the rows of a
+        block are new groups, with numbers after those of the groups before.
+        """
+        if not hasattr(self, "clients_"):
+            options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+            return self.fit(X, y, groups=groups, **options)
+        given = RowOptions(sample_weight, offset, trials)
+        return super().partial_fit(X, y, groups=groups, sample_weight=given)
+
+    def start(self, facts: RegressionFacts, key: NDArray) -> RegressionState:
+        """Return the state before the first round."""
+        return super().start(facts, key) | {"has_offset": bool(facts["offset"].any())}
+
+    def _learn(self, result: GeneralizedResult) -> None:
+        self._result, self.notes_ = result, result["notes"]
+        self.mean_, self.covariance_ = result["mean"], result["covariance"]
+        self.mean_covariance_ = result["mean_covariance"]
+
+    def _population(self) -> GeneralizedPopulation:
+        result = self._result
+        known = result["identified"]
+        return GeneralizedPopulation(
+            columns=self._columns(),
+            family=self._family,
+            shapes=result["shapes"],
+            shape_errors=result["shape_errors"],
+            mean=result["mean"],
+            mean_covariance=result["mean_covariance"],
+            mean_errors=np.where(known, np.sqrt(np.diag(result["mean_covariance"])), np.nan),
+            covariance=result["covariance"],
+            root=result["root"],
+            kind=self.covariance,
+        )
+
+    # Estimates --------------------------------------------------------------------------------
+
+    def posterior(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> Posterior:
+        """Posterior of each group's coefficients.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset, trials : as in `fit`, optional
+            Rows that the posterior is to use instead of those of the fit.
+        groups : as in `fit`, optional
+            Groups asked for, without `X`: each with its rows of the fit. A group that was not in
+            the fit has none, and gets the population, with an `UnseenGroupWarning`.
+
+        Returns
+        -------
+        Posterior
+            One entry per distinct group, in the order of the sorted labels, and p coordinates.
+        """
+        given = RowOptions(sample_weight, offset, trials)
+        return super().posterior(X, y, groups=groups, sample_weight=given)
+
+    def _predictors(
+        self, X: Any, groups: Any, offset: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Posterior mean and variance of the linear predictor of each row."""
+        X, groups, offset = RowOptions(offset=offset).offset_of(self, X, groups)
+        rows, codes, posterior = posterior_of_rows(self, X, groups)
+        if offset.size not in (1, len(rows)):
+            raise ValueError(f"offset has {offset.size} entries for the {len(rows)} rows of X.")
+        mean = np.einsum("np,np->n", rows, posterior.mean[codes])
+        return mean + offset, posterior.variance_along(rows, codes)
+
+    def predict(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
+        """Mean response of each row, averaged over the posterior of its group.
+
+        Not knowing the coefficients of a group adds to the mean of a log link: it is ``e^(m + v /
+        2)`` where the linear predictor has mean m and variance v.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Label of each row. A group that was not in the fit is predicted by the population; so
+            are all rows if None (unless `X` has the column that held them in the fit).
+        offset : as in `fit`, or one number for all rows, optional
+            Needed if the fit had offsets; 0 is the rate at an exposure of 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Expected counts; of binomial rows, the probability of a success.
+        """
+        return self._family.mean(*self._predictors(X, groups, offset))
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        level: float = 0.95,
+        kind: Literal["mean", "row"] = "row",
+    ) -> tuple[NDArray, NDArray]:
+        """Interval for each row's response, or for its mean.
+
+        Parameters
+        ----------
+        X, groups, offset : as in `predict`
+        level : float in (0, 1)
+        kind : {"row", "mean"}
+            Whether the interval is to hold a new response (quantiles of the predictive
+            distribution, in which the linear predictor is normal), or the mean response of a row
+            whose coefficients are those of its group.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+        """
+        from scipy.special import ndtri
+
+        if kind not in ("mean", "row"):
+            raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        mean, variance = self._predictors(X, groups, offset)
+        tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
+        if kind == "row":
+            shapes = self._result["shapes"]
+            low, high = (predictive_quantiles(family, shapes, mean, variance, q) for q in tails)
+        else:
+            low, high = (family.inverse(mean + ndtri(q) * np.sqrt(variance)) for q in tails)
+        return low, high
+
+    def score(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        trials: Any = None,
+    ) -> float:
+        """R**2 of the predictions of rows by the coefficients of their groups.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups, offset, trials : as in `fit`
+        """
+        from sklearn.metrics import r2_score
+
+        given = RowOptions(sample_weight, offset, trials)
+        clients, labels = read_rows(self, X, y, groups, False, given)
+        ids, n = (
+            (np.zeros(1, np.int64), [len(clients.X)])
+            if labels is None
+            else (clients.ids, clients.n)
+        )
+        posterior = self._population().posterior(self._rows_of(ids, known=labels is not None))
+        codes = np.repeat(np.arange(len(ids)), n)
+        response, weight, moved = np.asarray(clients.y).T
+        mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
+        predicted = self._family.mean(mean, posterior.variance_along(clients.X, codes))
+        return float(r2_score(response, predicted, sample_weight=weight))
+
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit."""
+        return replace(super().view(), has_density=False)
+
+    def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
+        _, _, offset = RowOptions(**options).offset_of(self, X, groups)
+        rows, _ = self._read_design(X, groups)
+        unknown = self._population().posterior(self._rows_of(np.zeros(1, np.int64), known=False))
+        variance = unknown.variance_along(rows, np.zeros(len(rows), np.int64))
+        return {".fixed": self._family.mean(rows @ self.mean_ + offset, variance)}

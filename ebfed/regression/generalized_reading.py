@@ -1,0 +1,130 @@
+"""Rows of generalized linear models: responses with weights, offsets and trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.tables.alignment import aligned
+from ebfed.tables.clients import Clients
+from ebfed.tables.frames import is_frame
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names
+from ebfed.tables.of_rows import without_of_rows
+
+if TYPE_CHECKING:
+    from ebfed.regression.generalized import GeneralizedEB
+
+__all__ = ["RowOptions", "read_rows"]
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What goes with the rows of a generalized linear model; see `GeneralizedEB.fit`."""
+
+    sample_weight: Any = None
+    offset: Any = None
+    trials: Any = None
+
+    def known(self, fit: GeneralizedEB, X: Any, reset: bool) -> dict[str, Any]:
+        """Return what is given; columns of the fit that later frames have need not be named."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if reset:
+            fit._of_rows = {k: value for k, value in given.items() if isinstance(value, str)}
+            fit._set_aside = tuple(fit._of_rows.values())
+        elif is_frame(X):
+            there = column_names(X)
+            given = {k: value for k, value in fit._of_rows.items() if value in there} | given
+        return given
+
+    def offset_of(
+        self, fit: GeneralizedEB, X: Any, groups: Any
+    ) -> tuple[Any, Any, NDArray[np.float64]]:
+        """Return rows, labels, and the offset of each row (or one for all), to predict.
+
+        Raises
+        ------
+        ValueError
+            If it is missing, and rows of the fit had offsets.
+        """
+        given = self.known(fit, X, False)
+        value = given.get("offset")
+        if value is None:
+            _check_offset(fit)
+            return X, groups, np.zeros(1)
+        if np.ndim(value) == 0 and not isinstance(value, str):
+            value = np.full(1, float(value))
+        X, groups, value = aligned({"X": X, "groups": groups, "offset": value}).values()
+        return X, groups, without_of_rows(X, {"offset": value})[1]["offset"]
+
+
+def read_rows(
+    fit: GeneralizedEB, X: Any, y: Any, groups: Any, reset: bool, options: RowOptions
+) -> tuple[Clients, NDArray | None]:
+    """Read rows as clients, whose `y` has columns of response, weight and offset.
+
+    Returns
+    -------
+    Clients
+    labels : ndarray of shape (n_rows,) or None
+
+    Raises
+    ------
+    ValueError, TypeError
+        If responses cannot be of the family, or what goes with rows does not fit them.
+    """
+    family = fit._family
+    given = options.known(fit, X, reset)
+    if "trials" in given and family.name != "binomial":
+        raise ValueError(f"trials= is for family='binomial'; got family={family.name!r}.")
+    if given and isinstance(X, Clients):
+        raise ValueError(f"{min(given)} must be None: clients have rows without it.")
+    if "offset" not in given and not (reset or isinstance(X, Clients)):
+        _check_offset(fit)
+    paired = aligned({"X": X, "y": y, "groups": groups, **given})
+    X, y, groups = (paired.pop(name) for name in ("X", "y", "groups"))
+    X, found = without_of_rows(X, paired)
+    clients, labels = fit._read(X, y, groups, reset)
+    n = len(clients.X)
+    for name, values in found.items():
+        if len(values) != n:
+            raise ValueError(f"{name} has {len(values)} entries for the {n} rows of X.")
+    place = np.arange(n)  # clients have their rows in the order of labels
+    if labels is not None and not isinstance(X, Clients):
+        place = np.argsort(number_labels(labels)[1], kind="stable")
+    response = np.empty(n)
+    response[place] = np.asarray(clients.y, float)
+    trials, weight = found.get("trials"), found.get("sample_weight", np.ones(n))
+    if trials is not None:
+        over = response > trials
+        if over.any():
+            row = int(np.argmax(over))
+            raise ValueError(
+                f"y must be at most trials; row {row} has {response[row]:g} of {trials[row]:g}."
+            )
+        response = response / np.maximum(trials, 1)
+        weight = weight * trials
+    family.check(response, np.ones(n) if trials is None else trials)
+    rows = np.column_stack([response, weight, found.get("offset", np.zeros(n))])[place]
+    whole = Clients(clients.ids, clients.indptr, clients.X, rows)
+    return (whole if weight.all() else _counted(whole)), labels
+
+
+def _check_offset(fit: GeneralizedEB) -> None:
+    """Refuse rows without offsets where those of the fit had some."""
+    if fit._result.get("has_offset"):
+        raise ValueError(
+            "offset= must give the offset of each row, as in the fit (0 for the response at an "
+            "exposure of 1)."
+        )
+
+
+def _counted(clients: Clients) -> Clients:
+    """Leave out rows of weight 0; a client without others has no rows."""
+    assert clients.y is not None
+    keep = clients.y[:, 1] > 0
+    ends = np.concatenate(([0], np.cumsum(keep)))[clients.indptr]
+    return Clients(clients.ids, ends, clients.X[keep], clients.y[keep])

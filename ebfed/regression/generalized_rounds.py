@@ -1,0 +1,360 @@
+"""The rounds of a generalized linear model: clients judge a population, the server steps.
+
+In the first round clients send the sizes of their columns, from which the server chooses units.
+(With ``share="sums"`` sizes are about the mean of all rows, which is asked for before.) Then each
+round asks about a population: clients send the log-likelihood of their rows with its derivatives,
+by quadrature, and the server takes a step of Newton's (see `climb`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
+from ebfed.priors import IdentificationWarning
+from ebfed.regression.columns import Columns
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
+from ebfed.regression.generalized_notes import (
+    COLLINEAR,
+    ENDLESS,
+    NO_INFORMATION,
+    NO_SPREAD,
+    PERFECT,
+    SEPARATED,
+    UNBOUNDED,
+    open_questions,
+)
+from ebfed.regression.numerics.directions import find_directions
+from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
+from ebfed.regression.numerics.normal_population import Covariance
+from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
+from ebfed.regression.posteriors import quadrature
+from ebfed.regression.protocol import (
+    GeneralizedMemory,
+    GeneralizedMessage,
+    GeneralizedResult,
+    GeneralizedSent,
+    GeneralizedState,
+    RegressionFacts,
+    RegressionState,
+)
+from ebfed.regression.rounds import Rounds, check_parts
+from ebfed.tables.clients import Clients
+
+__all__ = ["GeneralizedRounds"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
+    """Generalized linear models in rounds; parameters are those of `GeneralizedEB`."""
+
+    family: ResponseFamily
+    covariance: Covariance
+    varying: Sequence[str | int] | None
+    fit_intercept: bool
+    n_rounds: int
+    share: Share = "groups"
+
+    @property
+    def sends(self) -> str:  # type: ignore[override]
+        """What the ledger says clients send."""
+        if self.share == "sums":
+            return "sums over groups of derivatives of their log-likelihoods, as they are"
+        return "figures of each client's rows, as they are"
+
+    # Clients ----------------------------------------------------------------------------------
+
+    def responses(self, clients: Clients, sent: GeneralizedSent) -> Responses:
+        """Return what was observed in the rows of clients."""
+        assert clients.y is not None
+        return Responses(*np.ascontiguousarray(clients.y.T))
+
+    def local(
+        self, sent: GeneralizedSent, memory: GeneralizedMemory, clients: Clients, rng: Any
+    ) -> tuple[GeneralizedMessage, GeneralizedMemory]:
+        """Send figures of each client, or their sums."""
+        message, memory = self._figures(sent, memory, clients)
+        if self.share == "sums":
+            message = cast(GeneralizedMessage, sums_of(cast(dict, message)))
+        return message, memory
+
+    def _figures(
+        self, sent: GeneralizedSent, memory: GeneralizedMemory, clients: Clients
+    ) -> tuple[GeneralizedMessage, GeneralizedMemory]:
+        """Return sizes of columns; then a log-likelihood with its derivatives."""
+        if sent["phase"] == "centre":
+            return {"centre": sums_of_clients(clients.X, clients)}, memory
+        rows = self.responses(clients, sent)
+        if sent["phase"] == "size":
+            return self._measure(clients, rows, sent.get("centre")), memory
+        if "base" in memory:
+            base = memory["base"], np.zeros((len(clients), 0)), np.zeros((len(clients), 0))
+        else:
+            base = self._base(clients, rows, sent["shapes"])
+        evidence, score, curvature, mode = quadrature.derivatives(
+            clients,
+            rows,
+            self.family,
+            sent["shapes"],
+            base,
+            frame=sent["frame"],
+            mean=sent["mean"],
+            root=sent["root"],
+            places=sent["places"],
+            entries=entries_of(self.covariance, len(sent["root"])),
+            accuracy=sent["phase"],  # type: ignore[arg-type]
+            start=memory.get("mode"),
+        )
+        message: GeneralizedMessage = {
+            "evidence": evidence,
+            "score": score,
+            "curvature": curvature,
+        }
+        memory = memory | {"mode": mode}
+        return message, memory if len(sent["shapes"]) else memory | {"base": base[0]}
+
+    def _base(self, clients: Clients, rows: Responses, shapes: NDArray) -> quadrature.Base:
+        """Return what log-likelihoods of clients have besides their parts in predictors."""
+        value, first, second = self.family.base(rows, shapes)
+        parts = np.column_stack([value, first, second])
+        s = first.shape[1]
+        sums = sums_of_clients(parts, clients)
+        return sums[:, 0].copy(), sums[:, 1 : 1 + s], sums[:, 1 + s :]
+
+    def _measure(
+        self, clients: Clients, rows: Responses, about: NDArray | None
+    ) -> GeneralizedMessage:
+        """Products of each client's rows, and what the search begins from.
+
+        They are about a given centre, or the client's own, which is sent with them. ``mixed`` is
+        whether rows bound the likelihood from both sides, as those of two classes do.
+        """
+        n, p = np.maximum(clients.n, 1), clients.X.shape[1]
+        if about is None:
+            centre = sums_of_clients(clients.X, clients) / n[:, None]
+            away = clients.X - np.repeat(centre, clients.n, axis=0)
+        else:
+            away = clients.X - about
+        products = sums_of_clients(
+            (away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients
+        )
+        limited = self.family.limited(rows)
+        mixed = np.ones(len(clients))
+        if limited is not None:
+            mixed = (sums_of_clients(limited.astype(float), clients) > 0).all(axis=1).astype(float)
+        message: GeneralizedMessage = {"products": products.reshape(-1, p, p), "mixed": mixed}
+        if self.family.n_figures:
+            message["figures"] = sums_of_clients(self.family.figures(rows), clients)
+        return message if about is not None else message | {"centre": centre}
+
+    def bits(self, sent: GeneralizedSent, clients: Clients) -> float:
+        """Bits of a log-likelihood with its derivatives."""
+        p = clients.X.shape[1]
+        numbers = 1 + p + p * (p + 1) // 2
+        fitted = sent["result"] if sent["done"] else sent
+        if sent["done"] or "places" in sent:
+            d = p + len(entries_of(self.covariance, fitted["root"].shape[1])[0])
+            d += len(fitted["shapes"])
+            numbers = 1 + d + d * (d + 1) // 2
+        return 64.0 * (1 if self.share == "sums" else len(clients)) * numbers
+
+    # Server -----------------------------------------------------------------------------------
+
+    def start(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
+        """Check the arguments, and return the state before the first round."""
+        self._check_arguments()
+        notes = open_questions(state["n"])
+        columns = Columns(
+            state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
+        )
+        self._check_varying(columns.varies())
+        for note in notes:
+            warnings.warn(note, IdentificationWarning, stacklevel=8)
+        return {
+            **state,
+            "phase": "centre" if self.share == "sums" else "size",
+            "estimates_spread": not notes,
+            "varies": columns.varies(),
+            "notes": notes,
+            "log_likelihood": -np.inf,
+        }
+
+    def _check_arguments(self) -> None:
+        check_share(self.share)
+        kinds = ("diag", "spherical", "full")
+        if self.covariance not in kinds:
+            raise ValueError(f"covariance must be one of {kinds}; got {self.covariance!r}.")
+        check_number("n_rounds", self.n_rounds)
+
+    def _check_varying(self, varies: NDArray) -> None:
+        """Raise a ValueError if these coefficients cannot differ alone."""
+
+    def ask(self, state: GeneralizedState) -> GeneralizedSent:
+        """Ask for sizes of columns, or for what a population is to be judged by."""
+        assert state["phase"] != "end"
+        sent: GeneralizedSent = {
+            "done": False,
+            "round": state["round"],
+            "phase": state["phase"],
+        }
+        if "centre" in state and "frame" not in state:
+            sent["centre"] = state["centre"]
+        if "point" not in state:
+            return sent
+        asked = population_of(state, self.covariance)
+        return sent | {
+            "frame": asked.frame,
+            "places": asked.places,
+            "mean": asked.mean,
+            "root": asked.root,
+            "shapes": asked.shapes,
+        }
+
+    def check_message(
+        self, message: GeneralizedMessage, facts: RegressionFacts, sent: GeneralizedSent
+    ) -> None:
+        """Raise a ValueError if clients that stated these facts cannot have sent this."""
+        m, shapes = len(facts["n"]), self._parts(sent, int(facts["n_features"][0]))
+        if self.share == "sums":
+            return check_sums(message, shapes, m)
+        check_parts(message, m)
+        shapes = {name: (m, *shape) for name, shape in shapes.items()}
+        if {name: np.shape(cast(NDArray, part)) for name, part in message.items()} != shapes:
+            raise ValueError(f"a message must have the shapes {shapes}.")
+
+    def _parts(self, sent: GeneralizedSent, n_features: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what a client sends."""
+        p = n_features + bool(self.fit_intercept)
+        if sent["phase"] == "centre":
+            return {"centre": (p,)}
+        if sent["phase"] == "size":
+            parts: dict[str, tuple[int, ...]] = {"products": (p, p), "mixed": ()}
+            if self.family.n_figures:
+                parts["figures"] = (self.family.n_figures,)
+            return parts if "centre" in sent else parts | {"centre": (p,)}
+        d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
+        d += len(sent["shapes"])
+        return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
+
+    def update(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
+        """Take a step of the population's parameters."""
+        if self.share == "sums":  # as if all rows were one client's
+            parts = self._parts(self.ask(state), state["n_features"])
+            sums = totals_of(cast(dict, messages), parts, len(state["n"]))
+            messages = cast(GeneralizedMessage, {name: x[None] for name, x in sums.items()})
+        state = self._step(state, messages) | {"round": state["round"] + 1}
+        return self._end(state) if state["phase"] == "end" else state
+
+    def _step(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
+        if state["phase"] == "centre":
+            centre = messages["centre"][0] / max(int(state["n"].sum()), 1)
+            return state | {"phase": "size", "centre": centre}
+        if state["phase"] == "size":
+            return self._begin(state, messages)
+        return ascend(state, messages, self.covariance, self.n_rounds)
+
+    def _begin(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
+        """Choose units from the sizes of columns, and the first population."""
+        state, start = self._coordinates(state, messages)
+        if len(start.places) > quadrature.MOST_INTEGRATED:
+            raise ValueError(too_many(len(start.places)))
+        return self._first(state, start, messages)
+
+    def _first(
+        self, state: GeneralizedState, start: QuadraturePopulation, messages: GeneralizedMessage
+    ) -> GeneralizedState:
+        """Ask about the first population in these coordinates."""
+        figures = messages.get("figures", np.zeros((1, 0))).sum(axis=0)
+        intercept, shapes = self.family.begin(figures)
+        return begin(state, start, intercept if self.fit_intercept else 0.0, shapes)
+
+    def _coordinates(
+        self, state: GeneralizedState, messages: GeneralizedMessage
+    ) -> tuple[GeneralizedState, QuadraturePopulation]:
+        """Choose units from the sizes of columns."""
+        n, centre = state["n"], messages.get("centre")
+        N = max(int(n.sum()), 1)
+        if centre is None:
+            n, centre = np.array([N]), state["centre"][None]
+        within = messages["products"].sum(axis=0) / N
+        square = np.diag(within) + n @ centre**2 / N
+        if self._one_unit():
+            square = np.full(len(square), square.mean())
+        empty = square == 0
+        unit = 1 / np.sqrt(np.where(empty, 1.0, square))
+        ways, identified = find_directions(within, centre, n / N, self.fit_intercept)
+        notes = list(state["notes"])
+        if not identified.all():
+            notes += [COLLINEAR.format(len(unit), ways.shape[1])]
+        state = state | {
+            "identified": identified,
+            "notes": notes,
+            "gain": np.inf,
+            # where the likelihood has no maximum
+            "one_class_groups": state["estimates_spread"] and not messages["mixed"].any(),
+            "perfect": PERFECT * N if self.family.certain else np.inf,
+            "unit": unit,
+            "empty": empty,
+            "directions": ways,
+        }
+        start = coordinates(
+            state, ways, unit, empty, n @ centre / N, self.covariance, bool(self.fit_intercept)
+        )
+        return state, start
+
+    def _one_unit(self) -> bool:
+        """Whether all columns have the same unit."""
+        return self.covariance == "spherical"
+
+    def _end(self, state: GeneralizedState) -> GeneralizedState:
+        """Add what was learned, in plain numbers."""
+        notes = list(state["notes"])
+        fitted = population_of(state, self.covariance)
+        mean, root = fitted.seen()
+        low, high = fitted.at_bounds()
+        if high or state["one_class_groups"]:
+            notes += [UNBOUNDED]
+            warnings.warn(UNBOUNDED, IdentificationWarning, stacklevel=8)
+        elif state["log_likelihood"] > state["perfect"]:
+            notes += [SEPARATED]
+        elif low and state["estimates_spread"]:
+            notes += [NO_SPREAD]
+        k = fitted.ways.shape[1]
+        information = np.linalg.eigvalsh(-state["second"][:k, :k])
+        if not {SEPARATED, UNBOUNDED} & set(notes) and np.any(information < NO_INFORMATION):
+            notes += [ENDLESS]
+            warnings.warn(ENDLESS, IdentificationWarning, stacklevel=8)
+        result: GeneralizedResult = {
+            "mean": mean,
+            "mean_covariance": state["mean_covariance"],
+            "covariance": root @ root.T,
+            "root": root,
+            "identified": state["identified"],
+            "shapes": fitted.shapes,
+            "shape_errors": fitted.shape_errors(state["second"]),
+            "notes": notes,
+        }
+        if "has_offset" in state:
+            result["has_offset"] = state["has_offset"]
+        return state | {"done": True, "result": result}
+
+
+def too_many(varying: int) -> str:
+    """Explain that so many coefficients cannot be integrated over."""
+    return (
+        f"method='aghq' integrates over at most {quadrature.MOST_INTEGRATED} coefficients that "
+        f"differ between groups; got {varying}."
+    )
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise a ValueError if an argument is no whole number from 1."""
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1; got {value!r}.")

@@ -1,0 +1,367 @@
+"""Generalized linear models of groups: against dense integrals, figures of lme4, and each other."""
+
+import itertools
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+import ebfed as eb
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+EPIL = pd.read_csv(REFERENCE / "epil.csv").assign(
+    lbase=lambda d: np.log(d["base"] / 4) - np.log(d["base"] / 4).mean(),
+    lage=lambda d: np.log(d["age"]) - np.log(d["age"]).mean(),
+)
+FORMULA = "y ~ lbase*trt + lage + V4 + (1 | subject)"
+LME4 = pd.read_csv(REFERENCE / "lme4_epil.csv")["estimate"].to_numpy()
+
+RNG = np.random.default_rng(0)
+GROUPS = np.repeat(np.arange(40), RNG.integers(1, 9, 40))
+N = len(GROUPS)
+X = RNG.normal(size=(N, 2))
+EXPOSURE = RNG.uniform(0.5, 4.0, N)
+OFFSET = np.log(EXPOSURE)
+EFFECTS = RNG.normal(size=(40, 2)) * [0.6, 0.4]
+PREDICTOR = 0.4 + X @ [0.5, -0.3] + EFFECTS[GROUPS, 0] + EFFECTS[GROUPS, 1] * X[:, 0] + OFFSET
+COUNTS = RNG.poisson(np.exp(PREDICTOR)).astype(float)
+HALF_WIDTH, N_GRID = 9.0, 241
+
+
+def dense(log_density, groups, fixed, Z, root):
+    """Log marginal likelihood, with random effects ``Z root eta``, over a grid of eta."""
+    q = root.shape[1]
+    line = np.linspace(-HALF_WIDTH, HALF_WIDTH, N_GRID)
+    eta = np.array(list(itertools.product(line, repeat=q)))
+    total = -0.5 * (eta**2).sum(axis=1) + q * np.log((line[1] - line[0]) / np.sqrt(2 * np.pi))
+    value = 0.0
+    for group in np.unique(groups):
+        own = groups == group
+        z = fixed[own] + eta @ (Z[own] @ root).T
+        height = total + log_density(own, z).sum(axis=1)
+        value += height.max() + np.log(np.exp(height - height.max()).sum())
+    return value
+
+
+def poisson(own, z):
+    return stats.poisson.logpmf(COUNTS[own], np.exp(z))
+
+
+def is_maximum(fit, value, point, steps):
+    """Whether a log-likelihood falls in every direction, by as much as it bends."""
+    best = value(point)
+    for j, step in enumerate(steps):
+        up, down = (value(point + s * step * np.eye(len(point))[j]) for s in (1, -1))
+        bend = up + down - 2 * best
+        assert bend < 0
+        assert abs((up - down) / 2 / bend) < 0.01, "a share of the step, itself one of an error"
+    assert fit.log_likelihood_ == pytest.approx(best, abs=1e-5)
+
+
+def test_random_intercept_is_the_maximum_of_a_dense_integral():
+    fit = eb.GeneralizedEB("poisson", varying=["intercept"])
+    fit.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+
+    def value(point):
+        fixed = point[0] + X @ point[1:3] + OFFSET
+        return dense(poisson, GROUPS, fixed, np.ones((N, 1)), point[3:].reshape(1, 1))
+
+    point = np.append(fit.mean_, np.sqrt(fit.covariance_[0, 0]))
+    steps = np.append(np.sqrt(np.diag(fit.mean_covariance_)), 0.1)
+    is_maximum(fit, value, point, 0.01 * steps)
+    # the observed information
+    h = 1e-3
+    eye = h * np.eye(4)
+    information = -np.array(
+        [
+            [
+                (value(point + a + b) - value(point + a - b))
+                - (value(point - a + b) - value(point - a - b))
+                for b in eye
+            ]
+            for a in eye
+        ]
+    ) / (4 * h * h)
+    np.testing.assert_allclose(
+        fit.mean_covariance_, np.linalg.inv(information)[:3, :3], rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_random_slopes_are_the_maximum_of_a_dense_integral(covariance):
+    fit = eb.GeneralizedEB("poisson", covariance, varying=["intercept", 0])
+    fit.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    Z = np.column_stack([np.ones(N), X[:, 0]])
+    root = np.linalg.cholesky(fit.covariance_[:2, :2])
+    assert (root[1, 0] == 0) == (covariance == "diag")
+    assert not fit.covariance_[2].any()
+
+    def value(point):
+        turned = np.array([[point[3], 0.0], [point[5] if len(point) > 5 else 0.0, point[4]]])
+        return dense(poisson, GROUPS, point[0] + X @ point[1:3] + OFFSET, Z, turned)
+
+    point = [*fit.mean_, root[0, 0], root[1, 1], root[1, 0]][: 6 if covariance == "full" else 5]
+    steps = [*np.sqrt(np.diag(fit.mean_covariance_)), 0.1, 0.1, 0.1][: len(point)]
+    is_maximum(fit, value, np.array(point), 0.01 * np.array(steps))
+    assert fit.n_parameters_ == len(point)
+
+
+def test_epil_has_the_figures_of_lme4():
+    fit = eb.from_formula(FORMULA, EPIL, family="poisson")
+    errors = fit.tidy("fixed")["std.error"].to_numpy()
+    # glmer stops where its optimiser does: the likelihood there is lower in the tenth digit
+    assert np.max(np.abs(fit.mean_ - LME4[:6]) / errors) < 1.5e-4
+    assert np.sqrt(fit.covariance_[0, 0]) == pytest.approx(LME4[6], abs=1e-5)
+    trt = (EPIL["trt"] == "progabide").astype(float)
+    columns = np.column_stack(
+        [np.ones(236), EPIL["lbase"], trt, EPIL["lage"], EPIL["V4"], EPIL["lbase"] * trt]
+    )
+    y, groups = EPIL["y"].to_numpy(), EPIL["subject"].to_numpy()
+
+    def value(mean, sd):
+        def density(own, z):
+            return stats.poisson.logpmf(y[own], np.exp(z))
+
+        return dense(density, groups, columns @ mean, np.ones((236, 1)), np.array([[sd]]))
+
+    ours = value(fit.mean_, np.sqrt(fit.covariance_[0, 0]))
+    assert fit.log_likelihood_ == pytest.approx(ours, abs=1e-7)
+    assert ours - value(LME4[:6], LME4[6]) == pytest.approx(0, abs=1e-7)
+    assert ours >= value(LME4[:6], LME4[6]) - 1e-10
+    assert "log-normal" in str(fit.summary())
+    assert fit.estimator_.varying == ["intercept"]
+
+
+def test_posterior_moments_are_those_of_a_dense_integral():
+    fit = eb.GeneralizedEB("poisson", varying=["intercept"])
+    fit.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    known = fit.view().posterior_given_population()
+    sd = np.sqrt(fit.covariance_[0, 0])
+    eta = np.linspace(-HALF_WIDTH, HALF_WIDTH, 2001)
+    for group in (0, 7, 39):
+        own = group == GROUPS
+        z = (fit.mean_[0] + X[own] @ fit.mean_[1:] + OFFSET[own])[:, None] + sd * eta
+        height = stats.poisson.logpmf(COUNTS[own, None], np.exp(z)).sum(axis=0) - eta**2 / 2
+        weight = np.exp(height - height.max())
+        weight /= weight.sum()
+        mean = weight @ eta
+        assert known.mean[group, 0] == pytest.approx(fit.mean_[0] + sd * mean, abs=1e-6)
+        spread = sd * np.sqrt(weight @ (eta - mean) ** 2)
+        assert known.sd[group, 0] == pytest.approx(spread, abs=1e-6)
+
+
+def test_binomial_is_logistic_regression():
+    y = (COUNTS > 2).astype(float)
+    ours = eb.GeneralizedEB("binomial").fit(X, y, groups=GROUPS)
+    logistic = eb.LogisticEB().fit(X, y, groups=GROUPS)
+    np.testing.assert_array_equal(ours.mean_, logistic.mean_)
+    np.testing.assert_array_equal(ours.covariance_, logistic.covariance_)
+    assert ours.log_likelihood_ == logistic.log_likelihood_
+    np.testing.assert_allclose(
+        ours.predict(X, groups=GROUPS), logistic.predict_proba(X, groups=GROUPS)[:, 1], rtol=1e-6
+    )
+
+
+def test_weights_are_numbers_of_rows():
+    times = RNG.integers(0, 4, N)
+    row = np.repeat(np.arange(N), times)
+    for family, y in (("poisson", COUNTS), ("binomial", (COUNTS > 2).astype(float))):
+        options = {"offset": OFFSET, "sample_weight": times}
+        weighed = eb.GeneralizedEB(family, varying=["intercept"])
+        weighed.fit(X, y, groups=GROUPS, **options)
+        repeated = eb.GeneralizedEB(family, varying=["intercept"])
+        repeated.fit(X[row], y[row], groups=GROUPS[row], offset=OFFSET[row])
+        # units of columns are those of rows as they stand, which change no maximum
+        np.testing.assert_allclose(weighed.mean_, repeated.mean_, atol=1e-6)
+        np.testing.assert_allclose(weighed.covariance_, repeated.covariance_, atol=1e-6)
+        assert weighed.log_likelihood_ == pytest.approx(repeated.log_likelihood_, abs=1e-7)
+
+
+def test_trials_are_repeated_rows():
+    """But for the number of ways to have so many successes, of which rows show one."""
+    trials = RNG.integers(0, 6, N)
+    won = RNG.binomial(trials, expit(PREDICTOR - 1))
+    first = eb.GeneralizedEB("binomial", varying=["intercept"])
+    first.fit(X, won, groups=GROUPS, trials=trials)
+    row = np.repeat(np.arange(N), trials)
+    y = np.concatenate([[1.0] * a + [0.0] * (b - a) for a, b in zip(won, trials, strict=True)])
+    other = eb.GeneralizedEB("binomial", varying=["intercept"])
+    other.fit(X[row], y, groups=GROUPS[row])
+    np.testing.assert_allclose(first.mean_, other.mean_, atol=1e-6)
+    np.testing.assert_allclose(first.covariance_, other.covariance_, atol=1e-6)
+    ways = stats.binom.logpmf(won, trials, 0.5).sum() + trials.sum() * np.log(2)
+    assert first.log_likelihood_ == pytest.approx(other.log_likelihood_ + ways, abs=1e-6)
+
+
+def test_columns_of_a_frame_are_known_later():
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=COUNTS, g=GROUPS, o=OFFSET, w=2.0)
+    given = eb.GeneralizedEB(varying=["intercept"])
+    given.fit(X, COUNTS, groups=GROUPS, offset=OFFSET, sample_weight=np.full(N, 2.0))
+    named = eb.GeneralizedEB(varying=["intercept"])
+    named.fit(frame, "y", groups="g", offset="o", sample_weight="w")
+    np.testing.assert_array_equal(named.mean_, given.mean_)
+    assert named.terms_ == ["intercept", "a", "b"]
+    expected = given.predict(X, groups=GROUPS, offset=OFFSET)
+    np.testing.assert_array_equal(named.predict(frame), expected)
+    np.testing.assert_array_equal(named.augment(frame)[".fitted"], expected)
+    np.testing.assert_array_equal(
+        given.augment(X, COUNTS, groups=GROUPS, offset=OFFSET)[".fitted"], expected
+    )
+    np.testing.assert_allclose(named.posterior(frame).mean, given.posterior().mean, rtol=1e-9)
+    assert named.score(frame) == pytest.approx(
+        given.score(X, COUNTS, np.full(N, 2.0), groups=GROUPS, offset=OFFSET)
+    )
+    shuffled = frame.sample(frac=1, random_state=0)
+    apart = eb.GeneralizedEB(varying=["intercept"])
+    apart.fit(frame[["a", "b"]], shuffled["y"], groups=frame["g"], offset=shuffled["o"])
+    once = eb.GeneralizedEB(varying=["intercept"]).fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    np.testing.assert_array_equal(apart.mean_, once.mean_)
+
+
+def test_blocks_of_rows_are_one_fit():
+    whole = eb.GeneralizedEB().fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    parts = eb.GeneralizedEB()
+    for part in np.array_split(np.arange(N), 3):
+        parts.partial_fit(X[part], COUNTS[part], groups=GROUPS[part], offset=OFFSET[part])
+    np.testing.assert_allclose(parts.mean_, whole.mean_, rtol=1e-9)
+    with pytest.raises(ValueError, match="offset= must give the offset"):
+        parts.partial_fit(X, COUNTS, groups=GROUPS)
+
+
+def test_formulas():
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(
+        y=COUNTS, g=GROUPS, e=EXPOSURE, n=5, won=np.minimum(COUNTS, 5).astype(int)
+    )
+    text = "y ~ a + b + offset(log(e)) + (1 + a | g)"
+    fit = eb.from_formula(text, frame, family="poisson")
+    est = eb.GeneralizedEB(covariance="full", varying=["intercept", 0])
+    est.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    np.testing.assert_allclose(fit.mean_, est.mean_, rtol=1e-8)
+    expected = est.predict(X, groups=GROUPS, offset=OFFSET)
+    np.testing.assert_allclose(fit.predict(), expected, rtol=1e-8)
+    np.testing.assert_allclose(fit.predict(frame.assign(e=1.0)), expected / EXPOSURE, rtol=1e-8)
+    np.testing.assert_allclose(fit.augment()[".resid"], COUNTS - expected, atol=1e-6)
+    assert fit.tidy()["term"].tolist()[-3:] == ["sd__intercept", "sd__a", "cor__intercept.a"]
+    low, high = fit.predict_interval(frame)
+    assert np.mean((low <= COUNTS) & (high >= COUNTS)) > 0.95
+    alone = eb.from_formula("y ~ 1 + (1 | g)", frame, family="poisson", prior="log-normal")
+    assert alone.mean_.shape == (1,)
+    cases = eb.from_formula(
+        "cbind(won, trials=n) ~ a + (1 | g)", frame, eb.GeneralizedEB("binomial")
+    )
+    pairs = eb.from_formula("cbind(won, trials=n) ~ a + (1 | g)", frame)
+    np.testing.assert_allclose(cases.mean_, pairs.mean_, atol=1e-6)
+    np.testing.assert_allclose(cases.predict(), pairs.predict(), atol=1e-6)
+    with pytest.raises(ValueError, match="prior='log-normal' is of family='poisson'"):
+        eb.from_formula("y ~ a + (1 | g)", frame, family="gaussian", prior="log-normal")
+
+
+def test_a_group_that_was_not_seen_has_the_mean_of_the_population():
+    fit = eb.GeneralizedEB(varying=["intercept"])
+    fit.fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    new = fit.predict(X[:3], groups=[99, 99, 98], offset=0.0)
+    rows = np.column_stack([np.ones(3), X[:3]])
+    variance = np.einsum("np,pq,nq->n", rows, fit.covariance_ + fit.mean_covariance_, rows)
+    np.testing.assert_allclose(new, np.exp(rows @ fit.mean_ + variance / 2), rtol=1e-9)
+    np.testing.assert_allclose(fit.predict(X[:3], offset=0.0), new, rtol=1e-9)
+
+
+def test_intervals_hold_their_share_of_new_rows():
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(1500), 6)
+    x = rng.normal(size=(9000, 1))
+    z = 0.5 + 0.3 * x[:, 0] + rng.normal(0, 0.7, 1500)[groups]
+    y, later = rng.poisson(np.exp(z)), rng.poisson(np.exp(z))
+    fit = eb.GeneralizedEB(varying=["intercept"]).fit(x, y, groups=groups)
+    for options in ({"groups": groups}, {}):
+        low, high = fit.predict_interval(x, level=0.9, **options)
+        below, above = np.mean(later < low), np.mean(later > high)
+        # quantiles of whole numbers leave out less than they may
+        assert below <= 0.05 + 0.005
+        assert 0.02 < above <= 0.05 + 0.005
+    low, high = fit.predict_interval(x, groups=groups, level=0.9, kind="mean")
+    assert np.mean((low <= np.exp(z)) & (np.exp(z) <= high)) == pytest.approx(0.9, abs=0.015)
+    for wrong in ({"kind": "none"}, {"level": 1.0}):
+        with pytest.raises(ValueError, match=min(wrong)):
+            fit.predict_interval(x, **wrong)
+
+
+def test_a_file_has_the_names_of_columns(tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=COUNTS, g=GROUPS, o=OFFSET)
+    fit = eb.GeneralizedEB().fit(frame, "y", groups="g", offset="o")
+    fit.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict(frame), fit.predict(frame))
+
+
+def test_a_file_and_a_pickle_give_the_fit_back(tmp_path):
+    fit = eb.GeneralizedEB(covariance="full").fit(X, COUNTS, groups=GROUPS, offset=OFFSET)
+    expected = fit.predict(X, groups=GROUPS, offset=OFFSET)
+    fit.save(tmp_path / "fit.json")
+    for again in (eb.load_fit(tmp_path / "fit.json"), pickle.loads(pickle.dumps(fit))):
+        np.testing.assert_array_equal(again.predict(X, groups=GROUPS, offset=OFFSET), expected)
+        with pytest.raises(ValueError, match="offset= must give"):
+            again.predict(X, groups=GROUPS)
+
+
+BAD = [
+    ({"y": -COUNTS}, "y must be counts: whole numbers from 0"),
+    ({"y": COUNTS + 0.5}, "y must be counts"),
+    ({"y": 0 * COUNTS}, "y is 0 in every row: the likelihood has no maximum"),
+    ({"offset": np.where(np.arange(N) == 3, np.nan, 0)}, "offset"),
+    ({"offset": np.full(N, 1e308)}, "offset must be finite, and at most 100 in size"),
+    ({"offset": OFFSET[:-1]}, f"offset has {N - 1} entries for the {N} rows"),
+    ({"offset": "o"}, "offset='o' names a column"),
+    ({"trials": np.ones(N)}, "trials= is for family='binomial'"),
+    ({"sample_weight": -np.ones(N)}, "sample_weight must be finite"),
+    ({"sample_weight": np.zeros(N)}, "sample_weight must not be zero in every row"),
+    ({"y": np.full(N, 1e308)}, "y must be counts: whole numbers from 0 to 2\\*\\*53"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_rows_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        eb.GeneralizedEB().fit(X, groups=GROUPS, **({"y": COUNTS} | given))
+
+
+def test_bad_binomial_rows_are_refused():
+    est = eb.GeneralizedEB("binomial")
+    with pytest.raises(ValueError, match=r"y must be 0 or 1, or numbers of successes with trials"):
+        est.fit(X, COUNTS, groups=GROUPS)
+    with pytest.raises(ValueError, match=r"row 0 has 0\.5"):
+        est.fit(X, np.full(N, 0.5), groups=GROUPS)
+    with pytest.raises(ValueError, match=r"y must be at most trials; row 2 has 4 of 3"):
+        est.fit(X, np.where(np.arange(N) == 2, 4, 1), groups=GROUPS, trials=np.full(N, 3))
+    with pytest.raises(ValueError, match="trials must be whole numbers"):
+        est.fit(X, np.ones(N), groups=GROUPS, trials=np.full(N, 1.5))
+
+
+def test_wrong_arguments_are_refused():
+    for wrong, message in (
+        ({"family": "gaussian"}, "family must be one of"),
+        ({"covariance": "banded"}, "covariance must be one of"),
+        ({"share": "rows"}, "share must be"),
+        ({"n_rounds": 0}, "n_rounds must be a whole number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            eb.GeneralizedEB(**wrong).fit(X, COUNTS, groups=GROUPS)
+    four = np.column_stack([X, X**2])
+    with pytest.raises(ValueError, match="at most 3 coefficients that differ"):
+        eb.GeneralizedEB().fit(four, COUNTS, groups=GROUPS)
+
+
+def test_constant_counts_and_a_column_of_no_events():
+    same = eb.GeneralizedEB(varying=["intercept"]).fit(X, np.full(N, 3.0), groups=GROUPS)
+    assert any("variance between groups is zero" in note for note in same.notes_)
+    np.testing.assert_allclose(same.mean_, [np.log(3), 0, 0], atol=1e-6)
+    never = (np.arange(N) % 3 == 0).astype(float)  # rows of which no one has an event
+    fit = eb.GeneralizedEB(varying=["intercept"])
+    with pytest.warns(eb.IdentificationWarning, match="rises without end"):
+        fit.fit(never[:, None], np.where(never > 0, 0.0, COUNTS), groups=GROUPS)
+    assert fit.mean_[1] < -10
+    assert any("rises without end" in note for note in fit.notes_)

@@ -63,6 +63,8 @@ def model_of_columns(
     rows: dict[str, str | list[str]] = {"groups": model.group}
     varying = None if model.varying is None else _varying(model, design)
     if not isinstance(estimator, LocationEstimator):
+        if model.offset:
+            raise ValueError(f"offset({model.offset}): nodes take no offset beside columns.")
         return following(estimator, model, design, varying), rows | {"X": names, "y": response}
     check_location(estimator, model, design, varying)
     if names:

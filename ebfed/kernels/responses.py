@@ -5,15 +5,15 @@ z. Families are numbered, so that one compiled kernel does for all of them. What
 not depend on z is left out here; `ebfed.regression.families` has it, and the formulas.
 
 Shapes are parameters of a family besides z: for negative binomial rows the size (one over the
-dispersion), for gamma rows the shape, for ordinal ones ``exp(-threshold)`` of each threshold.
-Derivatives are in the logarithm of the dispersion, the logarithm of the shape, and the thresholds.
+dispersion), for gamma rows the shape. Derivatives are in the logarithm of the dispersion, and of
+the shape.
 """
 
 import math
 
 from ebfed.kernels._jit import jit
 
-BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL = range(5)
+BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA = range(4)
 
 # Linear predictors beyond which exponentials do not grow: their squares are floats.
 FARTHEST = 300.0
@@ -38,8 +38,6 @@ def _tilt(kind, y, weight, shapes):
     """The coefficient of z in the part of the log-likelihood that is linear in z."""
     if kind == GAMMA:
         return -weight * shapes[0]
-    if kind == ORDINAL:
-        return weight if y > 0 else 0.0
     return weight * y
 
 
@@ -58,15 +56,6 @@ def _row(kind, y, weight, z, shapes):
     if kind == NEGATIVE_BINOMIAL:
         total, p = weight * (y + shapes[0]), e / (shapes[0] + e)
         return value - total * math.log1p(e / shapes[0]), linear - total * p, total * p * (1 - p)
-    if kind == ORDINAL:
-        slope, bend, place = linear, 0.0, int(y)
-        for j in range(max(place - 1, 0), min(place + 1, len(shapes))):
-            odds = e * shapes[j]
-            p = odds / (1 + odds)
-            value -= weight * math.log1p(odds)
-            slope -= weight * p
-            bend += weight * p * (1 - p)
-        return value, slope, bend
     p = e / (1 + e)
     return value - weight * math.log1p(e), linear - weight * p, weight * p * (1 - p)
 
@@ -98,16 +87,6 @@ def _respond(kind, y, weight, shapes, e, height, bend, count):
             height[k] -= total * math.log1p(e[k] / size)
             bend[k] = total * p * (1 - p)
             e[k] = linear - total * p
-    elif kind == ORDINAL:
-        place = int(y)
-        low, high = max(place - 1, 0), min(place, len(shapes) - 1)
-        a, b = shapes[low], shapes[high] if high > low else 0.0
-        for k in range(count):
-            one, other = e[k] * a, e[k] * b
-            p, q = one / (1 + one), other / (1 + other)
-            height[k] -= weight * (math.log1p(one) + math.log1p(other))
-            bend[k] = weight * (p * (1 - p) + q * (1 - q))
-            e[k] = linear - weight * (p + q)
     else:
         for k in range(count):
             p = e[k] / (1 + e[k])
@@ -124,21 +103,6 @@ def _respond_shapes(kind, y, weight, shapes, e, slopes, bends, mixed, row, count
     design of `r` columns, minus the second ones. `mixed` is workspace, `row` the row's design.
     """
     r = len(row)
-    if kind == ORDINAL:
-        place = int(y)
-        for t in range(max(place - 1, 0), min(place + 1, len(shapes))):
-            for k in range(count):
-                odds = e[k] * shapes[t]
-                p = odds / (1 + odds)
-                slopes[t, k] += weight * p
-                mixed[k] = -weight * p * (1 - p)
-            own = (r + t) * (r + t + 1) // 2
-            for k in range(count):
-                bends[own + r + t, k] -= mixed[k]
-            for c in range(r):
-                for k in range(count):
-                    bends[own + c, k] += row[c] * mixed[k]
-        return
     own = r * (r + 1) // 2
     if kind == NEGATIVE_BINOMIAL:
         size, total = shapes[0], weight * (y + shapes[0])

@@ -27,7 +27,7 @@ from ebfed.tables.clients import Clients
 
 __all__ = ["GeneralizedEB"]
 
-FamilyName = Literal["binomial", "poisson"]
+FamilyName = Literal["binomial", "gamma", "negative_binomial", "poisson"]
 
 
 class GeneralizedEB(RegressorMixin, RegressionEstimator):
@@ -41,12 +41,17 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     Parameters
     ----------
-    family : {"poisson", "binomial"}
+    family : {"poisson", "binomial", "negative_binomial", "gamma"}
         Family of the rows.
 
         - ``"poisson"``: counts of events; exposures e are ``offset=log(e)``.
         - ``"binomial"``: 0 or 1; or numbers of successes, with ``trials=``. `LogisticEB` is the
           same model of two classes with any labels, with other methods.
+        - ``"negative_binomial"``: counts of mean m and variance ``m + dispersion * m**2``, as
+          `glmer.nb`'s.
+        - ``"gamma"``: positive numbers of mean m and variance ``m**2 / shape``.
+
+        The dispersion and the shape are fitted, by maximum likelihood too; `tidy` has them.
     covariance : {"diag", "spherical", "full"}
         Covariance of the coefficients: a variance for each, one for all, or any.
     varying : sequence of str or int, optional

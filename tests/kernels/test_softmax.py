@@ -7,6 +7,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from ebfed.kernels import laplace, laplace_softmax, softmax_normal
+from ebfed.kernels.responses import BINOMIAL
 
 
 def rows(sizes, p, c, seed=0):
@@ -62,8 +63,8 @@ def test_two_classes_are_logistic_regression():
     X, codes, indptr, centre, root = rows([0, 1, 6, 30], 3, 1)
     mode, V, _, evidence = found(X, codes, indptr, centre, root)
     other = np.zeros((4, 3)), np.empty((4, 3, 3)), np.empty(4)
-    signs = np.where(codes == 1, 1.0, -1.0)
-    laplace(X * root[0], X @ centre[0], signs, indptr, 1e-15, 100, *other)
+    given = X * root[0], X @ centre[0], (codes == 1).astype(float), np.ones(len(X)), indptr
+    laplace(*given, BINOMIAL, np.zeros(0), 1e-15, 100, *other)
     for ours, theirs in zip((mode, V, evidence), other, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 

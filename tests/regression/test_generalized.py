@@ -91,6 +91,70 @@ def test_random_intercept_is_the_maximum_of_a_dense_integral():
     )
 
 
+SIZE = 1.5
+DISPERSED = RNG.negative_binomial(SIZE, SIZE / (SIZE + np.exp(PREDICTOR))).astype(float)
+POSITIVE = RNG.gamma(3.0, np.exp(PREDICTOR) / 3.0)
+
+
+def negative_binomial(own, z, dispersion):
+    size = 1 / dispersion
+    return stats.nbinom.logpmf(DISPERSED[own], size, size / (size + np.exp(z)))
+
+
+def gamma(own, z, shape):
+    return stats.gamma.logpdf(POSITIVE[own], shape, scale=np.exp(z) / shape)
+
+
+@pytest.mark.parametrize("varying", [["intercept"], ["intercept", 0]])
+@pytest.mark.parametrize(
+    ("family", "y", "density"),
+    [("negative_binomial", DISPERSED, negative_binomial), ("gamma", POSITIVE, gamma)],
+)
+def test_shapes_are_the_maximum_of_a_dense_integral(family, y, density, varying):
+    fit = eb.GeneralizedEB(family, varying=varying).fit(X, y, groups=GROUPS, offset=OFFSET)
+    Z = np.column_stack([np.ones(N), X[:, 0]])[:, : len(varying)]
+    shape = fit.tidy().iloc[-1]
+    assert shape["term"] == {"gamma": "shape", "negative_binomial": "dispersion"}[family]
+
+    def value(point):
+        fixed = point[0] + X @ point[1:3] + OFFSET
+
+        def of_rows(own, z):
+            return density(own, z, point[3])
+
+        return dense(of_rows, GROUPS, fixed, Z, np.diag(point[4:]))
+
+    sds = np.sqrt(np.diag(fit.covariance_)[: len(varying)])
+    point = np.array([*fit.mean_, shape["estimate"], *sds])
+    steps = [*np.sqrt(np.diag(fit.mean_covariance_)), shape["std.error"], *np.full(len(sds), 0.1)]
+    is_maximum(fit, value, point, 0.01 * np.array(steps))
+    assert fit.n_parameters_ == len(point)
+    # where the others are as fitted, the curvature in the shape is the information's lower bound
+    step = 1e-2 * shape["std.error"]
+    ends = [value(point + s * step * np.eye(len(point))[3]) for s in (1, 0, -1)]
+    alone = (-(ends[0] + ends[2] - 2 * ends[1]) / step**2) ** -0.5
+    assert alone <= 1.001 * shape["std.error"] < 2 * alone
+    low, high = fit.predict_interval(X, groups=GROUPS, offset=OFFSET, level=0.9)
+    assert 0.85 < np.mean((low <= y) & (y <= high)) <= 1
+
+
+@pytest.mark.parametrize(("family", "y"), [("negative_binomial", DISPERSED), ("gamma", POSITIVE)])
+def test_shapes_by_sums_saved_and_weighed(family, y, tmp_path):
+    fit = eb.GeneralizedEB(family, varying=["intercept"]).fit(X, y, groups=GROUPS)
+    sums = eb.GeneralizedEB(family, varying=["intercept"], share="sums").fit(X, y, groups=GROUPS)
+    np.testing.assert_allclose(fit.mean_, sums.mean_, rtol=1e-6)
+    twice = eb.GeneralizedEB(family, varying=["intercept"])
+    twice.fit(X, y, groups=GROUPS, sample_weight=np.full(N, 2))
+    repeated = eb.GeneralizedEB(family, varying=["intercept"])
+    repeated.fit(np.repeat(X, 2, axis=0), np.repeat(y, 2), groups=np.repeat(GROUPS, 2))
+    np.testing.assert_allclose(twice.mean_, repeated.mean_, atol=1e-6)
+    pd.testing.assert_frame_equal(twice.tidy(), repeated.tidy(), rtol=1e-4)
+    fit.save(tmp_path / "fit.json")
+    again = eb.load_fit(tmp_path / "fit.json")
+    np.testing.assert_array_equal(again.predict(X, groups=GROUPS), fit.predict(X, groups=GROUPS))
+    pd.testing.assert_frame_equal(again.tidy(), fit.tidy())
+
+
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_random_slopes_are_the_maximum_of_a_dense_integral(covariance):
     fit = eb.GeneralizedEB("poisson", covariance, varying=["intercept", 0])

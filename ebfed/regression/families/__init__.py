@@ -6,11 +6,24 @@ each, which is estimated without covariates of rows.)
 
 from ebfed.regression.families.base import ResponseFamily, Responses
 from ebfed.regression.families.binomial import Binomial
+from ebfed.regression.families.gamma import Gamma
+from ebfed.regression.families.negative_binomial import NegativeBinomial
 from ebfed.regression.families.poisson import Poisson
 
-__all__ = ["FAMILIES", "Binomial", "Poisson", "ResponseFamily", "Responses", "family_named"]
+__all__ = [
+    "FAMILIES",
+    "Binomial",
+    "Gamma",
+    "NegativeBinomial",
+    "Poisson",
+    "ResponseFamily",
+    "Responses",
+    "family_named",
+]
 
-FAMILIES: dict[str, ResponseFamily] = {each.name: each for each in (Binomial(), Poisson())}
+FAMILIES: dict[str, ResponseFamily] = {
+    each.name: each for each in (Binomial(), Gamma(), NegativeBinomial(), Poisson())
+}
 
 
 def family_named(name: object) -> ResponseFamily:

@@ -1,0 +1,62 @@
+"""Rows that count events which differ more than Poisson ones."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, digamma, gammaln, polygamma
+
+from ebfed.kernels.responses import NEGATIVE_BINOMIAL
+from ebfed.regression.families.base import Base, Responses
+from ebfed.regression.families.poisson import Poisson
+from ebfed.report.view import Parameter
+
+__all__ = ["NegativeBinomial"]
+
+
+class NegativeBinomial(Poisson):
+    """Rows of mean ``m = e^z`` and variance ``m + m^2 / s``, s being the size.
+
+    ``l = y z - (y + s) log(1 + e^z / s) + log G(y + s) - log G(s) - log y! - y log s``, where G is
+    the gamma function. The shape is the logarithm of the dispersion 1 / s.
+
+    Examples
+    --------
+    >>> NegativeBinomial().below(np.array([0.0]), np.array([0.0]), np.array([0.0]))
+    array([0.5])
+    """
+
+    name: ClassVar[str] = "negative_binomial"
+    kind: ClassVar[int] = NEGATIVE_BINOMIAL
+    link: ClassVar[Literal["logit", "log"]] = "log"
+
+    def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
+        """Return the size."""
+        return np.exp(-shapes)
+
+    def base(self, rows: Responses, shapes: NDArray) -> Base:
+        """Return the terms without z, and their derivatives in the logarithm of the dispersion."""
+        size = float(np.exp(-shapes[0]))
+        y, place = np.unique(rows.y, return_inverse=True)
+        value = gammaln(y + size) - gammaln(size) - gammaln(y + 1) - y * np.log(size)
+        slope = size * (digamma(y + size) - digamma(size))
+        bend = size**2 * (polygamma(1, y + size) - polygamma(1, size)) + slope
+        parts = np.column_stack([value, y - slope, bend])[place] * rows.weight[:, None]
+        return parts[:, 0], parts[:, 1:2], parts[:, 2:]
+
+    def begin(self, figures: NDArray) -> tuple[float, NDArray[np.float64]]:
+        """Logarithm of the rate of all rows together, and a dispersion of 1/2."""
+        return super().begin(figures)[0], np.array([np.log(0.5)])
+
+    def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Probability of at most y events."""
+        size = float(np.exp(-shapes[0]))
+        whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
+        return np.where(y < 0, 0.0, whole)
+
+    def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
+        """Return the dispersion 1 / s."""
+        dispersion = float(np.exp(shapes[0]))
+        return [("ran_pars", "Residual", "dispersion", dispersion, float(dispersion * errors[0]))]

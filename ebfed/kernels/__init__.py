@@ -15,6 +15,7 @@ from ebfed.kernels.logistic import (
     log_logistic_normal,
 )
 from ebfed.kernels.modes import laplace
+from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
@@ -63,6 +64,7 @@ __all__ = [
     "log_logistic_normal",
     "mixture_below",
     "mixture_quantiles",
+    "negative_binomial_gamma",
     "negative_binomial_profile",
     "normal_slab",
     "number_below",

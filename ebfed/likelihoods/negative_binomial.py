@@ -14,8 +14,6 @@ from ebfed.likelihoods.distinct import number_rows
 
 __all__ = ["NegativeBinomial"]
 
-# Nodes of the quadrature over a population, around the mode of each client.
-N_NODES = 61
 # Sizes beyond which rows are Poisson counts to all digits.
 POISSON = 1e18
 
@@ -141,36 +139,47 @@ class NegativeBinomial(Likelihood):
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
-        total = np.zeros(len(self))
-        for j, (centre, spread) in enumerate(zip(mean, variance, strict=True)):
-            total += self.column(j)._gamma_marginal(float(centre), float(spread))
-        return total
+        columns = [self.column(j) for j in range(self.n_features)]
+        moments = zip(columns, mean, variance, strict=True)
+        return sum(
+            (each.gamma_marginal(one, spread / one**2) for each, one, spread in moments),
+            np.zeros(len(self)),
+        )
 
-    def _gamma_marginal(self, mean: float, variance: float) -> NDArray:
-        """Adaptive Gauss-Hermite quadrature of the log of theta, in which all is concave."""
-        from scipy.special import gammaln, logsumexp, xlogy
+    def gamma_marginal(
+        self, mean: float, dispersion: float, integrals: NDArray | None = None
+    ) -> NDArray:
+        """Log-probability of counts of one coordinate where theta is gamma, shape (n,).
 
-        if not variance > 0:
+        Parameters
+        ----------
+        mean, dispersion : float
+            Mean of theta, and its variance over the squared mean.
+        integrals : ndarray of shape (n, 6), optional
+            What `gamma_integrals` returns; computed if None.
+        """
+        from scipy.special import gammaln, xlogy
+
+        if not dispersion > 0:
             return self.logpdf(np.array([[mean]]))[:, 0]
-        shape, rate = mean**2 / variance, mean / variance
-        y, size, exposure = self.counts[:, 0], self._finite[:, 0], self.exposure
-        mode = np.log((shape + y) / (rate + exposure))
-        for _ in range(60):
-            inside = exposure * np.exp(mode) / size
-            share, prior = inside / (1 + inside), rate * np.exp(mode)
-            bend = prior + (y + size) * share / (1 + inside)
-            step = np.clip((shape + y - prior - (y + size) * share) / bend, -2.0, 2.0)
-            mode = mode + step
-            if np.abs(step).max(initial=0.0) < 1e-10:
-                break
-        width = 1 / np.sqrt(bend)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-        at = mode[:, None] + width[:, None] * nodes
-        theta = np.exp(np.minimum(at, 700.0))  # beyond, the density is 0
-        density = (shape + y)[:, None] * at - rate * theta + 0.5 * nodes**2
-        density -= (y + size)[:, None] * np.log1p((exposure / size)[:, None] * theta)
-        found = logsumexp(density, b=weights, axis=1) + np.log(width) + xlogy(y, exposure)
-        return self._log_base() + found + shape * np.log(rate) - gammaln(shape)
+        shape = 1 / dispersion
+        if shape < 1e3:
+            scale = shape * np.log(shape) - shape - gammaln(shape)
+        else:  # Stirling's series: the terms above would cancel
+            scale = 0.5 * np.log(shape / (2 * np.pi)) - 1 / (12 * shape) + 1 / (360 * shape**3)
+        if integrals is None:
+            integrals = self.gamma_integrals(mean, dispersion)
+        base = self._log_base() + xlogy(self.counts[:, 0], self.exposure * mean)
+        return base + integrals[:, 0] + scale
+
+    def gamma_integrals(self, mean: float, dispersion: float, finest: float = 0.5) -> NDArray:
+        """Integrals over theta of `kernels.negative_binomial_gamma`, shape (n, 6)."""
+        from ebfed.kernels import negative_binomial_gamma
+
+        sizes = self._finite[:, 0]
+        ratios = self.exposure * mean / sizes
+        counts = self.counts[:, 0].astype(float)
+        return negative_binomial_gamma(counts, ratios, sizes, 1 / dispersion, finest)
 
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
         """``E theta / exposure + E theta**2 / size``."""

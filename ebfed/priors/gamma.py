@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.likelihoods import Likelihood, Poisson
-from ebfed.priors import negative_binomial
+from ebfed.likelihoods import Likelihood, NegativeBinomial, Poisson
+from ebfed.priors import negative_binomial, overdispersed
 from ebfed.priors.base import ONE_GROUP, Prior
 from ebfed.priors.count_regression import FURTHEST, log_masses_of, maximise_regression
 from ebfed.priors.exploration import TILT, explore
@@ -420,6 +420,8 @@ def _fit_column(rows: Likelihood, counts: NDArray) -> tuple[NDArray, NDArray]:
     """Mean and overdispersion of rates from reports, and their covariance."""
     if not len(rows):
         return np.ones(2), np.zeros((2, 2))
+    if isinstance(rows, NegativeBinomial):
+        return overdispersed.maximise(rows, counts)
     nodes = rows.nodes(60)
 
     def log_likelihood(point: NDArray) -> float:

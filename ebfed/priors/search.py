@@ -114,7 +114,7 @@ def maximise(
     start: NDArray,
     low: NDArray,
     high: NDArray,
-    derivatives: Callable[[NDArray], tuple[NDArray, NDArray]] | None = None,
+    derivatives: Callable[[NDArray], tuple[NDArray, NDArray] | None] | None = None,
 ) -> tuple[NDArray, NDArray]:
     """Climb a smooth log-likelihood of few parameters within a box, by Newton steps.
 
@@ -127,7 +127,8 @@ def maximise(
     start, low, high : ndarray of shape (p,)
         Start and bounds of the search; a maximum may be at a bound.
     derivatives : callable, optional
-        Slope, shape (p,), and second derivatives, shape (p, p), at a point; differences if None.
+        Slope, shape (p,), and second derivatives, shape (p, p), at a point; differences if None,
+        or where it returns None.
 
     Returns
     -------
@@ -147,11 +148,11 @@ def maximise(
     (array([1., 0.]), array([[1. , 0. ],
            [0. , 0.5]]))
     """
-    derivatives = derivatives or partial(_differences, function, low, high)
+    differences, known = partial(_differences, function, low, high), derivatives or (lambda x: None)
     x = np.clip(start, low, high)
     value = function(x)
     for _ in range(100):
-        slope, second = derivatives(x)
+        slope, second = known(x) or differences(x)
         held = ((x <= low) & (slope < 0)) | ((x >= high) & (slope > 0))
         free = np.flatnonzero(~held)
         if not len(free):
@@ -174,7 +175,7 @@ def maximise(
             x, value = candidate, reached
         if moved < 1e-9 or gained < 1e-10:
             break
-    values, vectors = np.linalg.eigh(-derivatives(x)[1])
+    values, vectors = np.linalg.eigh(-(known(x) or differences(x))[1])
     # nothing is known in a direction without curvature
     return x, (vectors / np.maximum(values, 1e-8)) @ vectors.T
 

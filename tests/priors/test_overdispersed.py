@@ -1,0 +1,68 @@
+"""Mean and dispersion behind negative binomial counts, against searches without derivatives."""
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from ebfed.likelihoods import NegativeBinomial, Poisson
+from ebfed.priors import negative_binomial
+from ebfed.priors.overdispersed import _derivatives, maximise
+
+
+def rows(n, shape, size=4.0):
+    rng = np.random.default_rng(n)
+    exposure = rng.uniform(0.5, 8, n)
+    sizes = np.full(n, size) * rng.integers(1, 5, n)
+    mean = rng.gamma(sizes, exposure * rng.gamma(shape, 3 / shape, n) / sizes)
+    return NegativeBinomial(rng.poisson(mean)[:, None], exposure, sizes[:, None])
+
+
+def by_scipy(table, times):
+    def loss(logs):
+        return -float(times @ table.gamma_marginal(*np.exp(logs)))
+
+    starts = [[0.5, -2.0], [1.0, 0.5]]
+    found = [optimize.minimize(loss, x, method="Nelder-Mead", tol=1e-10) for x in starts]
+    return np.exp(min(found, key=lambda each: each.fun).x)
+
+
+@pytest.mark.parametrize("shape", [0.3, 2.0, 20.0])
+def test_maximum(shape):
+    table = rows(150, shape)
+    times = np.random.default_rng(0).integers(1, 4, 150).astype(float)
+    point, covariance = maximise(table, times)
+    # the search without derivatives ends where values differ by rounding
+    np.testing.assert_allclose(point, by_scipy(table, times), rtol=1e-4)
+    errors = np.sqrt(np.diag(covariance)) / point
+    assert np.all((errors > 0.005) & (errors < 0.5))
+
+
+@pytest.mark.parametrize("dispersion", [1e-3, 0.3, 5.0])
+def test_derivatives(dispersion):
+    table, times, mean = rows(60, 1.0), np.linspace(1, 3, 60), 2.0
+
+    def at(*point):
+        return _derivatives(times @ table.gamma_integrals(*point), times.sum(), *point)
+
+    def height(*point):
+        return times @ table.gamma_marginal(*point)
+
+    slope, second = at(mean, dispersion)
+    for j, unit in enumerate(np.diag([1e-4 * mean, 1e-3 * dispersion])):
+        ends = [np.array([mean, dispersion]) + side * unit for side in (1, -1)]
+        width = 2 * unit[j]
+        assert slope[j] == pytest.approx((height(*ends[0]) - height(*ends[1])) / width, rel=1e-4)
+        steep = (at(*ends[0])[0] - at(*ends[1])[0]) / width
+        np.testing.assert_allclose(second[j], steep, rtol=1e-3)
+
+
+def test_rows_without_dispersion_are_poisson():
+    table = rows(300, 2.0)
+    poisson = NegativeBinomial(table.counts, table.exposure, np.full((300, 1), 1e12))
+    expected = negative_binomial.maximise(Poisson(table.counts, table.exposure), np.ones(300))
+    np.testing.assert_allclose(maximise(poisson, np.ones(300))[0], expected, rtol=1e-6)
+
+
+def test_counts_that_scatter_less_have_no_spread():
+    even = NegativeBinomial(np.full((50, 1), 6), np.full(50, 3.0), np.full((50, 1), 5.0))
+    assert maximise(even, np.ones(50))[0] == pytest.approx((2.0, 0.0), abs=1e-6)

@@ -10,7 +10,6 @@ they send posterior moments, and the server a step of scoring (see `NormalPopula
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -21,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.regression.classes import check_not_one_class, check_two_classes
-from ebfed.regression.columns import Columns
+from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.logistic_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.logistic_notes import (
     COLLINEAR,
@@ -87,7 +86,7 @@ class LogisticRounds(Rounds[LogisticState, LogisticSent, LogisticMemory, Logisti
     """Logistic regression in rounds; parameters are those of `LogisticEB`."""
 
     covariance: Covariance
-    varying: Sequence[str | int] | None
+    varying: Varying
     method: Method
     fit_intercept: bool
     n_rounds: int

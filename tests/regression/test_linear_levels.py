@@ -347,3 +347,19 @@ def test_what_levels_cannot_be_fitted_with():
         fit.to_sql()
     with pytest.raises(ValueError, match="groups has 1 level; the fit had 2"):
         fit.predict(rows[["x", "z"]], groups=rows["lea"])
+
+
+def test_formulas_of_levels():
+    rows = draw()
+    varying = {"lea": ["intercept"], "school": ["intercept", "x"]}
+    known = eb.LinearEB("full", varying=varying).fit(rows, "y", groups=GROUPS)
+    fit = eb.from_formula("y ~ x + z + (1 | lea) + (1 + x | lea:school)", rows)
+    assert fit.estimator_.varying == varying
+    assert fit.criterion_ == pytest.approx(known.criterion_, abs=1e-9)
+    np.testing.assert_allclose(fit.predict(rows), known.predict(rows))
+    fixed = rows[["x", "z"]] @ fit.coef_ + fit.intercept_
+    np.testing.assert_allclose(fit.augment()[".fixed"], fixed)
+    assert fit.posterior(level="lea").ids.tolist() == sorted(set(rows["lea"]))
+    both = eb.from_formula("y ~ x + z + (1 + x || lea/school)", rows)
+    known = eb.LinearEB("diag", varying=["intercept", "x"]).fit(rows, "y", groups=GROUPS)
+    assert both.criterion_ == pytest.approx(known.criterion_, abs=1e-9)

@@ -100,6 +100,7 @@ def _fit_every_kind() -> None:
     X, groups = stream.normals(60, 1), np.repeat(np.arange(6), 10)
     y = X[:, 0] + stream.normals(60)[:, 0]
     LinearEB("full").fit(X, y, groups=groups)
+    LinearEB("full").fit(X, y, groups=[groups // 2, groups])
     with warnings.catch_warnings():  # so few rows do not identify everything
         warnings.simplefilter("ignore")
         for method in ("aghq", "ep", "polya-gamma", "laplace"):

@@ -29,6 +29,7 @@ from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import LARGEST, Clients
 from ebfed.tables.frames import Style, Table, drop_columns, frame, indexed_like, read
 from ebfed.tables.lazy import is_lazy
+from ebfed.tables.levels import check_depth, names_of_levels, read_levels, split_levels
 from ebfed.tables.numbers import check_numeric, check_single, numbers, unmasked, validated
 
 __all__ = ["SupervisedEstimator", "check_size", "paired_rows", "score_of"]
@@ -43,7 +44,11 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _history: list[dict]
     _ledger: list[dict]
     _y_name: str | None = None
-    _group_name: str | None = None
+    _group_name: str | list[str] | None = None
+    # Whether groups may be of several levels.
+    _takes_levels: bool = False
+    # Names of the levels of the fit, from the outermost; none where there is one. None: no fit yet.
+    _level_names: tuple[str, ...] | None = None
     # Whether this copy is a server's, and the rows stay with clients.
     _is_server: bool = False
     # Whether the response is a number, rather than a class.
@@ -328,8 +333,10 @@ class SupervisedEstimator(BaseEstimator, ABC):
         if reset:
             check_single(self)
             self._y_name = y if isinstance(y, str) else None
-            self._group_name = groups if isinstance(groups, str) else None
+            self._group_name, self._level_names = _named(groups, X), None
         table = self._table(self._features(X, covariates, reset), y, groups)
+        if reset:
+            self._level_names = names_of_levels(table.style)
         values, response = self._validated(table, reset)
         response = self._encode(response, reset)
         if reset:
@@ -369,9 +376,14 @@ class SupervisedEstimator(BaseEstimator, ABC):
         columns = getattr(X, "columns", ())
         if y is None and self._y_name is not None and self._y_name in columns:
             y = self._y_name
-        if groups is None and self._group_name is not None and self._group_name in columns:
+        named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
+        if groups is None and named is not None and set(named) <= set(columns):
             groups = self._group_name
-        return read(X, groups, y=y)
+        if not self._takes_levels:
+            return read(X, groups, y=y)
+        levels = split_levels(groups, X, tuples=bool(self._level_names))
+        check_depth(self._level_names, levels)
+        return read_levels(X, levels, y) if len(levels) > 1 else read(X, levels[0], y=y)
 
     def _validated(self, table: Table, reset: bool) -> tuple[NDArray, NDArray]:
         """Check features and response as scikit-learn does, which misses missing labels."""
@@ -449,9 +461,20 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
 def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
     """Return features, responses, labels and weights in one order of the rows."""
-    given = {"X": X, "y": y, "groups": groups, "sample_weight": weights}
-    X, y, groups, weights = aligned(given).values()
-    return X, y, groups, unmasked(weights, "sample_weight")
+    levels = split_levels(groups, X) if isinstance(groups, list) else [groups]
+    upper = {f"groups of level {level}": each for level, each in enumerate(levels[:-1], 1)}
+    given = {"X": X, "y": y, "groups": levels[-1], "sample_weight": weights}
+    X, y, groups, weights, *above = aligned(given | upper).values()
+    return X, y, [*above, groups] if above else groups, unmasked(weights, "sample_weight")
+
+
+def _named(groups: Any, X: Any) -> str | list[str] | None:
+    """Return the columns of a frame that groups name, which later frames need not repeat."""
+    if isinstance(groups, str):
+        return groups
+    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else []
+    named = len(levels) > 1 and all(isinstance(each, str) for each in levels)
+    return list(levels) if named else None
 
 
 def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:

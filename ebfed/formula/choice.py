@@ -84,7 +84,7 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
 
 
 def following(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
     if model.offset and not isinstance(estimator, GeneralizedEB):
@@ -97,10 +97,10 @@ def following(
         raise ValueError(
             f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
         )
-    if model.above:
+    if model.above and not isinstance(estimator, LinearEB):
         raise ValueError(
-            f"{type(estimator).__name__} has one level of groups; GaussianEB() estimates means of "
-            f"{'/'.join(model.levels)}."
+            f"{type(estimator).__name__} has one level of groups; LinearEB() and GaussianEB() have "
+            f"several, {'/'.join(model.levels)}."
         )
     if not design.names:
         raise ValueError(
@@ -109,20 +109,22 @@ def following(
         )
     if varying is not None:
         every = [CONSTANT] * design.constant + design.names
-        some = set(varying) < set(every)
+        some = any(set(each) < set(every) for each in varying)
         if some and "varying" not in known:
             raise ValueError(
                 f"all terms differ between groups in {type(estimator).__name__}; write "
                 f"'{model.response} ~ {model.fixed} | {model.group}'."
             )
-        joint = bool(model.correlated) and len(varying) > 1
+        joint = bool(model.correlated) and max(map(len, varying)) > 1
         if some and joint and isinstance(estimator, LogisticEB):
             raise ValueError(
                 f"in LogisticEB terms are not correlated where others do not differ; write "
                 f"({model.varying} || {model.group})."
             )
         if some:
-            settings["varying"] = [INTERCEPT if name == CONSTANT else name for name in varying]
+            named = [[INTERCEPT if x == CONSTANT else x for x in each] for each in varying]
+            of_levels = dict(zip(model.levels, named, strict=True))
+            settings["varying"] = of_levels if model.above else named[0]
         if "covariance" in known:
             settings["covariance"] = "full" if joint else "diag"
     elif model.correlated is False and "covariance" in known:
@@ -131,12 +133,12 @@ def following(
 
 
 def check_location(
-    estimator: Any, model: FormulaTerms, design: Design, varying: list[str] | None
+    estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
     if model.offset and not estimator.family().takes_exposure:
         raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
-    if varying is not None and varying != [CONSTANT]:
+    if varying is not None and any(each != [CONSTANT] for each in varying):
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "
             f"got ({model.varying} | {model.group}).{other_population(estimator)}"

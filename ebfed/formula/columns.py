@@ -56,12 +56,14 @@ def model_of_columns(
     model = parse(formula)
     if model.counts:
         raise ValueError(f"{model.text!r}: each row has an outcome of its own, 0 or 1; not counts.")
+    if model.above:
+        raise ValueError(f"{model.text!r}: formulas of nodes have one level of groups.")
     names, constant = _columns(model.fixed)
     design = Design(model.fixed, names, constant)
     response = _column(model.response)
     estimator: Any = choose(model, design, family, None)
     rows: dict[str, str | list[str]] = {"groups": model.group}
-    varying = None if model.varying is None else _varying(model, design)
+    varying = None if model.varying is None else [_varying(model, design)]
     if not isinstance(estimator, LocationEstimator):
         if model.offset:
             raise ValueError(f"offset({model.offset}): nodes take no offset beside columns.")

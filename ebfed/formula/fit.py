@@ -82,6 +82,8 @@ def from_formula(
     - ``y ~ x + z | county``: the intercept and all slopes differ between counties; the argument
       `covariance` of the estimator says whether they are correlated (not, by default).
     - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
+    - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
+      same with coefficients, see `LinearEB`.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -177,7 +179,8 @@ def from_formula(
     kept = Context.of(responses(model, column_names(rows.data)), rows.data, context)
     varying = None
     if model.varying is not None:
-        varying = design.names_in(model.varying, rows.data, f"({model.varying} | {model.group})")
+        bars = zip(model.terms_of_levels, model.levels, strict=True)
+        varying = [design.names_in(text, rows.data, f"({text} | {name})") for text, name in bars]
     of_rows = isinstance(estimator, LogisticEB | GeneralizedEB)
     if of_rows and not design.names and design.constant:
         design, columns = design.of_constant(), np.ones((len(columns), 1))
@@ -551,7 +554,7 @@ class FormulaFit:
         options |= self._offset(self._frame(data))
         return self.estimator_.predict_interval(table, groups=labels, **options)
 
-    def posterior(self, data: Any = None, *, groups: Any = None) -> Posterior:
+    def posterior(self, data: Any = None, *, groups: Any = None, **options: Any) -> Posterior:
         """Posterior of groups: of the fit, or of a frame with rows of their own.
 
         Parameters
@@ -561,12 +564,14 @@ class FormulaFit:
         groups : array-like, optional
             Groups of the fit, if there is no `data`. Others get the population, with an
             `UnseenGroupWarning`.
+        **options
+            Arguments of the estimator's method, such as ``level="state"`` of `LinearEB`.
         """
         if data is None:
-            return self.estimator_.posterior(groups=groups)
+            return self.estimator_.posterior(groups=groups, **options)
         rows = CompleteRows.of(self._model, data, None, "raise")
-        arguments, options = self._arguments(rows, self.design_.of(rows.data))
-        return self.estimator_.posterior(*arguments, **options)
+        arguments, given = self._arguments(rows, self.design_.of(rows.data))
+        return self.estimator_.posterior(*arguments, **given, **options)
 
     def score(self, data: Any) -> float:
         """Score the estimator on rows of a frame, held out or not."""

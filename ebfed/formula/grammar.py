@@ -5,6 +5,7 @@
     y ~ x + C(kind) | county               everything differs between counties
     rate | county                          a mean for every county
     y ~ 1 + (1 | state/county)             counties of states: labels need only differ within states
+    y ~ x + (1 + x | state) + (1 | state:county)    the same, x differs between states alone
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 The formula is parsed here; formulaic reads its terms.
@@ -46,6 +47,8 @@ class FormulaTerms:
         Whether the terms that differ may be correlated; None: as the estimator has it.
     above : tuple of str
         Columns of labels of the levels above the groups, from the outermost.
+    varying_above : tuple of str
+        Terms that differ between the groups of each of these levels.
     """
 
     text: str
@@ -58,11 +61,17 @@ class FormulaTerms:
     offset: str = ""
     correlated: bool | None = None
     above: tuple[str, ...] = ()
+    varying_above: tuple[str, ...] = ()
 
     @property
     def levels(self) -> list[str]:
         """Columns of labels, from the outermost."""
         return [*self.above, self.group]
+
+    @property
+    def terms_of_levels(self) -> list[str]:
+        """Terms that differ between groups, of each level; none where the estimator has them."""
+        return [] if self.varying is None else [*self.varying_above, self.varying]
 
     @property
     def counts(self) -> bool:
@@ -101,6 +110,9 @@ def parse(formula: str) -> FormulaTerms:
     'games'
     >>> parse("y ~ 1 + (1 | state/county)").levels
     ['state', 'county']
+    >>> nested = parse("y ~ x + (1 + x | state) + (1 | state:county)")
+    >>> nested.levels, nested.terms_of_levels
+    (['state', 'county'], ['1 + x', '1'])
     """
     if not isinstance(formula, str):
         raise TypeError(
@@ -122,7 +134,8 @@ def parse(formula: str) -> FormulaTerms:
             f"formula: nothing stands between '~' and '|' in {text!r}; write 1 for a constant."
         )
     fixed, bars = _take_bars(fixed)
-    if len(groups) + len(bars) != 1:
+    levels = [] if groups else _levels(bars)
+    if len(groups) + len(bars) != 1 and not levels:
         owners = {_split_bars(bar)[-1] for bar in bars}
         if len(bars) > 1 and len(owners) == 1:
             raise ValueError(
@@ -140,22 +153,62 @@ def parse(formula: str) -> FormulaTerms:
     if groups:
         correlated = False if "||" in right[0] else None
         return _model(text, left, fixed, groups[0], offset=offset, correlated=correlated)
-    varying, *groups = _split_bars(bars[0])
-    if not varying or len(groups) != 1:
-        raise ValueError(f"formula: ({bars[0]}) must be like (1 + x | county).")
-    rest: dict[str, str | bool] = {"offset": offset, "correlated": "||" not in bars[0]}
-    return _model(text, left, fixed, groups[0], varying=varying, **rest)
+    if levels:
+        path, terms, correlated = "/".join(levels), [], _correlated(bars)
+        terms = [_split_bars(bar)[0] for bar in _from_outermost(bars)]
+    else:
+        varying, *named = _split_bars(bars[0])
+        if not varying or len(named) != 1:
+            raise ValueError(f"formula: ({bars[0]}) must be like (1 + x | county).")
+        path, correlated = named[0], "||" not in bars[0]
+        terms = [varying] * len(_split(path, "/"))
+    rest = {"offset": offset, "correlated": correlated, "varying_above": tuple(terms[:-1])}
+    return _model(text, left, fixed, path, varying=terms[-1], **rest)
 
 
-def _model(
-    text: str, response: str, fixed: str, groups: str, **given: str | bool | None
-) -> FormulaTerms:
+def _from_outermost(bars: list[str]) -> list[str]:
+    return sorted(bars, key=lambda bar: len(_split(_split_bars(bar)[-1], ":")))
+
+
+def _levels(bars: list[str]) -> list[str]:
+    """Columns of levels, from the outermost, of (1 | a) + (1 | a:b); none if groups are crossed.
+
+    Examples
+    --------
+    >>> _levels(["1 | school:lea", "1 + x | lea"]), _levels(["1 | a", "1 | b"])
+    (['lea', 'school'], [])
+    """
+    parts = [_split_bars(bar) for bar in _from_outermost(bars)]
+    if len(parts) < 2 or not all(len(part) == 2 and part[0] for part in parts):
+        return []
+    levels: list[str] = []
+    for _, owner in parts:
+        columns = _split(owner, ":")
+        new = [column for column in columns if column not in levels]
+        if len(columns) != len(levels) + 1 or len(new) != 1:
+            return []
+        levels += new
+    return levels
+
+
+def _correlated(bars: list[str]) -> bool:
+    """Whether terms of levels may be correlated, which is said once for all of them."""
+    several = [bar for bar in bars if _split_bars(bar)[0] != "1"]
+    said = {"||" not in bar for bar in several or bars}
+    if len(said) > 1:
+        raise ValueError(
+            f"formula: terms of all levels are correlated, '|', or none, '||'; got {bars}."
+        )
+    return said.pop()
+
+
+def _model(text: str, response: str, fixed: str, groups: str, **given: Any) -> FormulaTerms:
     if not response:
         raise ValueError(f"formula has no response: {text!r}.")
     *above, group = map(_column, _split(groups, "/"))
     if twice := [name for name in above if [*above, group].count(name) > 1]:
         raise ValueError(f"formula: {twice[0]!r} is twice among the levels {groups!r}.")
-    rest: dict[str, Any] = {**given, "above": tuple(above)}
+    rest: dict[str, Any] = given | {"above": tuple(above)}
     if not (counts := re.fullmatch(r"cbind\((.*)\)", response)):
         return FormulaTerms(text, response, fixed, group, **rest)
     parts = _split(counts[1], ",")

@@ -110,7 +110,11 @@ class CompleteRows:
             if name not in column_names(data):
                 shown = ", ".join(map(repr, column_names(data)))
                 raise ValueError(f"{what} {name!r} is not a column of data, which has {shown}.")
-        texts = [model.fixed, model.varying or "1", *responses(model, column_names(data))]
+        texts = [
+            model.fixed,
+            *(model.terms_of_levels or ["1"]),
+            *responses(model, column_names(data)),
+        ]
         used = required(texts, column_names(data))
         used = list(dict.fromkeys([*used, *keys.values()]))
         whole = complete(data, used, missing == "raise")

@@ -6,7 +6,12 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
-from ebfed.kernels.factors import square_products, triangular_factors, whiten
+from ebfed.kernels.factors import (
+    nested_products,
+    square_products,
+    triangular_factors,
+    whiten,
+)
 from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_rows
 from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.logistic import (
@@ -66,6 +71,7 @@ __all__ = [
     "mixture_quantiles",
     "negative_binomial_gamma",
     "negative_binomial_profile",
+    "nested_products",
     "normal_slab",
     "number_below",
     "number_more",

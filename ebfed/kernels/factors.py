@@ -254,3 +254,70 @@ def square_products(left, right, whole):
         for d in range(a):
             products[d, a] = products[a, d]
     return squares.sum(axis=2), products
+
+
+@jit
+def nested_products(effects, white, owner, middle, right):
+    """Add up products of ``B = effects' white`` of groups with figures of what they belong to.
+
+    Parameters
+    ----------
+    effects : ndarray of shape (q, r, m)
+        Z of each group, divided by the factor of V; m is a multiple of `BATCH`.
+    white : ndarray of shape (p, r, m)
+        Rows of each group, likewise.
+    owner : int64 ndarray of shape (n_groups,)
+        What each group belongs to.
+    middle : ndarray of shape (n_owners, p, p)
+        M, symmetric.
+    right : ndarray of shape (n_owners, p, k)
+        N.
+
+    Returns
+    -------
+    products : ndarray of shape (q, q)
+        Sum of ``B M B'``.
+    squares : ndarray of shape (q, q)
+        Sum of the squares of the entries of ``effects' effects - B M B'``.
+    crossed : ndarray of shape (q, k)
+        Sum of the squares of the entries of ``B N``.
+    """
+    q, r, _ = effects.shape
+    p, k = white.shape[0], right.shape[2]
+    B, K = np.empty((q, p, BATCH)), np.empty((q, q, BATCH))
+    products, squares, crossed = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, k))
+    half = np.empty(p)
+    for first in range(0, len(owner), BATCH):
+        for a in range(q):
+            for b in range(p):
+                B[a, b] = 0.0
+                for i in range(r):
+                    for c in range(BATCH):
+                        B[a, b, c] += effects[a, i, first + c] * white[b, i, first + c]
+            for b in range(a + 1):
+                K[a, b] = 0.0
+                for i in range(r):
+                    for c in range(BATCH):
+                        K[a, b, c] += effects[a, i, first + c] * effects[b, i, first + c]
+        for c in range(min(BATCH, len(owner) - first)):
+            M, N = middle[owner[first + c]], right[owner[first + c]]
+            for a in range(q):
+                for b in range(p):
+                    half[b] = 0.0
+                    for d in range(p):
+                        half[b] += B[a, d, c] * M[d, b]
+                for b in range(a + 1):
+                    value = 0.0
+                    for d in range(p):
+                        value += half[d] * B[b, d, c]
+                    products[a, b] += value
+                    squares[a, b] += (K[a, b, c] - value) ** 2
+                for b in range(k):
+                    value = 0.0
+                    for d in range(p):
+                        value += B[a, d, c] * N[d, b]
+                    crossed[a, b] += value**2
+    for a in range(q):
+        for b in range(a):
+            products[b, a], squares[b, a] = products[a, b], squares[a, b]
+    return products, squares, crossed

@@ -8,7 +8,7 @@ is in an object of `ebfed.regression.population`, made from its learned attribut
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.priors import Posterior
 from ebfed.privacy.odometer import Plan
 from ebfed.privacy.promises import simulated
-from ebfed.regression.columns import INTERCEPT, Columns
+from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
@@ -33,6 +33,7 @@ from ebfed.report.view import RegressionView, reports
 from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame, read_labels
 from ebfed.tables.labels import number_labels
+from ebfed.tables.levels import check_depth, number_levels, split_levels
 from ebfed.tables.unseen import warn_of_mistyped, warn_of_unseen
 
 __all__ = ["RegressionEstimator"]
@@ -74,7 +75,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     fit_intercept: bool
     # Columns whose coefficients differ between groups; all if None.
-    varying: Sequence[str | int] | None = None
+    varying: Varying = None
     # Shape of what a block has of the response of a row.
     _per_row: ClassVar[tuple[int, ...]] = ()
     # What a file has of the fit.
@@ -289,7 +290,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     def _columns(self) -> Columns:
         names = "\n".join(getattr(self, "feature_names_in_", ()))
-        return Columns(self.n_features_in_, names, bool(self.fit_intercept), self.varying)
+        levels = self._level_names or ()
+        return Columns(self.n_features_in_, names, bool(self.fit_intercept), self.varying, levels)
 
     def _design(self, values: NDArray) -> NDArray:
         return self._columns().design(values)
@@ -368,7 +370,11 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             )
         if groups is None:
             return self.clients_
-        return self._rows_of(number_labels(read_labels(groups))[0], warn=warn_of_unseen)
+        levels = split_levels(groups, tuples=bool(self._level_names))
+        check_depth(self._level_names, levels)
+        columns = [read_labels(each) for each in levels]
+        ids, _ = number_levels(columns) if len(columns) > 1 else number_labels(columns[0])
+        return self._rows_of(ids, warn=warn_of_unseen)
 
     def _rows_of(
         self,
@@ -384,7 +390,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         if self._is_server or not known:  # a server does not have the rows of groups
             return without
         warn(ids, self.clients_.ids)
-        place = pd.Index(self.clients_.ids).get_indexer(pd.Index(ids))
+        known_ids, asked = (pd.Index(x, tupleize_cols=False) for x in (self.clients_.ids, ids))
+        place = known_ids.get_indexer(asked)
         if not (place >= 0).any():  # labels may be of another type
             return without
         seen = self.clients_.take(place[place >= 0])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["INTERCEPT", "Columns"]
+__all__ = ["INTERCEPT", "Columns", "Varying"]
+
+# Columns whose coefficients differ between groups: of all levels alike, or of each by its name.
+Varying = Sequence[str | int] | Mapping[str, Sequence[str | int] | None] | None
 
 INTERCEPT = "intercept"
 
@@ -26,20 +29,27 @@ class Columns:
         Names of these columns, one to a line; empty if they have none.
     intercept : bool
         Whether a column of ones is put first.
-    varying : sequence of str or int, optional
-        Columns whose coefficients differ between groups; all if None.
+    varying : sequence of str or int, or mapping, optional
+        Columns whose coefficients differ between groups; all if None. Of several levels, the same
+        for all of them, or for each by its name.
+    levels : tuple of str
+        Names of the levels of groups, from the outermost; none where there is one.
 
     Examples
     --------
     >>> columns = Columns(2, "age\nincome", True, ["intercept", "income"])
     >>> columns.terms, columns.varying_places()
     (['intercept', 'age', 'income'], array([0, 2]))
+    >>> varying = {"state": ["intercept"], "county": ["intercept", "age"]}
+    >>> Columns(2, "age\nincome", True, varying, ("state", "county")).places_of_levels()
+    [array([0]), array([0, 1])]
     """
 
     n_features: int
     names: str
     intercept: bool
-    varying: Sequence[str | int] | None = None
+    varying: Varying = None
+    levels: tuple[str, ...] = ()
 
     @property
     def terms(self) -> list[str]:
@@ -62,14 +72,31 @@ class Columns:
         return np.isin(np.arange(len(self)), self.varying_places())
 
     def varying_places(self) -> NDArray[np.int64]:
-        """Positions of the coefficients that differ between groups.
+        """Positions of the coefficients that differ between groups, of any level."""
+        return np.unique(np.concatenate(self.places_of_levels()))
+
+    def places_of_levels(self) -> list[NDArray[np.int64]]:
+        """Positions of the coefficients that differ between groups, of each level.
 
         Raises
         ------
         ValueError, TypeError
-            If `varying` does not name columns.
+            If `varying` does not name columns, or not all levels.
         """
-        names, varying = self.terms, self.varying
+        levels, varying = self.levels or ("",), self.varying
+        if not isinstance(varying, Mapping):
+            return [self._places(varying)] * len(levels)
+        if set(varying) != set(self.levels):
+            known = ", ".join(map(repr, self.levels)) or "one without a name"
+            raise ValueError(
+                "varying must be columns, or a mapping with columns for each level of groups "
+                f"(here {known}); it has {', '.join(map(repr, varying)) or 'none'}."
+            )
+        return [self._places(varying[level]) for level in levels]
+
+    def _places(self, varying: Sequence[str | int] | None) -> NDArray[np.int64]:
+        """Positions of some columns; of all if None."""
+        names = self.terms
         first = int(self.intercept)
         places: dict[Any, int] = {j: first + j for j in range(self.n_features)}
         places |= {name: j for j, name in enumerate(names)}

@@ -9,7 +9,6 @@ by quadrature, and the server takes a step of Newton's (see `climb`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.columns import Columns
+from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.generalized_notes import (
@@ -57,7 +56,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
 
     family: ResponseFamily
     covariance: Covariance
-    varying: Sequence[str | int] | None
+    varying: Varying
     fit_intercept: bool
     n_rounds: int
     share: Share = "groups"

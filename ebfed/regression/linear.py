@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -18,6 +17,7 @@ from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.columns import Varying
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
@@ -28,9 +28,10 @@ from ebfed.regression.reading import known_weight, posterior_of_rows, predicted_
 from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import Table, drop_columns
+from ebfed.tables.frames import Style, Table, drop_columns, frame
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
+from ebfed.tables.levels import keys_of_parents
 from ebfed.tables.of_rows import NEEDED
 
 __all__ = ["LinearEB"]
@@ -56,9 +57,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     covariance : {"diag", "spherical", "full"}
         Covariance of the coefficients: a variance for each, one for all, or any (then the
         coefficients may be correlated, as in ``(1 + x | group)``).
-    varying : sequence of str or int, optional
+    varying : sequence of str or int, or mapping, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
-        have one coefficient for all. All, if None.
+        have one coefficient for all. All, if None. Of several levels of groups, the same for all
+        levels; or a mapping, which has them for each level by its name: ``{"lea": ["intercept"],
+        "school": ["intercept", "x"]}`` is ``(1 | lea) + (1 + x | lea:school)``.
     fit_intercept : bool
         Whether to put a column of ones first.
     method : {"reml", "ml"}
@@ -80,6 +83,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         over one client is that client's figure, and sums at many populations together may say much
         of few clients: it is less that leaves, not a guarantee of privacy. Factors of a group at
         several nodes are merged where these share a key for labels (`ebfed.engines.matching`).
+        Levels need ``"groups"``: a number for each parent, which follows from its label, goes with
+        the factors. The fit may have a parent's groups at several nodes; a node knows of a parent
+        what its own rows say, so that it is to hold all groups of one.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : ignored
@@ -96,7 +102,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`.
     covariance_ : ndarray of shape (p, p)
-        Covariance of the population; zero for columns that do not vary.
+        Covariance of the population; zero for columns that do not vary. Of several levels, that of
+        groups around their parent.
+    covariance_above_ : dict of ndarray of shape (p, p)
+        Covariance of each level above the groups, by its name, from the outermost.
     noise_variance_ : float
     criterion_ : float
         -2 log-likelihood (restricted for REML), as lme4 has it.
@@ -120,18 +129,28 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     >>> est = eb.LinearEB().fit(x[:, None], y, groups=groups)
     >>> est.mean_.round(1), np.sqrt(np.diag(est.covariance_)).round(1)
     (array([1. , 1.9]), array([0. , 0.6]))
+
+    Schools of districts, whose labels need only differ within districts:
+
+    >>> rows = pd.DataFrame({"district": groups // 10, "school": groups, "x": x, "y": y})
+    >>> nested = eb.LinearEB(varying=["intercept"]).fit(rows, "y", groups=["district", "school"])
+    >>> nested.posterior(level="district").to_frame().columns[:3].tolist()
+    ['district', 'term', 'n']
+
     >>> est.posterior().to_frame().columns.tolist()
     ['group', 'term', 'n', 'estimate', 'sd', 'lower', 'upper']
     """
 
     covariate_names_: list[str]
+    covariance_above_: dict[str, NDArray]
+    _takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
     def __init__(
         self,
         covariance: Covariance = "diag",
         *,
-        varying: Sequence[str | int] | None = None,
+        varying: Varying = None,
         fit_intercept: bool = True,
         method: Literal["reml", "ml"] = "reml",
         solver: Literal["marginal", "gradient"] = "marginal",
@@ -184,9 +203,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             ...): the database computes the sums of products of its columns.
         y : array-like or series of shape (n_rows,), or str
             The response, or the column of the frame `X` that holds it.
-        groups : array-like of shape (n_rows,) or str, optional
+        groups : array-like of shape (n_rows,) or str, or several, optional
             Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
+            group of its own. Several, from the outermost, as a list of names or a frame: groups
+            within groups, as lme4's ``(1 + x | lea/school)``; a group is then labelled by all.
         covariates : list of str, data frame or array-like, optional
             Covariates w_i of groups, on which the mean of the coefficients depends: ``mean +
             population_coef_ w_i`` for those that vary. Columns of `X` that are constant within
@@ -267,6 +287,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError("y must name a column of X, the rows of which are not in memory.")
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
+        if isinstance(groups, list | tuple):
+            raise ValueError("levels of groups need the rows of X in memory.")
         found = summarise(X, groups, cross=True, weight=weight)
         if y not in found.columns:
             raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
@@ -277,6 +299,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         validate_data(self, pd.DataFrame(columns=names), skip_check_array=True, reset=reset)
         if reset:
             self._y_name, self._group_name, self._style_ = y, groups, found.style
+            self._level_names = ()
             self.covariate_names_, self._covariates = [], GroupCovariates()
         order.append(found.columns.index(y))
         summary = found.summary
@@ -298,6 +321,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             if reset:
                 self.covariate_names_ = []
             return design
+        if self._level_names:
+            raise ValueError(
+                "covariates= and levels of groups cannot be fitted together; make them columns of "
+                "X, which varying= leaves out."
+            )
         known, labels = self._covariates, table.labels
         if labels is None and not known.given_by(X, covariates):
             raise ValueError("rows without groups need covariates of their own as covariates=.")
@@ -316,9 +344,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         return np.column_stack([design, products.reshape(len(design), -1)])
 
     def describe(self, clients: Factors, memory: Any) -> RegressionFacts:
-        """State numbers of rows, columns, and names of covariates."""
+        """State numbers of rows, columns, names of covariates, and parents of groups."""
         names = "\n".join(self.covariate_names_)
-        return super().describe(clients, memory) | {"covariates": np.array([names])}
+        facts = super().describe(clients, memory) | {"covariates": np.array([names])}
+        if not self._level_names:
+            return facts
+        parents = keys_of_parents(clients.ids, len(self._level_names) - 1)
+        return facts | {"levels": np.array(["\n".join(self._level_names)]), "parents": parents}
 
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if clients cannot have stated this."""
@@ -326,6 +358,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         names = facts.get("covariates")
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
             raise ValueError("facts must have the names of covariates.")
+        if facts.keys() & {"levels", "parents"}:
+            _check_parents(facts)
 
     # The same group at two nodes --------------------------------------------------------------
 
@@ -353,6 +387,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         p, k = len(self._columns()), len(self.covariate_names_)
         if k and not self._covariates.names:  # a server has no groups' covariates
             self._covariates = GroupCovariates(names=self.covariate_names_, values=np.empty((0, k)))
+        levels = result.get("levels", "")
+        self._level_names = tuple(levels.split("\n")) if levels else ()
+        if levels and not self._style_.above:  # a server has no rows that say how frames look
+            above = tuple(Style(group=name) for name in self._level_names[:-1])
+            self._style_ = Style(group=self._level_names[-1], above=above)
+        named = zip(self._level_names, result.get("above", ()), strict=False)
+        self.covariance_above_ = dict(named)
         self.mean_, self.mean_covariance_ = result["mean"][:p], result["mean_covariance"][:p, :p]
         self.covariance_ = result["covariance"][:p, :p]
         self.population_coef_ = result["mean"][p:].reshape(-1, k) if k else np.empty((0, 0))
@@ -360,7 +401,15 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     def _population(self) -> LinearPopulation:
         result = self._result
         # a full covariance is known as well as so many clients identify it
-        n_clients = self._n_clients if self.covariance == "full" else None
+        full = self.covariance == "full"
+        n_clients = self._n_clients if full else None
+        above = [
+            (covariance, (error, int(n) if full else None))
+            for covariance, error, n in zip(
+                *(result.get(name, ()) for name in ("above", "above_error", "n_parents")),
+                strict=True,
+            )
+        ]
         restricted = self.method == "reml" and self.solver == "marginal"
         return LinearPopulation(
             columns=self._columns(),
@@ -375,6 +424,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             criterion=self.criterion_ if restricted else None,
             n_parameters=result["n_parameters"],
             fitted_by="gradient descent" if self.solver == "gradient" else NAMES[self.method],
+            above=above,
+            fitted=None if self._is_server else getattr(self, "clients_", None),
         )
 
     # Estimates --------------------------------------------------------------------------------
@@ -387,8 +438,12 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         covariates: Any = None,
         sample_weight: Any = None,
+        level: str | None = None,
     ) -> Posterior:
         """Posterior of each group's coefficients.
+
+        Of several levels, it is given the rows of all groups of the same parent: those of the fit,
+        but for groups whose rows are given.
 
         Parameters
         ----------
@@ -400,6 +455,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
         sample_weight : as in `fit`, optional
+        level : str, optional
+            Name of a level of groups, of which the coefficients are to be; the lowest if None.
 
         Returns
         -------
@@ -408,6 +465,10 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         block = self._asked_for(X, y, groups, covariates, sample_weight)
         population, known = self._population(), self._covariates
+        if level is not None and level != self._style_.group:
+            place, style = self._place_of_level(level)
+            above, own = population.posteriors(block)[place]
+            return above.labelled(own.ids, {"n": own.n}, style, tuple(self.terms_))
         posterior = population.posterior(block)
         if self.covariate_names_:
             labels = None
@@ -419,6 +480,41 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
 
+    def _place_of_level(self, level: str) -> tuple[int, Style]:
+        """Place of a level above the groups, and how frames of its groups look."""
+        names = (self._level_names or ())[:-1]
+        if level not in names:
+            known = ", ".join(map(repr, (*names, self._style_.group)))
+            raise ValueError(f"level must be one of {known}; got {level!r}.")
+        place, style = names.index(level), self._style_
+        own = style.above[place]
+        return place, replace(own, backend=style.backend, above=style.above[:place])
+
+    def ranef(self, level: str | None = None) -> Any:
+        """Return how each group differs from what the population expects of it.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a level of groups; the lowest if None. A group of a level below another is
+            expected to be as its parent.
+
+        Returns
+        -------
+        DataFrame of shape (n_groups, 1 + k)
+            Labels, and a column for each of the k parameters that differ between groups.
+        """
+        if level is None or level == self._style_.group:
+            return super().ranef()
+        place, style = self._place_of_level(level)
+        found = self._population().posteriors(self._asked_for(None, None, None))
+        values, own = found[place][0].mean, found[place][1]
+        expected = self.mean_ if not place else found[place - 1][0].mean[own.places_of_parents()]
+        chosen = self._columns().places_of_levels()[place]
+        columns = {self.terms_[j]: (values - expected)[:, j] for j in chosen}
+        style = style.avoiding(columns)
+        return frame({style.group: own.ids} | columns, style)
+
     def predict(self, X: Any, *, groups: Any = None, covariates: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
 
@@ -427,7 +523,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         X : as in `fit`
         groups : as in `fit`, optional
             Label of each row. A group that was not in the fit is predicted by the population's
-            mean; so are all rows if None (unless `X` has the column that held them in the fit).
+            mean, or by its parent's coefficients if that was in the fit; so are all rows by the
+            mean if None (unless `X` has the column that held them in the fit).
         covariates : as in `fit`, optional
             Covariates, where the fit had some and groups are new (or there are none: then those of
             each row).
@@ -504,9 +601,16 @@ class LinearEB(RegressorMixin, RegressionEstimator):
                 return copy(self).set_params(method="ml")._fit(self.clients_, {}).log_likelihood_
 
             view = replace(view, maximum=maximum, design_products=self.clients_.products)
+        population, known = self._population(), self._covariates
+        if population.above:
+
+            def of_parents() -> NDArray:
+                parents, own = population.posteriors(self.clients_)[-2:]
+                return parents[0].mean[own[1].places_of_parents()]
+
+            view = replace(view, expected=of_parents)
         if not self.covariate_names_:
             return view
-        population, known = self._population(), self._covariates
 
         def maps() -> NDArray:
             return population.maps(known.of(self.groups_, None, None, None, self._style_.group))
@@ -518,3 +622,19 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             ).of(maps()),
             expected=lambda: maps() @ population.mean,
         )
+
+
+def _check_parents(facts: Any) -> None:
+    """Raise a ValueError if clients cannot have stated these parents."""
+    names, parents = facts.get("levels"), facts.get("parents")
+    sound = isinstance(names, np.ndarray) and isinstance(parents, np.ndarray)
+    if not (
+        sound
+        and names.dtype.kind == "U"
+        and names.shape == (1,)
+        and parents.dtype == np.float64
+        and parents.shape == (len(facts["n"]), str(names[0]).count("\n"))
+        and parents.shape[1] > 0
+        and np.isfinite(parents).all()
+    ):
+        raise ValueError("facts must have the names of levels, and a number for each parent.")

@@ -18,6 +18,7 @@ from ebfed.regression.population import (
     spread_parameters,
 )
 from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.regression.posteriors.parents import Doubt, posterior_of_levels, with_relatives
 from ebfed.report.view import Parameter
 from ebfed.tables.factors import Factors
 
@@ -45,6 +46,10 @@ class LinearPopulation(FittedPopulation):
         Restricted criterion, where that was minimised.
     n_parameters : int
     fitted_by : str
+    above : sequence of tuple
+        Covariance of each level above the groups, from the top, and its sampling error.
+    fitted : Factors or None
+        Groups of the fit, which say what is known of their parents; None on a server.
     """
 
     columns: Columns
@@ -59,6 +64,8 @@ class LinearPopulation(FittedPopulation):
     criterion: float | None
     n_parameters: int
     fitted_by: str
+    above: Sequence[tuple[NDArray, Doubt]] = ()
+    fitted: Factors | None = None
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]
@@ -77,19 +84,33 @@ class LinearPopulation(FittedPopulation):
 
     def posterior(self, block: Factors) -> CoefficientPosterior:
         """Posterior of all coefficients, those of products with covariates among them."""
-        return CoefficientPosterior(
-            block,
-            self.mean,
-            self.mean_covariance,
-            self.covariance,
-            self.noise_variance,
-            self.covariance_error,
-        )
+        return self.posteriors(block)[-1][0]
 
     def posterior_given_population(self, block: Factors) -> CoefficientPosterior:
         """Posterior if the population were known to be as fitted."""
-        known = np.zeros_like(self.mean_covariance)
-        return CoefficientPosterior(block, self.mean, known, self.covariance, self.noise_variance)
+        return self.posteriors(block, known=True)[-1][0]
+
+    def posteriors(
+        self, block: Factors, known: bool = False
+    ) -> list[tuple[CoefficientPosterior, Factors]]:
+        """Posteriors of groups and of their parents, by level from the top, with their factors.
+
+        Parameters
+        ----------
+        block : Factors
+        known : bool
+            Whether the population is taken to be as fitted.
+        """
+        levels: list[tuple[NDArray, Doubt]]
+        levels = [*self.above, (self.covariance, self.covariance_error)]
+        mean_covariance = self.mean_covariance
+        if known:
+            levels = [(covariance, None) for covariance, _ in levels]
+            mean_covariance = np.zeros_like(mean_covariance)
+        whole = with_relatives(block, self.fitted) if self.above else block
+        return posterior_of_levels(
+            block, whole, self.mean, mean_covariance, levels, self.noise_variance
+        )
 
     def maps(self, covariates: NDArray) -> NDArray[np.float64]:
         """Maps from all coefficients to those of each group, shape (n, p, r).
@@ -109,13 +130,26 @@ class LinearPopulation(FittedPopulation):
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
         """Rows of `tidy`."""
         varying, p = self.columns.varying_places(), len(self.columns)
+        covariances = [*(covariance for covariance, _ in self.above), self.covariance]
+        levels = zip(
+            self.columns.levels or [group],
+            covariances,
+            self.columns.places_of_levels(),
+            strict=True,
+        )
+        correlated = self.kind == "full"
+        spreads = [
+            row
+            for level, covariance, places in levels
+            for row in spread_parameters(
+                level, terms, covariance[:p, :p], places, correlated=correlated
+            )
+        ]
         products = [f"{terms[j]}:{name}" for j in varying for name in self.covariate_names]
         errors = np.where(self.identified, np.sqrt(np.diag(self.mean_covariance)), np.nan)
         return [
             *fixed_parameters([*terms, *products], self.mean, errors),
-            *spread_parameters(
-                group, terms, self.covariance[:p, :p], varying, correlated=self.kind == "full"
-            ),
+            *spreads,
             residual_parameter(self.noise_variance),
         ]
 
@@ -125,11 +159,16 @@ class LinearPopulation(FittedPopulation):
         if self.criterion is not None:
             figures["REMLcrit"] = self.criterion
         if self.columns.intercept and self.columns.varying_places().tolist() == [0]:
-            between = self.covariance[0, 0]
+            between = self.total[0, 0]
             total = between + self.noise_variance
             figures["icc"] = between / total if total > 0 else np.nan
         return figures
 
     def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
         """Share of each coefficient's variance that a group's own rows explain."""
-        return reliability(terms, sd, self.covariance)
+        return reliability(terms, sd, self.total)
+
+    @property
+    def total(self) -> NDArray:
+        """Covariance of the coefficients of a group of any parent."""
+        return sum((covariance for covariance, _ in self.above), self.covariance)

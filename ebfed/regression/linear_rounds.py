@@ -19,8 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
+from ebfed.priors.nested_normal import numbered
 from ebfed.privacy.calibration import check_count, check_positive
-from ebfed.regression.columns import Columns
+from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.regression.numerics.mixed_model_sums import (
@@ -30,6 +31,7 @@ from ebfed.regression.numerics.mixed_model_sums import (
     search,
     shapes_of,
 )
+from ebfed.regression.numerics.nested_model import fit_nested_model
 from ebfed.regression.protocol import (
     LinearMessage,
     LinearResult,
@@ -51,7 +53,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     """Linear regression in rounds; parameters are those of `LinearEB`."""
 
     covariance: Covariance
-    varying: Sequence[str | int] | None
+    varying: Varying
     fit_intercept: bool
     method: Literal["reml", "ml"]
     solver: Literal["marginal", "gradient"]
@@ -125,10 +127,19 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             raise ValueError("solver='gradient' needs share='groups': a factor of each group.")
         check_positive("learning_rate", self.learning_rate)
         check_count("n_steps", self.n_steps)
+        levels = np.unique(facts.get("levels", np.array([""])))
+        if len(levels) > 1:
+            raise ValueError(f"clients have different levels of groups: {levels.tolist()}.")
+        if levels[0] and (self.share == "sums" or self.solver == "gradient"):
+            raise ValueError(
+                "levels of groups need share='groups', a factor of each group, and "
+                f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
+            )
         names = np.unique(facts["covariates"])
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names.tolist()}.")
-        columns = self._columns(state["n_features"], state["columns"])
+        columns = self._columns(state["n_features"], state["columns"], str(levels[0]))
+        columns.places_of_levels()  # before anything is sent
         covariates = str(names[0])
         size = min(_width(columns, covariates), int(facts["n"].max()))
         first: LinearState = {
@@ -137,10 +148,13 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "size": size,
             "log_weight": float(facts.get("log_weight", np.zeros(1)).sum()),
         }
+        if levels[0]:
+            first |= {"levels": str(levels[0]), "parents": facts["parents"]}
         return self._sought(first, []) if self.share == "sums" else first
 
-    def _columns(self, n_features: int, names: str) -> Columns:
-        return Columns(n_features, names, self.fit_intercept, self.varying)
+    def _columns(self, n_features: int, names: str, levels: str = "") -> Columns:
+        parts = tuple(levels.split("\n")) if levels else ()
+        return Columns(n_features, names, self.fit_intercept, self.varying, parts)
 
     def ask(self, state: LinearState) -> LinearSent:
         """Ask for factors with so many rows, or for sums."""
@@ -151,7 +165,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         self, message: LinearMessage, facts: RegressionFacts, sent: LinearSent
     ) -> None:
         """Raise a ValueError if clients that stated these facts cannot have sent this."""
-        columns = self._columns(int(facts["n_features"][0]), str(facts["columns"][0]))
+        levels = str(facts["levels"][0]) if "levels" in facts else ""
+        columns = self._columns(int(facts["n_features"][0]), str(facts["columns"][0]), levels)
         width = _width(columns, str(facts["covariates"][0]))
         if self.share == "sums":
             shapes = shapes_of(sent["question"], width)
@@ -173,6 +188,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             return self._sought(state | {"round": state["round"] + 1}, answers)
         if self.solver == "gradient":
             return self._descend(state, messages)
+        if "levels" in state:
+            return self._nested(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
         n, varying = messages["n"], columns.varying_places()
         fit = fit_mixed_model(
@@ -184,7 +201,35 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             intercept=self.fit_intercept,
             identified=not _open_questions(n, varying),
         )
-        return self._end(state | {"round": 1}, fit, n)
+        return self._end(state | {"round": 1}, fit, [varying], _open_questions(n, varying))
+
+    def _nested(self, state: LinearState, messages: LinearMessage) -> LinearState:
+        """Fit the mixed model of several levels."""
+        columns = self._columns(state["n_features"], state["columns"], state["levels"])
+        n, places = messages["n"], columns.places_of_levels()
+        parents = numbered(state["parents"])[1]
+        sizes = [len(np.unique(each)) for each in _places_above(parents, n > 0)]
+        open_ = open_levels([*sizes, int((n > 0).sum())], int(n.sum()), columns.levels, places)
+        known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
+        fit = fit_nested_model(
+            messages["factor"],
+            parents,
+            int(n.sum()),
+            known,
+            covariance=self.covariance,
+            method=self.method,
+            intercept=self.fit_intercept,
+        )
+        ended = {name: x for name, x in state.items() if name != "parents"}
+        notes = list(dict.fromkeys(note for note in open_ if note))
+        last = self._end(cast(LinearState, ended | {"round": 1}), fit, known, notes)
+        last["result"] |= {
+            "levels": state["levels"],
+            "above": fit.covariances[:-1],
+            "above_error": fit.covariance_errors[:-1],
+            "n_parents": np.array(sizes),
+        }
+        return last
 
     def _sought(self, state: LinearState, answers: list[tuple[Question, Answer]]) -> LinearState:
         """Go on with the search for the optimum, to the next question or to the end."""
@@ -205,34 +250,38 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         ended = {name: x for name, x in state.items() if name not in ("question", "answers")}
         width = _width(columns, state["covariates"])
         n_sums = sum(_size(question, width) for question, _ in answers)
-        return self._end(cast(LinearState, ended), found, n, n_sums)
+        notes = _open_questions(n, varying)
+        return self._end(cast(LinearState, ended), found, [varying], notes, n_sums)
 
     def _end(
-        self, state: LinearState, fit: Fit, n: NDArray[np.int64], n_sums: int = 0
+        self,
+        state: LinearState,
+        fit: Fit,
+        varying: Sequence[NDArray],
+        notes: list[str],
+        n_sums: int = 0,
     ) -> LinearState:
         """Add what was learned, in plain numbers."""
-        columns = self._columns(state["n_features"], state["columns"])
-        varying = columns.varying_places()
-        notes = _open_questions(n, varying)
+        terms = self._columns(state["n_features"], state["columns"]).terms
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=7)
-        spread = {
-            "spherical": min(len(varying), 1),
-            "diag": len(varying),
-            "full": len(varying) * (len(varying) + 1) // 2,
-        }
+        n_free = {
+            "spherical": lambda q: min(q, 1),
+            "diag": lambda q: q,
+            "full": lambda q: q * (q + 1) // 2,
+        }[self.covariance]
         # the density of rows is that of rows times the roots of their weights, times these roots
         criterion = fit.criterion - state["log_weight"]
         result: LinearResult = {
             "mean": fit.mean,
             "mean_covariance": fit.mean_covariance,
             "identified": fit.identified,
-            "covariance": fit.covariance,
-            "covariance_error": fit.covariance_error,
+            "covariance": fit.covariances[-1],
+            "covariance_error": fit.covariance_errors[-1],
             "noise_variance": fit.noise_variance,
             "criterion": criterion,
-            "n_parameters": fit.rank + spread[self.covariance] + 1,
-            "notes": notes + _remarks(columns.terms, fit, varying),
+            "n_parameters": fit.rank + sum(n_free(len(each)) for each in varying) + 1,
+            "notes": notes + _remarks(terms, fit, varying, state.get("levels", "")),
             "n_sums": n_sums,
             "covariates": state["covariates"],
         }
@@ -288,7 +337,7 @@ def _size(question: Question, width: int) -> int:
     return sum(math.prod(shape) for shape in shapes_of(question, width).values())
 
 
-def _remarks(names: list[str], fit: Fit, varying: NDArray) -> list[str]:
+def _remarks(names: list[str], fit: Fit, varying: Sequence[NDArray], levels: str) -> list[str]:
     """Note which parameters are at a boundary."""
     remarks = []
     if fit.rank < len(fit.mean):
@@ -301,12 +350,15 @@ def _remarks(names: list[str], fit: Fit, varying: NDArray) -> list[str]:
         remarks.append(
             "The mean coefficients explain all rows: noise and spread are taken to be zero."
         )
-    elif fit.path and (flat := [j for j in varying if fit.covariance[j, j] == 0]):
-        remarks.append(
-            "Estimated variance between groups is zero for "
-            f"{', '.join(names[j] for j in flat)}: groups differ there no more than their "
-            "noise explains."
-        )
+    elif fit.path:
+        groups = levels.split("\n") if levels else ["groups"]
+        for level, covariance, places in zip(groups, fit.covariances, varying, strict=True):
+            if flat := [names[j] for j in places if covariance[j, j] == 0]:
+                between = f"groups of level {level!r}" if levels else "groups"
+                remarks.append(
+                    f"Estimated variance between {between} is zero for {', '.join(flat)}: groups "
+                    "differ there no more than their noise explains."
+                )
     return remarks
 
 
@@ -323,3 +375,59 @@ def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
             "The spread is taken to be zero, so that all groups have the same coefficients."
         ]
     return []
+
+
+ONE_PARENT = (
+    "Level {level!r} has one group with rows: its variance is not identified, and taken to be zero."
+)
+ALONE = (
+    "Every {parent} has one group of level {level!r}: their variances are not identified apart, "
+    "and taken to be that of the {parent} alone."
+)
+ONE_ROW = (
+    "No group of level {level!r} has two rows: noise and spread between them are not identified "
+    "apart. The spread is taken to be zero."
+)
+
+
+def open_levels(
+    sizes: Sequence[int], n_rows: int, levels: Sequence[str], varying: Sequence[NDArray]
+) -> list[str]:
+    """Note what the numbers of groups do not identify of each level; empty if nothing.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of groups with rows of each level, from the top.
+    n_rows : int
+    levels : sequence of str
+    varying : sequence of ndarray
+
+    Examples
+    --------
+    >>> one = [np.arange(1)] * 2
+    >>> open_levels([8, 30], 120, ["lea", "school"], one)
+    ['', '']
+    >>> print(open_levels([8, 8], 120, ["lea", "school"], one)[1])
+    Every lea has one group of level 'school': their variances are not identified apart, and taken \
+to be that of the lea alone.
+    """
+    notes = []
+    for j, (level, places) in enumerate(zip(levels, varying, strict=True)):
+        note = ""
+        if sizes[j] < 2:
+            note = ONE_PARENT.format(level=level)
+        elif sizes[j] >= n_rows:
+            note = ONE_ROW.format(level=level)
+        elif j and sizes[j] <= sizes[j - 1] and len(varying[j - 1]):
+            note = ALONE.format(level=level, parent=levels[j - 1])
+        notes.append(note if len(places) else "")
+    return notes
+
+
+def _places_above(parents: Sequence[NDArray], has_data: NDArray) -> list[NDArray]:
+    """Places of those groups of each level above, from the top, below which there are rows."""
+    places = [parents[-1][has_data]]
+    for each in reversed(parents[:-1]):
+        places.insert(0, each[places[0]])
+    return places

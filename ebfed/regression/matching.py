@@ -29,13 +29,16 @@ def merged_facts(facts: Sequence[RegressionFacts], codes: Sequence[NDArray]) -> 
     joined: Any = {
         name: np.concatenate([cast(Any, each)[name] for each in facts])
         for name in facts[0]
-        if name not in ("n", "log_weight")
+        if name not in ("n", "log_weight", "parents")
     }
     if len({"log_weight" in each for each in facts}) > 1:
         raise ValueError("sample_weight= must be given at all nodes, or at none.")
     numbers = np.concatenate(codes)
     n = np.zeros(len(np.unique(numbers)), np.int64)
     np.add.at(n, numbers, np.concatenate([each["n"] for each in facts]))
+    if "parents" in facts[0]:
+        first = np.unique(numbers, return_index=True)[1]
+        joined["parents"] = np.concatenate([each["parents"] for each in facts])[first]
     if "log_weight" in facts[0]:
         joined["log_weight"] = np.bincount(
             numbers, np.concatenate([each["log_weight"] for each in facts]), minlength=len(n)

@@ -58,6 +58,10 @@ class RegressionFacts(Facts):
     """Names of the covariates of groups, one to a line, shape (1,)."""
     log_weight: NotRequired[NDArray[np.float64]]
     """Sum of the logarithms of the weights of each client's rows, where these have some."""
+    levels: NotRequired[NDArray[np.str_]]
+    """Names of the levels of groups, one to a line, shape (1,), where there are several."""
+    parents: NotRequired[NDArray[np.float64]]
+    """Number of the parent of each client at each level above; see `keys_of_parents`."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
     offset: NotRequired[NDArray[np.bool_]]
@@ -123,6 +127,14 @@ class LinearResult(TypedDict):
     """Names of the covariates of groups, one to a line."""
     n_sums: int
     """Number of sums that a block of clients sent in all rounds, with ``share="sums"``."""
+    levels: NotRequired[str]
+    """Names of the levels of groups, one to a line, where there are several."""
+    above: NotRequired[NDArray[np.float64]]
+    """Covariance of each level above the groups, from the top, shape (n_above, p, p)."""
+    above_error: NotRequired[NDArray[np.float64]]
+    """Sampling error of each, shape (n_above, p, p)."""
+    n_parents: NotRequired[NDArray[np.int64]]
+    """Number of groups of each level above, shape (n_above,)."""
 
 
 class LinearSent(RegressionSent):
@@ -143,6 +155,10 @@ class LinearState(RegressionState):
     """Names of the covariates of groups, one to a line."""
     log_weight: float
     """Sum of the logarithms of the weights of rows."""
+    levels: NotRequired[str]
+    """Names of the levels of groups, one to a line, where there are several."""
+    parents: NotRequired[NDArray[np.float64]]
+    """Number of the parent of each client at each level above."""
     question: NotRequired[Question]
     """What sums are asked for, with ``share="sums"``."""
     answers: NotRequired[list[tuple[Question, dict[str, NDArray[np.float64]]]]]

@@ -127,6 +127,8 @@ class Query:
         """Predictions of rows by the coefficients of their groups."""
         from sqlglot import exp
 
+        if view.style.above:
+            raise ValueError(f"{view.title} of several levels of groups has no SQL.")
         centre = _centre(view)
         logistic = view.population == "logit-normal" and classes is not None
         if not view.has_density and (not logistic or "Pólya" in view.method):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.tables.clients import LARGEST, SMALLEST, Clients, Summary, joined_ids, weighed_rows
+from ebfed.tables.levels import parents_of
 
 __all__ = ["Factors"]
 
@@ -132,6 +133,10 @@ class Factors:
         flat = self.rows.reshape(-1, self.rows.shape[2])
         return flat[:, :-1].T @ flat
 
+    def places_of_parents(self) -> NDArray[np.int64]:
+        """Place of the parent of each client among these, sorted; of labels of several levels."""
+        return parents_of(self.ids)[1]
+
     def padded(self, size: int) -> NDArray[np.float64]:
         """Rows, with zeros up to `size` of them for each client."""
         return np.pad(self.rows, [(0, 0), (0, size - self.rows.shape[1]), (0, 0)])
@@ -145,6 +150,25 @@ class Factors:
         """Cut into at most `n_blocks` blocks of about as many clients each."""
         places = np.array_split(np.arange(len(self)), max(1, min(n_blocks, len(self))))
         return [self.take(slice(place[0], place[-1] + 1)) for place in places]
+
+    def joined(self, ids: NDArray) -> Self:
+        """Compress the rows of clients with one number to those of one client, with this label.
+
+        Parameters
+        ----------
+        ids : ndarray of shape (n_clients,)
+            Labels; `self.ids` are places in it.
+        """
+        has_data = self.rows.any(axis=2)
+        owner = np.repeat(self.ids, has_data.sum(axis=1))
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=len(ids))
+        indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        n = np.bincount(self.ids, self.n, len(ids)).astype(np.int64)
+        logs = None
+        if self.log_weight is not None:
+            logs = np.bincount(self.ids, self.log_weight, len(ids)).astype(float)
+        return type(self)(ids, n, _compressed(self.rows[has_data][order], indptr), logs)
 
     def merge(self, other: Self) -> Self:
         """Compress the union of the rows behind two blocks, which may share clients.
@@ -160,21 +184,14 @@ class Factors:
                 f"{other.n_features}."
             )
         ids, codes = joined_ids(self.ids, other.ids)
-        n = np.bincount(codes, np.concatenate([self.n, other.n]), len(ids)).astype(np.int64)
-        rows = np.concatenate([x.reshape(-1, x.shape[2]) for x in (self.rows, other.rows)])
-        sizes = np.repeat([self.rows.shape[1], other.rows.shape[1]], [len(self), len(other)])
-        has_data = rows.any(axis=1)
-        owner = np.repeat(codes, sizes)[has_data]
-        order = np.argsort(owner, kind="stable")
-        counts = np.bincount(owner, minlength=len(ids))
-        indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        size = max(self.rows.shape[1], other.rows.shape[1])
         logs = None
         if self.log_weight is not None or other.log_weight is not None:  # those of others are 1
-            both = [
-                np.zeros(len(x)) if x.log_weight is None else x.log_weight for x in (self, other)
-            ]
-            logs = np.bincount(codes, np.concatenate(both), len(ids)).astype(float)
-        return type(self)(ids, n, _compressed(rows[has_data][order], indptr), logs)
+            logs = np.concatenate(
+                [np.zeros(len(x)) if x.log_weight is None else x.log_weight for x in (self, other)]
+            )
+        rows = np.concatenate([self.padded(size), other.padded(size)])
+        return type(self)(codes, np.concatenate([self.n, other.n]), rows, logs).joined(ids)
 
 
 def _compressed(rows: NDArray, indptr: NDArray[np.int64]) -> NDArray[np.float64]:

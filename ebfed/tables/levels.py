@@ -15,19 +15,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
-from ebfed.tables.frames import Style, drop_columns, is_frame, is_series, read, read_labels
-from ebfed.tables.labels import number_labels, number_tuples
+from ebfed.tables.frames import Style, Table, drop_columns, is_frame, is_series, read, read_labels
+from ebfed.tables.labels import check_labels, number_labels, number_tuples
 from ebfed.tables.lazy import column_names
 
 __all__ = [
     "above_of",
+    "check_depth",
     "keys_of_parents",
     "label_text",
     "named_parents",
+    "names_of_levels",
     "names_of_parents",
     "number_levels",
     "parents_among",
+    "parents_of",
+    "read_levels",
     "split_levels",
     "unnamed_levels",
 ]
@@ -145,6 +150,38 @@ def unnamed_levels(n_above: int) -> tuple[Style, ...]:
     return tuple(Style(group="parent" + f"{j}" * (n_above > 1)) for j in numbers)
 
 
+def names_of_levels(style: Style) -> tuple[str, ...]:
+    """Return the names of all levels, from the outermost; none where there is one.
+
+    Examples
+    --------
+    >>> names_of_levels(Style(group="county", above=(Style(group="state"),)))
+    ('state', 'county')
+    """
+    return (*(each.group for each in style.above), style.group) if style.above else ()
+
+
+def check_depth(names: Sequence[str] | None, levels: Sequence[Any]) -> None:
+    """Refuse labels of other levels than those of a fit.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        Names of the levels of the fit, none where there is one; None before it.
+    levels : sequence
+        As `split_levels` returns them.
+
+    Raises
+    ------
+    ValueError
+    """
+    if names is None or levels[-1] is None:
+        return
+    if len(levels) != (known := len(names) or 1):
+        given = "1 level" if len(levels) == 1 else f"{len(levels)} levels"
+        raise ValueError(f"groups has {given}; the fit had {known}.")
+
+
 def number_levels(columns: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64]]:
     """Number groups by their sorted order; see `labels.number_labels`.
 
@@ -181,6 +218,37 @@ def _as_python(labels: NDArray) -> NDArray:
     if (dates != labels).any():
         raise ValueError("dates that label levels of groups must be whole microseconds.")
     return dates
+
+
+def read_levels(X: Any, levels: Sequence[Any], y: Any = None) -> Table:
+    """Separate the labels of several levels from values; see `frames.read`.
+
+    Examples
+    --------
+    >>> read_levels([[1.0], [2.0]], [["s", "r"], [1, 1]]).labels.tolist()
+    [('s', 1), ('r', 1)]
+    """
+    upper = {f"groups of level {level}": each for level, each in enumerate(levels[:-1], 1)}
+    given = aligned({"X": X, "groups": levels[-1], "y": y, **upper})
+    X, groups, y = (given.pop(name) for name in ("X", "groups", "y"))
+    X, labels, styles = above_of([*given.values(), groups], X)
+    table = read(X, groups, y=y)
+    assert table.labels is not None
+    ids, codes = number_levels([*labels, table.labels])
+    return replace(table, labels=ids[codes], style=replace(table.style, above=styles))
+
+
+def parents_of(ids: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    """Return the labels of the parents of groups, sorted, and the place of each group's.
+
+    Examples
+    --------
+    >>> labels, places = parents_of(np.fromiter([("s", 1), ("s", 2), ("r", 1)], object))
+    >>> labels.tolist(), places.tolist()
+    (['r', 's'], [1, 1, 0])
+    """
+    columns = [check_labels(list(part)) for part in zip(*ids.tolist(), strict=True)]
+    return number_levels(columns[:-1]) if len(columns) > 2 else number_labels(columns[0])
 
 
 def keys_of_parents(ids: NDArray, n_above: int) -> NDArray[np.float64]:

@@ -33,6 +33,16 @@ from ebfed.formula.grammar import FormulaTerms, parse
             {"response": "y", "fixed": "x + z", "varying": "1 + x", "correlated": True},
         ),
         (
+            "y ~ x + (1 + x | state/county)",
+            {"above": ("state",), "varying": "1 + x", "correlated": True}
+            | {"response": "y", "fixed": "x", "varying_above": ("1 + x",)},
+        ),
+        (
+            "y ~ x + (1 | county:state) + (1 + x || state)",
+            {"above": ("state",), "varying": "1", "correlated": False}
+            | {"response": "y", "fixed": "x", "varying_above": ("1 + x",)},
+        ),
+        (
             "y ~ x + (1 | county) + z",
             {"response": "y", "fixed": "x + z", "varying": "1", "correlated": True},
         ),
@@ -91,6 +101,9 @@ def test_a_group_in_backticks():
         ("y ~ x", "has no part that says who the groups are: 'y ~ x'"),
         ("y ~ x ~ z | g", "more than one '~'"),
         ("y | a | b", "formula must be like"),
+        ("y ~ x + (1 + x | a) + (1 + x || a:b)", "terms of all levels are correlated"),
+        ("y ~ x + (1 | a) + (1 | b:c)", "more than one part"),
+        ("y ~ x + (1 | a) + (1 | a/b)", "more than one part"),
         ("y ~ x + (1 | a) + (1 | b)", "more than one part"),
         ("y ~ x + (1 | a) | b", "more than one part"),
         ("y ~ x | a | b", "more than one part"),

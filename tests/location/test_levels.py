@@ -288,8 +288,8 @@ def test_a_formula_has_levels(rows, fit, tmp_path):
     np.testing.assert_allclose(again.predict(rows), formula.predict(rows))
     with pytest.raises(ValueError, match="the group of level 1 'country' is not a column"):
         eb.from_formula("y ~ 1 + (1 | country/county)", rows)
-    with pytest.raises(ValueError, match="LinearEB has one level of groups"):
-        eb.from_formula("y ~ county + (1 | state/county)", rows)
+    with pytest.raises(ValueError, match="AdaMix has one level of groups"):
+        eb.from_formula("y ~ county + (1 | state/county)", rows, eb.AdaMix())
 
 
 def counted(seed):

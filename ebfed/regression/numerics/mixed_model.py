@@ -24,7 +24,9 @@ With an intercept, columns are centred first; means that dwarf the spread would 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -62,11 +64,11 @@ class Fit:
     mean : ndarray of shape (p,)
         beta.
     mean_covariance : ndarray of shape (p, p)
-    covariance : ndarray of shape (p, p)
-        ``sigma**2 T``; zero for columns that do not vary.
-    covariance_error : ndarray of shape (p, p)
-        Sampling error of `covariance`: sampling covariance of its diagonal; where it is full, the
-        average over clients of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
+    covariances : ndarray of shape (n_levels, p, p)
+        ``sigma**2 T`` of each level, from the top; zero for columns that do not vary.
+    covariance_errors : ndarray of shape (n_levels, p, p)
+        Sampling error of each: sampling covariance of its diagonal; where it is full, the average
+        over the level's groups of ``Z_i' V_i^-1 Z_i / sigma**2``, inverted.
     noise_variance : float
         ``sigma**2``.
     criterion : float
@@ -82,8 +84,8 @@ class Fit:
 
     mean: NDArray
     mean_covariance: NDArray
-    covariance: NDArray
-    covariance_error: NDArray
+    covariances: NDArray
+    covariance_errors: NDArray
     noise_variance: float
     criterion: float
     path: list[float]
@@ -142,20 +144,26 @@ class Problem:
         covariance: Covariance,
         method: str,
         intercept: bool,
+        sizes: Sequence[int] | None = None,
     ):
         self.n_clients, width = self.size_of(rows)
         self.n_rows, self.varying = n_rows, varying
         self.covariance, self.restricted = covariance, method == "reml"
         self.p, q = width - 1, len(varying)
-        self.lower = np.tril_indices(q)
+        ends = np.cumsum([0, *([q] if sizes is None else sizes)]).tolist()
+        self.blocks = [slice(*each) for each in pairwise(ends)]
+        self.lower = _lower(self.blocks)
         self.centre = np.zeros(width)
-        self.turns = covariance == "full" and 0 in varying  # centring is a change of coordinates
+        self.centred = np.zeros(q, bool)
+        for block in self.blocks:  # centring is a change of coordinates
+            self.centred[block] = covariance == "full" and 0 in varying[block]
         self.measure(rows, intercept)
         # Z = [X y]' map
         self.map = np.zeros((width, q))
         self.map[varying, np.arange(q)] = self.units[varying] / self.own_units
-        if intercept and not self.turns:
-            self.map[0] += self.centre[varying] / self.own_units * self.units[0]
+        if intercept:
+            moved = self.centre[varying] / self.own_units * self.units[0]
+            self.map[0] += np.where(self.centred, 0.0, moved)
         self.basis, self.lost = _basis(self.begin()[:-1, :-1])
         self.rank = self.basis.shape[1]
         left_over = n_rows - self.rank
@@ -182,8 +190,7 @@ class Problem:
             self.rows -= self.centre[:, None, None] * ones
             # of what is constant, rounding is left
             self.rows[self.sizes(_squares(self.rows)) < FLAT * whole] = 0.0
-        if self.turns:
-            Z = self.rows[self.varying]
+        Z[self.centred] = self.rows[self.varying[self.centred]]
         self.units = self.sizes(_squares(self.rows))
         self.own_units = self.own(self.sizes(_squares(Z)))
         self.rows /= self.units[:, None, None]
@@ -197,7 +204,9 @@ class Problem:
     def own(self, sizes: NDArray) -> NDArray:
         """Units of the columns that vary; they share one if they share a variance."""
         if self.covariance == "spherical":
-            sizes[:] = np.sqrt(np.mean(sizes**2)) if len(sizes) else 1.0
+            for block in self.blocks:
+                if len(sizes[block]):
+                    sizes[block] = np.sqrt(np.mean(sizes[block] ** 2))
         return sizes
 
     def fit(self, identified: bool) -> Fit:
@@ -298,7 +307,7 @@ class Problem:
         # to some 1e-5 of the variances, whose errors are about 1 / sqrt(n_clients) of them
         tolerance = min(1e-12 * self.n_clients**2, 1e-6)
         if self.covariance == "spherical":
-            entries: RootEntries = CommonRoot(len(first))
+            entries: RootEntries = CommonRoot([len(first[b]) for b in self.blocks if len(first[b])])
         else:
             entries = DiagonalRoot()
         # a diagonal is only the start of a full root
@@ -351,24 +360,32 @@ class Problem:
 
     def grow(self, root: NDArray, tolerance: float) -> NDArray | None:
         """Return a better root where T is to grow in a direction; None at a minimum."""
+        grown = (self.grow_block(block, root, tolerance) for block in self.blocks)
+        return next((each for each in grown if each is not None), None)
+
+    def grow_block(self, block: slice, root: NDArray, tolerance: float) -> NDArray | None:
+        """Return a root of which one level's has grown, if that is better."""
         profile = self.whiten(root)
-        value, slope = self.value(profile), self.slope(profile, False)
+        value, slope = self.value(profile), self.slope(profile, False)[block, block]
+        if not len(slope):
+            return None
         slopes, directions = np.linalg.eigh(slope)
         v = directions[:, 0]
-        bend = self.bend(v)
+        bend = self.bend(block, v)
         if slopes[0] >= 0 or slopes[0] ** 2 < 2 * tolerance * bend:
             return None
-        step = -slopes[0] / bend
+        step, own, grown = -slopes[0] / bend, root[block, block], root.copy()
         while step > 1e-12:
-            values, vectors = np.linalg.eigh(root @ root.T + step * np.outer(v, v))
+            values, vectors = np.linalg.eigh(own @ own.T + step * np.outer(v, v))
             _, R = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T)
-            if self.value(self.whiten(R.T)) < value - tolerance:
-                return R.T
+            grown[block, block] = R.T
+            if self.value(self.whiten(grown)) < value - tolerance:
+                return grown
             step /= 2
         return None
 
-    def bend(self, v: NDArray) -> float:
-        """Expected curvature of the criterion where T grows by v v', at the rows whitened last."""
+    def bend(self, block: slice, v: NDArray) -> float:
+        """Expected curvature where a level's T grows by v v', at the rows whitened last."""
         inner = np.einsum("qim,q->im", self.effects(), v)
         return float((np.sum(inner**2, axis=0) ** 2).sum())
 
@@ -376,8 +393,11 @@ class Problem:
         """One step of Fisher scoring for a diagonal T, from the rows that were whitened last."""
         curvature, slope = self.curvature(), np.diag(self.slope(profile, True))
         if self.covariance == "spherical":
-            step = np.full(len(variance), slope.sum() / curvature.sum())
-            curvature = np.full_like(curvature, curvature.sum())
+            step = np.empty(len(variance))
+            for block in self.blocks:
+                bend = curvature[block, block].sum()
+                step[block] = slope[block].sum() / bend
+                curvature[block, block] = bend
         else:
             step = np.linalg.lstsq(curvature, slope, rcond=1e-10)[0]
         bend = np.diag(curvature)
@@ -409,8 +429,9 @@ class Problem:
         lost = np.abs(back @ (self.lost / units[:, None])).max(axis=1, initial=0.0)
         own = np.zeros((self.p, len(self.varying)))
         own[self.varying, np.arange(len(self.varying))] = 1 / self.own_units
-        if self.turns:
-            own = back @ own
+        own = np.where(self.centred, back @ own, own)
+        error = self.covariance_error(profile, noise)
+        levels = [(own[:, b], root[b, b], error[b, b]) for b in self.blocks]
         criterion, offset = np.nan, 0.0
         if self.noisy:
             offset = 2 * self.dof * np.log(unit)
@@ -420,8 +441,9 @@ class Problem:
         return Fit(
             mean=mean,
             mean_covariance=_symmetric(noise * half.T @ half),
-            covariance=_symmetric(noise * own @ root @ root.T @ own.T),
-            covariance_error=_symmetric(own @ self.covariance_error(profile, noise) @ own.T),
+            # root by root, for a product of the middle two would cost digits
+            covariances=np.array([_symmetric(noise * Z @ R @ R.T @ Z.T) for Z, R, _ in levels]),
+            covariance_errors=np.array([_symmetric(Z @ E @ Z.T) for Z, _, E in levels]),
             noise_variance=float(noise),
             criterion=criterion,
             path=[value + offset for value in path],
@@ -451,15 +473,25 @@ class Problem:
         if not self.noisy or not q:
             return np.zeros((q, q))
         if self.covariance == "full":
-            inner = self.map.T @ profile.products @ self.map / self.n_clients
-            return noise * raised_inverse(inner)
+            error, inner = np.zeros((q, q)), self.mean_information(profile)
+            for block in self.blocks:
+                error[block, block] = noise * raised_inverse(inner[block, block])
+            return error
         curvature = self.curvature()
         if self.covariance == "spherical":
-            variances = np.full((q, q), 2 / max(curvature.sum(), 1e-300))
+            some = [block for block in self.blocks if block.stop > block.start]
+            sums = np.array([[curvature[a, b].sum() for b in some] for a in some])
+            variances = np.zeros((q, q))
+            for block, variance in zip(some, np.diag(2 * raised_inverse(sums)), strict=True):
+                variances[block, block] = variance
         else:
             variances = 2 * raised_inverse(curvature)
         # the units of a variance are squares: `own` brings them in once
         return noise**2 * variances / np.outer(self.own_units, self.own_units)
+
+    def mean_information(self, profile: Profile) -> NDArray:
+        """Average of ``Z~_i' Z~_i`` over clients."""
+        return self.map.T @ profile.products @ self.map / self.n_clients
 
 
 class _CommonProblem(Problem):
@@ -580,6 +612,13 @@ def best_size(problem: Problem, logs: NDArray) -> NDArray:
 
 def _squares(columns: NDArray) -> NDArray:
     return np.einsum("pim,pim->p", columns, columns)
+
+
+def _lower(blocks: Sequence[slice]) -> tuple[NDArray, NDArray]:
+    """Places of the lower triangles of the blocks of a matrix."""
+    places = [b.start + np.array(np.tril_indices(b.stop - b.start)) for b in blocks]
+    whole = np.concatenate(places, axis=1)
+    return whole[0], whole[1]
 
 
 def _symmetric(matrix: NDArray) -> NDArray:

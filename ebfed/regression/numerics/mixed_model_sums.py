@@ -272,9 +272,7 @@ class _SumsProblem(Problem):
         squares, flat = found["squares"], rows.question["flat"]
         if intercept:
             flat = self.sizes(squares) < FLAT * self.sizes(found["whole"])
-        own = found["own"]
-        if self.turns:
-            own = np.where(flat[self.varying], 0.0, own)
+        own = np.where(self.centred & flat[self.varying], 0.0, found["own"])
         self.units = self.sizes(np.where(flat, 0.0, squares))
         self.own_units = self.own(self.sizes(own))
         known = {"flat": flat, "units": self.units, "own_units": self.own_units}
@@ -308,8 +306,8 @@ class _SumsProblem(Problem):
         lower[self.lower] = scores
         return slope - lower - np.tril(lower, -1).T
 
-    def bend(self, v: NDArray) -> float:
-        """Expected curvature of the criterion where T grows by v v'."""
+    def bend(self, block: slice, v: NDArray) -> float:
+        """Expected curvature where T grows by v v'."""
         twice = np.outer(v, v).ravel()
         return float(twice @ self.found["outer"] @ twice)
 

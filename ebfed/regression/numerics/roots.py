@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,26 +55,28 @@ class DiagonalRoot(RootEntries):
 
 
 class CommonRoot(RootEntries):
-    """All entries of the diagonal are the same."""
+    """All entries of the diagonal are the same; of blocks of these sizes, those of each block."""
 
-    def __init__(self, q: int):
-        self.q = q
+    def __init__(self, sizes: Sequence[int]):
+        self.sizes = np.array(sizes)
+        self.first = np.cumsum(self.sizes) - self.sizes
 
     def root(self, free: NDArray) -> NDArray:
         """Return the root with these free entries."""
-        return free[0] * np.eye(self.q)
+        return np.diag(np.repeat(free, self.sizes))
 
     def free(self, root: NDArray) -> NDArray:
         """Return the free entries of a root."""
-        return root[0, :1]
+        return np.diag(root)[self.first]
 
     def of(self, slope: NDArray) -> NDArray:
         """Slope in the free entries."""
-        return np.atleast_1d(np.trace(slope))
+        return np.add.reduceat(np.diag(slope), self.first)
 
     def metric(self, root: NDArray, curvature: NDArray) -> NDArray:
         """About the inverse curvature in the free entries."""
-        return 1 / _bend(root[:1], np.atleast_2d(curvature.sum()))
+        rows = np.add.reduceat(curvature, self.first, axis=0)
+        return DiagonalRoot().metric(root[self.first], np.add.reduceat(rows, self.first, axis=1))
 
 
 class LowerRoot(RootEntries):

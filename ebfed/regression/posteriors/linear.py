@@ -41,7 +41,14 @@ class CoefficientPosterior(NormalMarginals):
     maps : ndarray of shape (n, k, p), optional
         The k combinations of its coefficients that are asked of each client; the coefficients
         themselves if None.
+    parents : tuple, optional
+        Where clients belong to parents: posterior of the coefficients of these, given all their
+        clients, and the place of each client's. Mean and covariance of the client's parent then
+        replace `mean` and `mean_covariance`.
     """
+
+    _parents: tuple[CoefficientPosterior, NDArray[np.int64]] | None = None
+    _of_parents: NDArray | None = None
 
     def __init__(
         self,
@@ -52,10 +59,12 @@ class CoefficientPosterior(NormalMarginals):
         noise_variance: float,
         doubt: tuple[NDArray, int | None] | None = None,
         maps: NDArray | None = None,
+        parents: tuple[CoefficientPosterior, NDArray[np.int64]] | None = None,
     ):
         self._block, self._mean, self._mean_covariance = block, mean, mean_covariance
         self._covariance, self._noise, self._maps = covariance, noise_variance, maps
-        self._doubt = doubt
+        self._doubt, self._parents = doubt, parents
+        self._of_parents = None if parents is None else parents[0].covariance
         figures = [
             (shift, np.sqrt(np.maximum(np.einsum("npp->np", each), 0)))
             for shift, each in self._blocks()
@@ -73,13 +82,19 @@ class CoefficientPosterior(NormalMarginals):
             self._noise,
             self._doubt,
             maps,
+            self._parents,
         )
 
     def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
         """Mean and covariance of the clients, a block at a time."""
+        first = 0
         for mean, own, away in self._parts():
-            covariance = own + away @ self._mean_covariance @ away.swapaxes(1, 2)
+            known = self._mean_covariance
+            if self._of_parents is not None and self._parents is not None:
+                known = self._of_parents[self._parents[1][first : first + len(mean)]]
+            covariance = own + away @ known @ away.swapaxes(1, 2)
             yield mean, (covariance + covariance.swapaxes(1, 2)) / 2
+            first += len(mean)
 
     def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         """Mean, covariance if the population's mean were known, and slope in that mean."""
@@ -87,7 +102,7 @@ class CoefficientPosterior(NormalMarginals):
         n_blocks = 1 + len(self._block) * p * p // 4_000_000
         first = 0
         for block in self._block.split(n_blocks):
-            mean, own, away = self._figures(block)
+            mean, own, away = self._figures(block, first)
             if self._maps is not None:
                 maps = self._maps[first : first + len(block)]
                 mean = np.einsum("nkp,np->nk", maps, mean)
@@ -95,7 +110,7 @@ class CoefficientPosterior(NormalMarginals):
             yield mean, own, away
             first += len(block)
 
-    def _figures(self, block: Factors) -> tuple[NDArray, NDArray, NDArray]:
+    def _figures(self, block: Factors, first: int) -> tuple[NDArray, NDArray, NDArray]:
         p, rows = len(self._mean), block.rows
         X, y = rows[:, :, :-1], rows[:, :, -1]
         if self._noise > 0:
@@ -111,7 +126,11 @@ class CoefficientPosterior(NormalMarginals):
             A = np.zeros((len(block), p, p))
         away = np.eye(p) - weights @ X
         # [E] Theorem 7
-        mean = away @ self._mean + np.einsum("npr,nr->np", weights, y)
+        centre = away @ self._mean
+        if self._parents is not None:
+            places = self._parents[1][first : first + len(block)]
+            centre = np.einsum("npq,nq->np", away, self._parents[0].mean[places])
+        mean = centre + np.einsum("npr,nr->np", weights, y)
         own = away @ self._covariance + 2 * away @ self._unknown(A) @ away.swapaxes(1, 2)
         return mean, (own + own.swapaxes(1, 2)) / 2, away
 
@@ -146,15 +165,23 @@ class CoefficientPosterior(NormalMarginals):
     def sample(self, size: int, random_state: Any = None) -> NDArray:
         """Draw `size` coefficient vectors of each client, shape (size, n, p).
 
-        In each draw all clients have one mean of the population: that of `mean_covariance`.
+        In each draw all clients have one mean of the population, that of `mean_covariance`; those
+        of one parent have its coefficients.
         """
         rng = np.random.default_rng(random_state)
-        shifts = mean_shifts(self._mean_covariance, size, rng)
-        draws = []
+        if self._parents is None:
+            shifts = mean_shifts(self._mean_covariance, size, rng)[:, None]
+            places = np.zeros(len(self.mean), np.int64)
+        else:
+            parents, places = self._parents
+            shifts = parents.sample(size, rng) - parents.mean
+        draws, first = [], 0
         for mean, own, away in self._parts():
             noise = rng.standard_normal((size, *mean.shape))
             each = np.einsum("npq,snq->snp", _root(own), noise)
-            draws.append(mean + each + np.einsum("npq,sq->snp", away, shifts))
+            shift = shifts[:, places[first : first + len(mean)]]
+            draws.append(mean + each + np.einsum("npq,snq->snp", away, shift))
+            first += len(mean)
         return np.concatenate(draws, axis=1)
 
 

@@ -1,0 +1,226 @@
+"""The linear mixed model of groups within groups, fitted to factors of factors.
+
+Rows of group i of parent g are ``y_gi = X_gi beta + Z_gi u_i + Z'_gi v_g + e_gi``; both Z are
+columns of X. Divided by the Cholesky factor of ``V_i = I + Z_i T Z_i'``, the rows of one parent's
+groups are stacked, and compressed to a triangle: with u integrated out so, parents are groups of a
+model with one level less. At the top, `Problem` does the rest. The log-determinants of all levels
+add up.
+
+Going down, let c be minus the coefficients that are known above a group, then 1 (so that its
+residuals are ``[X y] c``), and J the covariance of the coefficients that is left, over sigma**2.
+With W and Z~ a parent's whitened rows and effects, Z = [X y] S, those of its groups are
+
+    c_g = E c,  J_g = E J E' + S (T - T Z~'Z~ T) S',    E = I - S T Z~'W;
+
+at the top ``c = (-beta, 1)``, and J is ``H^-1`` for REML, zero for ML. The slope in the T of groups
+i of g is
+
+    sum_i Z~_i'Z~_i  -  B_i (J_g + dof / Q c_g c_g') B_i',    B_i = Z~_i'W_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.kernels.threads import one_thread
+from ebfed.regression.numerics.mixed_model import Covariance, Fit, Problem, Profile
+
+__all__ = ["fit_nested_model"]
+
+# Levels with fewer groups may give several minima.
+FEW = 200
+
+
+def fit_nested_model(
+    rows: NDArray,
+    parents: Sequence[NDArray],
+    n_rows: int,
+    varying: Sequence[NDArray],
+    *,
+    covariance: Covariance = "diag",
+    method: Literal["reml", "ml"] = "reml",
+    intercept: bool = False,
+) -> Fit:
+    """Minimise the criterion of a model with several levels.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_groups, r, p + 1)
+        Factors of ``[X_i y_i]`` of the groups of the lowest level.
+    parents : sequence of int64 ndarrays
+        From the second level: the place of each group's parent in the level above; see
+        `ebfed.priors.nested_normal.numbered`.
+    n_rows : int
+        Number of rows N that they stand for.
+    varying : sequence of int64 ndarrays
+        Columns whose coefficients vary, of each level from the top; none of a level whose variance
+        is not identified.
+    covariance, method, intercept
+        As in `fit_mixed_model`.
+    """
+    with one_thread():
+        problem = NestedProblem(rows, parents, n_rows, varying, covariance, method, intercept)
+        return problem.fit(True)
+
+
+class NestedProblem(Problem):
+    """The criterion of a model with several levels; arrays of levels are from the top."""
+
+    def __init__(
+        self,
+        rows: NDArray,
+        parents: Sequence[NDArray],
+        n_rows: int,
+        varying: Sequence[NDArray],
+        covariance: Covariance,
+        method: str,
+        intercept: bool,
+    ):
+        n_top = int(parents[0].max()) + 1
+        self.owners = [np.zeros(n_top, np.int64), *parents]  # at the top, the population
+        self.orders = [np.argsort(owner, kind="stable") for owner in self.owners]
+        self.ends = [np.append(0, np.cumsum(np.bincount(owner))) for owner in self.owners]
+        sizes = [len(each) for each in varying]
+        columns = np.concatenate(varying).astype(np.int64)
+        super().__init__(rows, n_rows, columns, covariance, method, intercept, sizes)
+
+    def size_of(self, rows: NDArray) -> tuple[int, int]:
+        """Number of groups at the top, and of columns."""
+        return len(self.owners[0]), rows.shape[2]
+
+    def begin(self) -> NDArray:
+        """Keep what all whitenings share; returns products of the columns."""
+        self.bottom, self.Z = self.rows, self.Z[self.blocks[-1]]
+        flat = self.rows.reshape(self.p + 1, -1)
+        return flat @ flat.T
+
+    def weigh(self, root: NDArray) -> tuple[float, NDArray]:
+        """Whiten the rows, level by level: sum of log-determinants, and products of the columns."""
+        from ebfed.kernels import whiten
+
+        rows, log_det = self.bottom, 0.0
+        self.whites: list[NDArray] = []
+        self.whitened: list[NDArray] = []
+        for level in reversed(range(len(self.blocks))):
+            block, white = self.blocks[level], rows
+            own = np.ascontiguousarray(root[block, block])
+            if own.any():
+                Z = self.effects_of(level, rows) if self.whites else self.Z
+                white = np.zeros_like(rows)
+                log_det += whiten(rows, Z, self.varying[block], own, white)
+            self.whites.insert(0, white)
+            rows = self.stacked(level) if level else white
+        self.root, self.white = root, rows
+        flat = rows.reshape(self.p + 1, -1)
+        return log_det, flat @ flat.T
+
+    def stacked(self, level: int) -> NDArray:
+        """Factors of the whitened rows of each parent's groups, as `laid_out`."""
+        from ebfed.kernels import triangular_factors
+
+        white, n = self.whites[0], len(self.owners[level])
+        rows = white[:, :, :n].transpose(2, 1, 0)[self.orders[level]]
+        width, ends = self.p + 1, self.ends[level] * white.shape[1]
+        size = min(width, int(np.diff(ends).max()))
+        return self.laid_out(triangular_factors(rows.reshape(-1, width), ends, size))
+
+    def effects_of(self, level: int, rows: NDArray) -> NDArray:
+        """Z of a level, from rows that may be whitened."""
+        block = self.blocks[level]
+        map_, varying = self.map[:, block], self.varying[block]
+        Z = rows[varying] * map_[varying, np.arange(len(varying))][:, None, None]
+        if (shift := map_[0] * (varying > 0)).any():
+            Z += shift[:, None, None] * rows[0]
+        return Z
+
+    def levels(self) -> list[NDArray]:
+        """Z of each level whitened, from the rows that were whitened last."""
+        if not self.whitened:
+            whites = enumerate(self.whites)
+            self.whitened = [self.effects_of(level, white) for level, white in whites]
+        return self.whitened
+
+    def inner(self) -> list[NDArray]:
+        """Sum of ``Z~'Z~`` over the groups of each level."""
+        flat = [Z.reshape(len(Z), Z[0].size if len(Z) else 0) for Z in self.levels()]
+        return [Z @ Z.T for Z in flat]
+
+    def slope(self, profile: Profile, diagonal: bool) -> NDArray:
+        """Slope of the criterion in T, at the rows that were whitened last."""
+        from ebfed.kernels import nested_products
+
+        slope = np.zeros(self.map.shape[1:] * 2)
+        J = np.zeros((1, self.p + 1, self.p + 1))
+        if self.restricted:
+            J[0, :-1, :-1] = profile.half.T @ profile.half
+        c = np.append(-profile.beta, 1.0)[None]
+        none = np.zeros((1, self.p + 1, 0))
+        for level, inner in enumerate(self.inner()):
+            block, owner = self.blocks[level], self.owners[level]
+            scores = self.dof / profile.quadratic * c[:, :, None] * c[:, None, :]
+            Z, white = self.levels()[level], self.whites[level]
+            others = np.broadcast_to(none, (len(J), *none.shape[1:]))
+            slope[block, block] = inner - nested_products(Z, white, owner, J + scores, others)[0]
+            if level + 1 < len(self.blocks):
+                away, J = self.given(level, J)
+                c = np.einsum("nab,nb->na", away, c[owner])
+        return slope
+
+    def given(self, level: int, J: NDArray) -> tuple[NDArray, NDArray]:
+        """E and J of the coefficients within each group of a level."""
+        Z, white = self.levels()[level], self.whites[level]
+        owner, block = self.owners[level], self.blocks[level]
+        n, map_ = len(owner), self.map[:, block]
+        T = self.root[block, block] @ self.root[block, block].T
+        Z, white = Z[:, :, :n].transpose(2, 0, 1), white[:, :, :n].transpose(2, 1, 0)
+        away = np.eye(self.p + 1) - map_ @ T @ (Z @ white)
+        left = T - T @ (Z @ Z.swapaxes(1, 2)) @ T
+        return away, away @ J[owner] @ away.swapaxes(1, 2) + map_ @ left @ map_.T
+
+    def curvature(self) -> NDArray:
+        """Expected curvature of the criterion in the diagonal of T, as if the mean were known."""
+        from ebfed.kernels import nested_products
+
+        width, q = self.map.shape
+        curvature, shared = np.zeros((q, q)), np.zeros(q)
+        J, above = np.zeros((1, width, width)), np.zeros((1, width, 0))
+        for level, inner in enumerate(self.inner()):
+            block, owner = self.blocks[level], self.owners[level]
+            Z, white = self.levels()[level], self.whites[level]
+            products, squares, crossed = nested_products(Z, white, owner, J, above)
+            curvature[block, block] = squares
+            curvature[block, : block.start] = crossed
+            curvature[: block.start, block] = crossed.T
+            shared[block] = np.diag(inner - products)
+            if level + 1 < len(self.blocks):
+                away, J = self.given(level, J)
+                above = np.concatenate([away @ above[owner], away @ self.map[:, block]], axis=2)
+        return curvature - np.outer(shared, shared) / self.n_rows
+
+    def bend(self, block: slice, v: NDArray) -> float:
+        """Expected curvature where a level's T grows by v v', at the rows whitened last."""
+        along = np.einsum("qim,q->im", self.levels()[self.blocks.index(block)], v)
+        return float((np.sum(along**2, axis=0) ** 2).sum())
+
+    def tried(self, first: NDArray) -> NDArray:
+        """Diagonals that are compared, shape (k, q): levels with few groups may be of any size."""
+        factors = np.geomspace(0.1, 100, 7)
+        varies = [len(first[block]) > 0 for block in self.blocks]
+        sizes = [
+            factors if some and len(owner) < FEW else np.ones(1)
+            for some, owner in zip(varies, self.owners, strict=True)
+        ]
+        widths = [len(first[block]) for block in self.blocks]
+        return np.array([np.repeat(each, widths) * first for each in product(*sizes)])
+
+    def mean_information(self, profile: Profile) -> NDArray:
+        """Average of ``Z~'Z~`` over the groups of each level: blocks of a matrix."""
+        average = np.zeros(self.map.shape[1:] * 2)
+        for block, inner, owner in zip(self.blocks, self.inner(), self.owners, strict=True):
+            average[block, block] = inner / len(owner)
+        return average

@@ -267,8 +267,8 @@ for method in ("aghq", "laplace"):
 print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
-# **Factors of groups.** Only lme4 has crossed factors, and slopes on several levels. Means and
-# rates have levels here: `y ~ 1 + (1 | state/county)`.
+# **Factors of groups.** Only lme4 has crossed factors. Normal rows have levels here, with slopes on
+# each: `y ~ x + (1 + x | state/county)`; rates have them without slopes.
 
 # %%
 try:

@@ -81,6 +81,7 @@ ESTIMATORS = {
     "OptOutMean": eb.OptOutMean(1.0, 4.0, 0.1, random_state=0),
     "LinearEB": eb.LinearEB("full"),
     "LogisticEB": eb.LogisticEB(),
+    "GeneralizedEB": eb.GeneralizedEB("binomial"),
     "AdaMix": eb.AdaMix(2, n_init=1, random_state=0),
     "AdaMixClassifier": eb.AdaMixClassifier(2, n_init=1, random_state=0),
     "MixtureLinearEB": eb.MixtureLinearEB(2, n_init=1, random_state=0),
@@ -124,7 +125,8 @@ def fit(name):
             column = COLUMNS.get(name, "y")
             table = ROWS[["g", column]]
             return estimator.fit(table, groups="g", **consent), (table,)
-        table, y = ROWS[["g", "x"]], ROWS["y"] if numbers else ROWS["hit"]
+        counted = name == "GeneralizedEB"
+        table, y = ROWS[["g", "x"]], ROWS["hit"] if counted or not numbers else ROWS["y"]
         return estimator.fit(table, y, groups="g", **consent), (table, y)
 
 

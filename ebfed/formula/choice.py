@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ebfed.engines import Estimator
@@ -21,7 +22,6 @@ from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
     "LOCATION",
-    "REGRESSION",
     "check_location",
     "check_settings",
     "choose",
@@ -44,7 +44,7 @@ LOCATION: dict[str, Any] = {
 REGRESSION: dict[str, Any] = {
     "gaussian": LinearEB,
     "binomial": LogisticEB,
-    "poisson": GeneralizedEB,
+    "poisson": partial(GeneralizedEB, "poisson"),
 }
 # Populations of coefficients that are normal on the scale of a link, by family.
 ON_LINK = {"binomial": "logit-normal", "poisson": "log-normal"}
@@ -77,10 +77,7 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
     location = kind not in REGRESSION or (not design.names and design.constant)
     if kind in ON_LINK and prior is not None:
         location = not (isinstance(prior, str) and prior == ON_LINK[kind])
-    if location:
-        return LOCATION[kind]()
-    make: Any = REGRESSION[kind]
-    return make().set_params(family=kind) if make is GeneralizedEB else make()
+    return (LOCATION if location else REGRESSION)[kind]()
 
 
 def following(

@@ -17,7 +17,6 @@ from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
     LOCATION,
-    REGRESSION,
     check_location,
     check_settings,
     choose,
@@ -163,9 +162,8 @@ def from_formula(
         data, weights = with_weights(data, weights), WEIGHTS
     rows = CompleteRows.of(model, data, consent, missing, weights)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-    families = LOCATION | REGRESSION
-    if family is not None and family not in families:
-        raise ValueError(f"family must be {', '.join(map(repr, families))}; got {family!r}.")
+    if family is not None and family not in LOCATION:
+        raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
     if estimator is None:
         estimator = choose(model, design, family, prior)
         if isinstance(estimator, LogisticEB | GeneralizedEB):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.report.view import Parameter
 
-__all__ = ["Base", "ResponseFamily", "Responses", "check_rows"]
+__all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows"]
 
 # Of each row: what its log-likelihood has besides the part in the linear predictor; slopes of that
 # in the family's shapes, (n_rows, s); and lower halves of second derivatives.
@@ -106,6 +106,20 @@ class ResponseFamily(ABC):
     def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
         """Rows of `tidy` for shapes, with their standard errors."""
         return []
+
+
+class LogLink(ResponseFamily):
+    """A family of rows with mean ``e^z``."""
+
+    link: ClassVar[Literal["logit", "log"]] = "log"
+
+    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+        """Mean of a log-normal number."""
+        return np.exp(centre + variance / 2)
+
+    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+        """``e^z``."""
+        return np.exp(z)
 
 
 def check_rows(wrong: NDArray, values: NDArray, text: str) -> None:

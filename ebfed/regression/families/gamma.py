@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
 from ebfed.kernels.responses import GAMMA
-from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+from ebfed.regression.families.base import Base, LogLink, Responses, check_rows
 from ebfed.report.view import Parameter
 
 __all__ = ["Gamma"]
 
 
-class Gamma(ResponseFamily):
+class Gamma(LogLink):
     """Rows of mean ``m = e^z`` and variance ``m^2 / k``, k being the shape.
 
     ``l = -k z - k y e^-z + (k - 1) log y + k log k - log G(k)``, where G is the gamma function. The
@@ -29,7 +29,6 @@ class Gamma(ResponseFamily):
 
     name: ClassVar[str] = "gamma"
     kind: ClassVar[int] = GAMMA
-    link: ClassVar[Literal["logit", "log"]] = "log"
     n_figures: ClassVar[int] = 2
     whole: ClassVar[bool] = False
 
@@ -58,14 +57,6 @@ class Gamma(ResponseFamily):
     def begin(self, figures: NDArray) -> tuple[float, NDArray[np.float64]]:
         """Logarithm of the mean of all rows, and a shape of 1."""
         return float(np.log(figures[0] / figures[1])), np.zeros(1)
-
-    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
-        """Mean of a log-normal number."""
-        return np.exp(centre + variance / 2)
-
-    def inverse(self, z: NDArray) -> NDArray[np.float64]:
-        """``e^z``."""
-        return np.exp(z)
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y."""

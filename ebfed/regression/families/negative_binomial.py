@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ class NegativeBinomial(Poisson):
 
     name: ClassVar[str] = "negative_binomial"
     kind: ClassVar[int] = NEGATIVE_BINOMIAL
-    link: ClassVar[Literal["logit", "log"]] = "log"
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
         """Return the size."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, pdtr
 
 from ebfed.kernels.responses import POISSON
-from ebfed.regression.families.base import Base, ResponseFamily, Responses, check_rows
+from ebfed.regression.families.base import Base, LogLink, Responses, check_rows
 
 __all__ = ["Poisson", "check_counts"]
 
 
-class Poisson(ResponseFamily):
+class Poisson(LogLink):
     """Rows ``y ~ Poisson(e^z)``: ``l = y z - e^z - log y!``.
 
     Examples
@@ -26,7 +26,6 @@ class Poisson(ResponseFamily):
 
     name: ClassVar[str] = "poisson"
     kind: ClassVar[int] = POISSON
-    link: ClassVar[Literal["logit", "log"]] = "log"
     n_figures: ClassVar[int] = 2
 
     def check(self, y: NDArray, weight: NDArray) -> None:
@@ -52,14 +51,6 @@ class Poisson(ResponseFamily):
                 "falls. Add rows with events."
             )
         return float(np.log(figures[0] / figures[1])), np.zeros(0)
-
-    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
-        """Mean of a log-normal rate."""
-        return np.exp(centre + variance / 2)
-
-    def inverse(self, z: NDArray) -> NDArray[np.float64]:
-        """``e^z``."""
-        return np.exp(z)
 
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""

@@ -21,7 +21,7 @@ from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
-from ebfed.regression.reading import posterior_of_rows
+from ebfed.regression.reading import check_interval, posterior_of_rows
 from ebfed.report.view import RegressionView
 from ebfed.tables.clients import Clients
 
@@ -378,10 +378,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         """
         from scipy.special import ndtri
 
-        if kind not in ("mean", "row"):
-            raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_interval(level, kind)
         mean, variance = self._predictors(X, groups, offset)
         tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
         if kind == "row":

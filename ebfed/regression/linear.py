@@ -24,7 +24,12 @@ from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
 from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.protocol import LinearResult, RegressionFacts
-from ebfed.regression.reading import known_weight, posterior_of_rows, predicted_numbers
+from ebfed.regression.reading import (
+    check_interval,
+    known_weight,
+    posterior_of_rows,
+    predicted_numbers,
+)
 from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.factors import Factors
@@ -559,10 +564,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         from scipy.special import ndtri
 
-        if kind not in ("mean", "row"):
-            raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_interval(level, kind)
         rows, codes, posterior = posterior_of_rows(self, X, groups, covariates)
         assert isinstance(posterior, CoefficientPosterior)
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])

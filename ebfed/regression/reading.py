@@ -14,7 +14,14 @@ from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.of_rows import NEEDED, check_whole, without_of_rows
 
-__all__ = ["known_weight", "posterior_of_rows", "predicted_numbers", "repeated", "weighed_clients"]
+__all__ = [
+    "check_interval",
+    "known_weight",
+    "posterior_of_rows",
+    "predicted_numbers",
+    "repeated",
+    "weighed_clients",
+]
 
 
 def posterior_of_rows(
@@ -117,3 +124,11 @@ def weighed_clients(
     if labels is not None:  # clients have their rows in the order of labels
         weight = weight[np.argsort(number_labels(labels)[1], kind="stable")]
     return clients, labels, weight
+
+
+def check_interval(level: float, kind: str) -> None:
+    """Raise a ValueError if there is no such interval for rows."""
+    if kind not in ("mean", "row"):
+        raise ValueError(f"kind must be 'mean' or 'row'; got {kind!r}.")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1; got {level!r}.")

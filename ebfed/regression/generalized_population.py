@@ -82,8 +82,7 @@ class GeneralizedPopulation(FittedPopulation):
 
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
-        assert block.y is not None
-        return Responses(*np.ascontiguousarray(block.y.T))
+        return Responses.of(block)
 
     def posterior(self, block: Clients) -> Any:
         """Posterior of the coefficients of each client of a block."""

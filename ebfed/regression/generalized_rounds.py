@@ -72,8 +72,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
 
     def responses(self, clients: Clients, sent: GeneralizedSent) -> Responses:
         """Return what was observed in the rows of clients."""
-        assert clients.y is not None
-        return Responses(*np.ascontiguousarray(clients.y.T))
+        return Responses.of(clients)
 
     def local(
         self, sent: GeneralizedSent, memory: GeneralizedMemory, clients: Clients, rng: Any

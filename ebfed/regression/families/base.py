@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.report.view import Parameter
+from ebfed.tables.clients import Clients
 
 __all__ = ["Base", "LogLink", "ResponseFamily", "Responses", "check_rows"]
 
@@ -34,6 +35,12 @@ class Responses:
     y: NDArray[np.float64]
     weight: NDArray[np.float64]
     offset: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clients: Clients) -> Self:
+        """Return the columns of what clients of a generalized linear model observed."""
+        assert clients.y is not None
+        return cls(*np.ascontiguousarray(clients.y.T))
 
 
 class ResponseFamily(ABC):

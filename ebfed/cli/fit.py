@@ -41,6 +41,8 @@ Examples:
       a population of any shape, and intervals that hold 90 %
   ebfed fit scores.csv --formula "score ~ hours + (1 + hours | school)" --report fit.html
       a regression for every school, with a page of results for a browser
+  ebfed fit visits.csv --formula "visits ~ age + offset(log(years)) + (1 | practice)"
+      --family negative_binomial   counts that columns explain; also poisson, gamma, binomial
   ebfed fit trials.csv --group trial --value effect --std-error se
       a table with one row for each trial: an estimate and its standard error
   ebfed fit scores.csv --group school --value score --save fit.json
@@ -61,7 +63,7 @@ a .parquet holds it as it is.
 
 # Families whose rows may have exposures, and families whose rows are read into memory by a formula.
 WITH_EXPOSURE = (FamilyName.poisson, FamilyName.negative_binomial)
-BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical)
+BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical, FamilyName.gamma)
 
 
 class PriorName(StrEnum):
@@ -242,8 +244,11 @@ def fit(
             write_report(estimator, report, title=title, level=level)
             typer.echo(f"Wrote {report}")
         if save is not None:
+            from ebfed.report.view import LocationView
+
             # what options named was fitted by a formula of their columns
-            fit = getattr(estimator, "estimator_", estimator) if value is not None else estimator
+            named = value is not None and isinstance(estimator.view(), LocationView)
+            fit = getattr(estimator, "estimator_", estimator) if named else estimator
             fit.save(save, groups=groups)
             typer.echo(f"Wrote the fit to {save}")
         typer.echo(f"\n{estimator.summary()}")

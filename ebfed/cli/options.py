@@ -26,6 +26,7 @@ class FamilyName(StrEnum):
     binomial = "binomial"
     poisson = "poisson"
     negative_binomial = "negative_binomial"
+    gamma = "gamma"
     categorical = "categorical"
     duration = "duration"
     variance = "variance"
@@ -46,7 +47,8 @@ FIRST_THREE = (
 FamilyOption = Annotated[
     FamilyName,
     typer.Option(
-        help=FIRST_THREE + "; negative_binomial: counts that scatter more; categorical: labels "
+        help=FIRST_THREE + "; negative_binomial: counts that scatter more; gamma: positive "
+        "values; categorical: labels "
         "with shares; duration: times until an event; variance: values whose variance is estimated."
     ),
 ]

@@ -21,7 +21,7 @@ from ebfed.regression import GeneralizedEB, LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
-    "LOCATION",
+    "FAMILIES",
     "check_location",
     "check_settings",
     "choose",
@@ -45,13 +45,23 @@ REGRESSION: dict[str, Any] = {
     "gaussian": LinearEB,
     "binomial": LogisticEB,
     "poisson": partial(GeneralizedEB, "poisson"),
+    "negative_binomial": partial(GeneralizedEB, "negative_binomial"),
+    "gamma": partial(GeneralizedEB, "gamma"),
 }
 # Populations of coefficients that are normal on the scale of a link, by family.
-ON_LINK = {"binomial": "logit-normal", "poisson": "log-normal"}
+ON_LINK = {
+    "binomial": "logit-normal",
+    "poisson": "log-normal",
+    "negative_binomial": "log-normal",
+    "gamma": "log-normal",
+}
+# Names of families, of either.
+FAMILIES = (*LOCATION, *(name for name in REGRESSION if name not in LOCATION))
 
+OFFSETS = "family='poisson', 'negative_binomial', 'gamma' or 'binomial'"
 SAID_OTHERWISE = {
     "REML": "; method='ml' or 'reml' is what lme4's REML= says",
-    "offset": "; an offset is a term of the formula, offset(log(e)), of family='poisson'",
+    "offset": f"; an offset is a term of the formula, offset(log(e)), of {OFFSETS}",
     "nAGQ": ": the likelihood is approximated as `method` says",
 }
 
@@ -71,13 +81,19 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
-    for family_of, name in ON_LINK.items():
-        if isinstance(prior, str) and prior == name and kind != family_of:
-            raise ValueError(f"prior={name!r} is of family={family_of!r}; got family={kind!r}.")
-    location = kind not in REGRESSION or (not design.names and design.constant)
-    if kind in ON_LINK and prior is not None:
-        location = not (isinstance(prior, str) and prior == ON_LINK[kind])
-    return (LOCATION if location else REGRESSION)[kind]()
+    of_prior = [each for each, name in ON_LINK.items() if isinstance(prior, str) and prior == name]
+    if of_prior and kind not in of_prior:
+        raise ValueError(
+            f"prior={prior!r} is of family={' or '.join(map(repr, of_prior))}; got family={kind!r}."
+        )
+    if kind not in LOCATION and not (prior is None or of_prior):
+        raise ValueError(f"family={kind!r} has prior={ON_LINK[kind]!r} alone; got {prior!r}.")
+    location = not design.names and design.constant
+    if kind in ON_LINK and (prior is not None or model.offset):
+        location = not of_prior if prior is not None else kind != "binomial" and location
+    if kind not in REGRESSION or (location and kind in LOCATION):
+        return LOCATION[kind]()
+    return GeneralizedEB("binomial") if kind == "binomial" and model.offset else REGRESSION[kind]()
 
 
 def following(
@@ -85,7 +101,7 @@ def following(
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
     if model.offset and not isinstance(estimator, GeneralizedEB):
-        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
+        raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
     known = estimator.get_params()
     if "fit_intercept" in known:
@@ -134,7 +150,7 @@ def check_location(
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
     if model.offset and not estimator.family().takes_exposure:
-        raise ValueError(f"{type(estimator).__name__} has no offset; family='poisson' has one.")
+        raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     if varying is not None and any(each != [CONSTANT] for each in varying):
         raise ValueError(
             f"{type(estimator).__name__} estimates one number for a group, (1 | {model.group}); "

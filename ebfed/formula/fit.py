@@ -16,7 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ebfed.engines import portable
 from ebfed.engines.publishing import deep_copied, shallow_copied
 from ebfed.formula.choice import (
-    LOCATION,
+    FAMILIES,
     check_location,
     check_settings,
     choose,
@@ -63,7 +63,7 @@ def from_formula(
     estimator: Any = None,
     *,
     family: Literal[
-        "gaussian", "binomial", "categorical", "poisson", "negative_binomial", "variance"
+        "gaussian", "binomial", "categorical", "poisson", "negative_binomial", "variance", "gamma"
     ]
     | None = None,
     prior: str | Prior | None = None,
@@ -107,13 +107,15 @@ def from_formula(
         formula where that has an ``( … | … )``.
     family : str, optional
         Family of the rows, ``"gaussian"``, ``"binomial"``, ``"categorical"``, ``"poisson"``,
-        ``"negative_binomial"`` or ``"variance"``; Gaussian if None, unless the response is
-        ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e.
+        ``"negative_binomial"``, ``"gamma"`` or ``"variance"``; Gaussian if None, unless the
+        response is ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e; a
+        model of binomial rows with an offset is `GeneralizedEB`.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
         `priors.Discrete`. If `estimator` is None and the rows are binomial or counts, `prior` also
-        chooses the estimator. ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB`: rates of
-        groups are beta or gamma, and covariates must be constant within groups.
+        chooses the estimator. ``"beta"`` is `BernoulliEB` and ``"gamma"`` is `PoissonEB` or
+        `NegativeBinomialEB`: rates of groups are beta or gamma, and covariates must be constant
+        within groups.
         ``"logit-normal"`` is `LogisticEB` and ``"log-normal"`` is `GeneralizedEB`: coefficients of
         groups are normal on the scale of logits or of log rates, and covariates are of rows;
         ``y ~ 1 + (1 | county)`` has an intercept alone. If None it is beta or gamma for
@@ -162,8 +164,8 @@ def from_formula(
         data, weights = with_weights(data, weights), WEIGHTS
     rows = CompleteRows.of(model, data, consent, missing, weights)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
-    if family is not None and family not in LOCATION:
-        raise ValueError(f"family must be {', '.join(map(repr, LOCATION))}; got {family!r}.")
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
     if estimator is None:
         estimator = choose(model, design, family, prior)
         if isinstance(estimator, LogisticEB | GeneralizedEB):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import ebfed as eb
 from ebfed.cli.app import app
 from ebfed.cli.options import FamilyName, FederatedFamily
-from ebfed.formula.choice import LOCATION
+from ebfed.formula.choice import FAMILIES
 
 runner = CliRunner()
 RNG = np.random.default_rng(0)
@@ -88,6 +88,28 @@ def test_the_command_fits_what_python_fits(family, table, tmp_path):
     np.testing.assert_allclose(later["estimate"], found["estimate"], rtol=1e-9)
 
 
+def test_positive_values_are_saved_with_their_formula(table, tmp_path):
+    options = (
+        "--group",
+        "ward",
+        "--value",
+        "days",
+        "--family",
+        "gamma",
+        "--out",
+        tmp_path / "o.csv",
+    )
+    result = invoke("fit", table, *options, "--save", tmp_path / "fit.json")
+    assert result.exit_code == 0, result.output
+    expected = eb.from_formula("days ~ 1 + (1 | ward)", ROWS, family="gamma")
+    found = pd.read_csv(tmp_path / "o.csv")
+    np.testing.assert_allclose(found["estimate"], expected.posterior().mean[:, 0], rtol=1e-9)
+    again = invoke("predict", tmp_path / "fit.json", table, "--out", tmp_path / "again.csv")
+    assert again.exit_code == 0, again.output
+    later = pd.read_csv(tmp_path / "again.csv")
+    np.testing.assert_allclose(later["prediction"], expected.predict(ROWS), rtol=1e-9)
+
+
 def test_durations_without_a_column_are_all_observed(table):
     result = invoke("fit", table, "--group", "ward", "--value", "days", "--family", "duration")
     assert result.exit_code == 0, result.output
@@ -146,5 +168,5 @@ def test_predict_refuses_what_the_fit_does_not_take(table, tmp_path):
 
 
 def test_families_have_the_names_of_formulas():
-    assert {family.value for family in FamilyName} == {*LOCATION, "duration"}
+    assert {family.value for family in FamilyName} == {*FAMILIES, "duration"}
     assert {family.value for family in FederatedFamily} < {family.value for family in FamilyName}

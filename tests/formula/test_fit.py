@@ -475,7 +475,7 @@ def test_a_category_that_only_dropped_rows_have():
         ("y ~ x + (1 | kind) + (1 | county)", {}, "more than one part"),
         (
             "y ~ x | county",
-            {"family": "gamma"},
+            {"family": "beta"},
             "family must be 'gaussian', 'binomial', 'categorical'",
         ),
         ("cbind(won, lost) | county", {"family": "gaussian"}, "are of family='binomial'"),

@@ -24,6 +24,7 @@ from ebfed.kernels.overdispersed import negative_binomial_gamma
 from ebfed.kernels.polya_gamma import gibbs_logistic
 from ebfed.kernels.posteriors import mixture_below, mixture_quantiles
 from ebfed.kernels.quadrature import quadrature_derivatives, quadrature_moments
+from ebfed.kernels.rates import rate_derivatives
 from ebfed.kernels.rising import (
     beta_binomial_profile,
     beta_binomial_values,
@@ -77,6 +78,7 @@ __all__ = [
     "number_more",
     "quadrature_derivatives",
     "quadrature_moments",
+    "rate_derivatives",
     "rising_sums",
     "shorten_digits",
     "softmax_normal",

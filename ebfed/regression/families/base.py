@@ -62,6 +62,8 @@ class ResponseFamily(ABC):
         Whether responses are whole numbers.
     certain : bool
         Whether a log-likelihood of zero is that of rows that are certain.
+    adds : bool
+        Whether rows that move alike say what their sums say; see `ebfed.kernels.rates`.
     """
 
     name: ClassVar[str]
@@ -70,6 +72,7 @@ class ResponseFamily(ABC):
     n_figures: ClassVar[int] = 0
     whole: ClassVar[bool] = True
     certain: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, y: NDArray, weight: NDArray) -> None:

@@ -30,6 +30,7 @@ class NegativeBinomial(Poisson):
 
     name: ClassVar[str] = "negative_binomial"
     kind: ClassVar[int] = NEGATIVE_BINOMIAL
+    adds: ClassVar[bool] = False
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
         """Return the size."""

@@ -27,6 +27,7 @@ class Poisson(LogLink):
     name: ClassVar[str] = "poisson"
     kind: ClassVar[int] = POISSON
     n_figures: ClassVar[int] = 2
+    adds: ClassVar[bool] = True
 
     def check(self, y: NDArray, weight: NDArray) -> None:
         """Refuse what is no count."""

@@ -115,6 +115,11 @@ def derivatives(
     mode : ndarray of shape (n, q)
         Modes of the log-posteriors of eta.
     """
+    m, q = len(clients), len(places)
+    if family.adds and q == 1:
+        alike = _of_rates(clients, frame, mean, places[0], root[0, 0], accuracy, start)
+        if alike is not None:
+            return (alike[0] + base[0], *alike[1:])
     # einsum: products of matrices round differently for blocks of different lengths
     design = np.ascontiguousarray(np.einsum("np,pr->nr", clients.X, frame))
     X = np.ascontiguousarray(np.einsum("nq,qk->nk", design[:, places], root))
@@ -125,11 +130,11 @@ def derivatives(
     moved = np.arange(r), places[entries[0]], np.arange(r, r + t)
     column = np.concatenate(moved).astype(np.int64)
     factor = np.concatenate([np.full(r, -1), entries[1], np.full(t, -1)]).astype(np.int64)
-    m, d = len(clients), len(column)
+    d = len(column)
     found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
     mode, cov = _modes(rows, start)
     kernels.quadrature_derivatives(
-        *rows, mode, cov, *_rules(len(places), accuracy), design, column, factor, *found
+        *rows, mode, cov, *_rules(q, accuracy), design, column, factor, *found
     )
     evidence, score, curvature = found
     evidence += base[0]
@@ -138,6 +143,26 @@ def derivatives(
         rows_of, columns_of = np.tril_indices(d)
         curvature[:, (rows_of >= d - t) & (columns_of >= d - t)] += base[2]
     return evidence, score, curvature, mode
+
+
+def _of_rates(
+    clients: Clients,
+    frame: NDArray,
+    mean: NDArray,
+    place: int,
+    sd: float,
+    accuracy: Accuracy,
+    start: NDArray | None,
+) -> tuple[NDArray, NDArray, NDArray, NDArray] | None:
+    """Return the derivatives of clients whose counts have one rate each; None if they have not."""
+    m, d = len(clients), frame.shape[1] + 1
+    mode = np.zeros((m, 1)) if start is None else start.copy()
+    found = np.empty(m), np.empty((m, d)), np.empty((m, d * (d + 1) // 2))
+    assert clients.y is not None
+    X, observed = (np.require(x, float, ["C", "W"]) for x in (clients.X, clients.y))
+    rows = X, observed, clients.indptr, frame, mean, int(place), float(sd)
+    alike = kernels.rate_derivatives(*rows, *_rules(1, accuracy), mode, *found)
+    return (*found, mode) if alike else None
 
 
 def posterior(

@@ -63,7 +63,7 @@ a .parquet holds it as it is.
 
 # Families whose rows may have exposures, and families whose rows are read into memory by a formula.
 WITH_EXPOSURE = (FamilyName.poisson, FamilyName.negative_binomial)
-BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical, FamilyName.gamma)
+BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical, FamilyName.gamma, FamilyName.ordinal)
 
 
 class PriorName(StrEnum):

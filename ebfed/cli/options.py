@@ -27,6 +27,7 @@ class FamilyName(StrEnum):
     poisson = "poisson"
     negative_binomial = "negative_binomial"
     gamma = "gamma"
+    ordinal = "ordinal"
     categorical = "categorical"
     duration = "duration"
     variance = "variance"
@@ -48,7 +49,7 @@ FamilyOption = Annotated[
     FamilyName,
     typer.Option(
         help=FIRST_THREE + "; negative_binomial: counts that scatter more; gamma: positive "
-        "values; categorical: labels "
+        "values; ordinal: ordered classes 1, 2, …; categorical: labels "
         "with shares; duration: times until an event; variance: values whose variance is estimated."
     ),
 ]

@@ -47,6 +47,7 @@ REGRESSION: dict[str, Any] = {
     "poisson": partial(GeneralizedEB, "poisson"),
     "negative_binomial": partial(GeneralizedEB, "negative_binomial"),
     "gamma": partial(GeneralizedEB, "gamma"),
+    "ordinal": partial(GeneralizedEB, "ordinal"),
 }
 # Populations of coefficients that are normal on the scale of a link, by family.
 ON_LINK = {
@@ -54,6 +55,7 @@ ON_LINK = {
     "poisson": "log-normal",
     "negative_binomial": "log-normal",
     "gamma": "log-normal",
+    "ordinal": "logit-normal",
 }
 # Names of families, of either.
 FAMILIES = (*LOCATION, *(name for name in REGRESSION if name not in LOCATION))

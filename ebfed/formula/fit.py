@@ -46,7 +46,7 @@ from ebfed.privacy.promises import is_private
 from ebfed.regression import GeneralizedEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import column_of
+from ebfed.tables.columns import column_of, levels_of
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names
@@ -63,7 +63,14 @@ def from_formula(
     estimator: Any = None,
     *,
     family: Literal[
-        "gaussian", "binomial", "categorical", "poisson", "negative_binomial", "variance", "gamma"
+        "gaussian",
+        "binomial",
+        "categorical",
+        "poisson",
+        "negative_binomial",
+        "variance",
+        "gamma",
+        "ordinal",
     ]
     | None = None,
     prior: str | Prior | None = None,
@@ -107,9 +114,10 @@ def from_formula(
         formula where that has an ``( … | … )``.
     family : str, optional
         Family of the rows, ``"gaussian"``, ``"binomial"``, ``"categorical"``, ``"poisson"``,
-        ``"negative_binomial"``, ``"gamma"`` or ``"variance"``; Gaussian if None, unless the
-        response is ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e; a
-        model of binomial rows with an offset is `GeneralizedEB`.
+        ``"negative_binomial"``, ``"gamma"``, ``"variance"`` or ``"ordinal"`` (classes 1, 2, …, or
+        the categories of an ordered column); Gaussian if None, unless the response is
+        ``cbind(…)``. For counts of events, ``offset(log(e))`` gives the exposure e; a model of
+        binomial rows with an offset is `GeneralizedEB`.
     prior : str or Prior, optional
         The population: a value of the argument `prior` of the estimator, such as ``"npmle"`` or a
         `priors.Discrete`. If `estimator` is None and the rows are binomial or counts, `prior` also
@@ -412,6 +420,11 @@ class FormulaFit:
     def _response(self, data: Any) -> NDArray:
         """Values of the response, numbers where these are needed."""
         response = response_of(self._model.response, data, self._context)
+        name = self._model.response.strip("`")
+        ordered = levels_of(data, name) if name in column_names(data) else None
+        if ordered is not None and getattr(self.estimator_, "family", None) == "ordinal":
+            values, place = np.unique(response, return_inverse=True)
+            return np.array([1.0 + ordered.index(value) for value in values])[place]
         labels = not getattr(self.estimator_, "_numeric", True)
         if response.dtype.kind in "OUSmM" and not labels:
             raise ValueError(

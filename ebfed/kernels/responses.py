@@ -6,14 +6,15 @@ not depend on z is left out here; `ebfed.regression.families` has it, and the fo
 
 Shapes are parameters of a family besides z: for negative binomial rows the size (one over the
 dispersion), for gamma rows the shape. Derivatives are in the logarithm of the dispersion, and of
-the shape.
+the shape. Ordinal rows are of classes 1, 2, …, K; with thresholds t_1 = 0 < t_2 < …, ``P(y <= k) =
+1 / (1 + e^(z - t_k))``. Shapes are exponentials of t_2, …, and derivatives are in these thresholds.
 """
 
 import math
 
 from ebfed.kernels._jit import jit
 
-BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA = range(4)
+BINOMIAL, POISSON, NEGATIVE_BINOMIAL, GAMMA, ORDINAL = range(5)
 
 # Linear predictors beyond which exponentials do not grow: their squares are floats.
 FARTHEST = 300.0
@@ -30,7 +31,7 @@ def _sign(kind, y, weight):
     """The sign s for which nodes have ``exp(-s z)`` of a row."""
     if _is_binary(kind, y, weight):
         return 1.0 if y == 1.0 else -1.0
-    return 1.0 if kind == GAMMA else -1.0
+    return 1.0 if kind in (GAMMA, ORDINAL) else -1.0
 
 
 @jit
@@ -38,13 +39,25 @@ def _tilt(kind, y, weight, shapes):
     """The coefficient of z in the part of the log-likelihood that is linear in z."""
     if kind == GAMMA:
         return -weight * shapes[0]
+    if kind == ORDINAL:
+        return -weight if y < len(shapes) + 2 else 0.0
     return weight * y
+
+
+@jit
+def _ends(y, shapes):
+    """Exponentials of the thresholds above and below a class; zero where there is none."""
+    k = int(y)
+    above = 0.0 if k > len(shapes) + 1 else (1.0 if k == 1 else shapes[k - 2])
+    below = 0.0 if k == 1 else (1.0 if k == 2 else shapes[k - 3])
+    return above, below
 
 
 @jit
 def _row(kind, y, weight, z, shapes):
     """Log-likelihood of a row, its slope in z, and minus its second derivative."""
-    e = math.exp(min(max(-z if kind == GAMMA else z, -FARTHEST), FARTHEST))
+    e = -z if kind in (GAMMA, ORDINAL) else z
+    e = math.exp(min(max(e, -FARTHEST), FARTHEST))
     linear = _tilt(kind, y, weight, shapes)
     value = linear * z
     if kind == POISSON:
@@ -56,6 +69,11 @@ def _row(kind, y, weight, z, shapes):
     if kind == NEGATIVE_BINOMIAL:
         total, p = weight * (y + shapes[0]), e / (shapes[0] + e)
         return value - total * math.log1p(e / shapes[0]), linear - total * p, total * p * (1 - p)
+    if kind == ORDINAL:
+        above, below = _ends(y, shapes)
+        p, q = above * e / (1 + above * e), below * e / (1 + below * e)
+        value -= weight * (math.log1p(above * e) + math.log1p(below * e))
+        return value, linear + weight * (p + q), weight * (p * (1 - p) + q * (1 - q))
     p = e / (1 + e)
     return value - weight * math.log1p(e), linear - weight * p, weight * p * (1 - p)
 
@@ -87,6 +105,13 @@ def _respond(kind, y, weight, shapes, e, height, bend, count):
             height[k] -= total * math.log1p(e[k] / size)
             bend[k] = total * p * (1 - p)
             e[k] = linear - total * p
+    elif kind == ORDINAL:
+        above, below = _ends(y, shapes)
+        for k in range(count):
+            p, q = above * e[k] / (1 + above * e[k]), below * e[k] / (1 + below * e[k])
+            height[k] -= weight * (math.log1p(above * e[k]) + math.log1p(below * e[k]))
+            bend[k] = weight * (p * (1 - p) + q * (1 - q))
+            e[k] = linear + weight * (p + q)
     else:
         for k in range(count):
             p = e[k] / (1 + e[k])
@@ -104,6 +129,18 @@ def _respond_shapes(kind, y, weight, shapes, e, slopes, bends, mixed, row, count
     """
     r = len(row)
     own = r * (r + 1) // 2
+    if kind == ORDINAL:
+        for t in range(max(int(y) - 3, 0), min(int(y) - 1, len(shapes))):
+            own = (r + t) * (r + t + 1) // 2
+            for k in range(count):
+                p = shapes[t] * e[k] / (1 + shapes[t] * e[k])
+                mixed[k] = weight * p * (1 - p)
+                slopes[t, k] -= weight * p
+                bends[own + r + t, k] += mixed[k]
+            for c in range(r):
+                for k in range(count):
+                    bends[own + c, k] -= row[c] * mixed[k]
+        return
     if kind == NEGATIVE_BINOMIAL:
         size, total = shapes[0], weight * (y + shapes[0])
         for k in range(count):

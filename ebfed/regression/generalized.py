@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
+from sklearn.utils.metaestimators import available_if
 
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
@@ -27,7 +28,16 @@ from ebfed.tables.clients import Clients
 
 __all__ = ["GeneralizedEB"]
 
-FamilyName = Literal["binomial", "gamma", "negative_binomial", "poisson"]
+FamilyName = Literal["binomial", "gamma", "negative_binomial", "ordinal", "poisson"]
+
+
+def _has_classes(estimator: GeneralizedEB) -> bool:
+    """Whether rows have classes; an error that says who has, if not."""
+    if not estimator._family.classes:
+        raise AttributeError(
+            "predict_proba is of family='ordinal'; predict has the probability of a binomial row."
+        )
+    return True
 
 
 class GeneralizedEB(RegressorMixin, RegressionEstimator):
@@ -41,7 +51,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     Parameters
     ----------
-    family : {"poisson", "binomial", "negative_binomial", "gamma"}
+    family : {"poisson", "binomial", "negative_binomial", "gamma", "ordinal"}
         Family of the rows.
 
         - ``"poisson"``: counts of events; exposures e are ``offset=log(e)``.
@@ -50,8 +60,13 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         - ``"negative_binomial"``: counts of mean m and variance ``m + dispersion * m**2``, as
           `glmer.nb`'s.
         - ``"gamma"``: positive numbers of mean m and variance ``m**2 / shape``.
+        - ``"ordinal"``: ordered classes 1, 2, …, K, at most 20, by cumulative logits as `clmm` of
+          R's ordinal: ``P(y <= k) = 1 / (1 + e^(z - t_k))``. The first threshold is zero, and the
+          intercept takes its place; `tidy` has thresholds where the intercept is zero, with names
+          like ``1|2``. `predict` is the mean of the number of the class; `predict_proba` has the
+          probabilities.
 
-        The dispersion and the shape are fitted, by maximum likelihood too; `tidy` has them.
+        Dispersion, shape and thresholds are fitted by maximum likelihood too; `tidy` has them.
     covariance : {"diag", "spherical", "full"}
         Covariance of the coefficients: a variance for each, one for all, or any.
     varying : sequence of str or int, optional
@@ -280,7 +295,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             columns=self._columns(),
             family=self._family,
             shapes=result["shapes"],
-            shape_errors=result["shape_errors"],
+            shape_covariance=result["shape_covariance"],
             mean=result["mean"],
             mean_covariance=result["mean_covariance"],
             mean_errors=np.where(known, np.sqrt(np.diag(result["mean_covariance"])), np.nan),
@@ -348,9 +363,29 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Returns
         -------
         ndarray of shape (n_rows,)
-            Expected counts; of binomial rows, the probability of a success.
+            Expected counts; of binomial rows, the probability of a success; of ordinal rows, the
+            mean of the number of the class.
         """
-        return self._family.mean(*self._predictors(X, groups, offset))
+        predictors = self._predictors(X, groups, offset)
+        return self._family.mean(*predictors, self._result["shapes"])
+
+    @available_if(_has_classes)
+    def predict_proba(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
+        """Probability of each class, averaged over the posterior of the row's group.
+
+        With ``family="ordinal"`` alone.
+
+        Parameters
+        ----------
+        X, groups, offset : as in `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Of classes 1, 2, ….
+        """
+        predictors = self._predictors(X, groups, offset)
+        return self._family.probabilities(*predictors, self._result["shapes"])
 
     def predict_interval(
         self,
@@ -381,11 +416,11 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         check_interval(level, kind)
         mean, variance = self._predictors(X, groups, offset)
         tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
+        shapes = self._result["shapes"]
         if kind == "row":
-            shapes = self._result["shapes"]
             low, high = (predictive_quantiles(family, shapes, mean, variance, q) for q in tails)
         else:
-            low, high = (family.inverse(mean + ndtri(q) * np.sqrt(variance)) for q in tails)
+            low, high = (family.inverse(mean + ndtri(q) * np.sqrt(variance), shapes) for q in tails)
         return low, high
 
     def score(  # type: ignore[override]
@@ -417,7 +452,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         codes = np.repeat(np.arange(len(ids)), n)
         response, weight, moved = np.asarray(clients.y).T
         mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
-        predicted = self._family.mean(mean, posterior.variance_along(clients.X, codes))
+        variance = posterior.variance_along(clients.X, codes)
+        predicted = self._family.mean(mean, variance, self._result["shapes"])
         return float(r2_score(response, predicted, sample_weight=weight))
 
     def view(self) -> RegressionView:
@@ -429,4 +465,5 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         rows, _ = self._read_design(X, groups)
         unknown = self._population().posterior(self._rows_of(np.zeros(1, np.int64), known=False))
         variance = unknown.variance_along(rows, np.zeros(len(rows), np.int64))
-        return {".fixed": self._family.mean(rows @ self.mean_ + offset, variance)}
+        shapes = self._result["shapes"]
+        return {".fixed": self._family.mean(rows @ self.mean_ + offset, variance, shapes)}

@@ -33,8 +33,10 @@ class GeneralizedPopulation(FittedPopulation):
     ----------
     columns : Columns
     family : ResponseFamily
-    shapes, shape_errors : ndarray of shape (t,)
-        Parameters of the family, and their standard errors.
+    shapes : ndarray of shape (t,)
+        Parameters of the family.
+    shape_covariance : ndarray of shape (p + t, p + t)
+        Sampling covariance of mean and shapes.
     mean : ndarray of shape (p,)
     mean_covariance, covariance : ndarray of shape (p, p)
     mean_errors : ndarray of shape (p,)
@@ -48,7 +50,7 @@ class GeneralizedPopulation(FittedPopulation):
     columns: Columns
     family: ResponseFamily
     shapes: NDArray
-    shape_errors: NDArray
+    shape_covariance: NDArray
     mean: NDArray
     mean_covariance: NDArray
     mean_errors: NDArray
@@ -104,7 +106,7 @@ class GeneralizedPopulation(FittedPopulation):
             *spread_parameters(
                 group, terms, self.covariance, varying, correlated=self.kind == "full"
             ),
-            *self.family.parameters(self.shapes, self.shape_errors),
+            *self.family.parameters(self.mean, self.shapes, self.shape_covariance),
         ]
 
     def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:

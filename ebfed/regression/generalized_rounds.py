@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.columns import Columns, Varying
+from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
 from ebfed.regression.generalized_notes import (
@@ -173,6 +173,11 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
         )
         self._check_varying(columns.varies())
+        if self.family.classes and INTERCEPT not in columns.terms[:1]:
+            raise ValueError(
+                f"family={self.family.name!r} needs fit_intercept=True: the first threshold is "
+                "zero, and the intercept takes its place."
+            )
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=8)
         return {
@@ -336,7 +341,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "root": root,
             "identified": state["identified"],
             "shapes": fitted.shapes,
-            "shape_errors": fitted.shape_errors(state["second"]),
+            "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,
         }
         if "has_offset" in state:

@@ -196,7 +196,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             columns=self._columns(),
             family=Binomial(),
             shapes=np.zeros(0),
-            shape_errors=np.zeros(0),
+            shape_covariance=self.mean_covariance_,
             classes=self.classes_,
             mean=self.mean_,
             # gradient descent has no error of the mean

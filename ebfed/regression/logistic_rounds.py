@@ -342,7 +342,7 @@ class LogisticRounds(GeneralizedRounds):
             "root": frame @ population.root,
             "identified": state["identified"],
             "shapes": np.zeros(0),
-            "shape_errors": np.zeros(0),
+            "shape_covariance": state["mean_covariance"],
             "notes": notes,
         }
         return state | {"done": True, "result": result}

@@ -188,8 +188,8 @@ class GeneralizedResult(TypedDict):
     """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
     shapes: NDArray[np.float64]
     """Parameters of the family besides those of predictors, shape (t,)."""
-    shape_errors: NDArray[np.float64]
-    """Their standard errors, shape (t,)."""
+    shape_covariance: NDArray[np.float64]
+    """Sampling covariance of mean and shapes, shape (p + t, p + t)."""
     notes: list[str]
     has_offset: NotRequired[bool]
     """Whether rows of the fit had offsets."""

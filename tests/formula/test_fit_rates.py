@@ -111,9 +111,13 @@ def test_covariates_of_groups_have_beta_rates():
 
 
 def test_populations_of_other_rows_are_refused():
-    with pytest.raises(ValueError, match="is of family='binomial'; got family='gaussian'"):
+    with pytest.raises(
+        ValueError, match="is of family='binomial' or 'ordinal'; got family='gaussian'"
+    ):
         eb.from_formula("x ~ 1 + (1 | g)", ROWS, prior="logit-normal")
-    with pytest.raises(ValueError, match="is of family='binomial'; got family='poisson'"):
+    with pytest.raises(
+        ValueError, match="is of family='binomial' or 'ordinal'; got family='poisson'"
+    ):
         eb.from_formula("hit | g", ROWS, family="poisson", prior="logit-normal")
     with pytest.raises(ValueError, match="LinearEB has no argument 'prior'"):
         eb.from_formula("x ~ u + (1 | g)", ROWS, prior="npmle")

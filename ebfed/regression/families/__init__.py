@@ -8,6 +8,7 @@ from ebfed.regression.families.base import ResponseFamily, Responses
 from ebfed.regression.families.binomial import Binomial
 from ebfed.regression.families.gamma import Gamma
 from ebfed.regression.families.negative_binomial import NegativeBinomial
+from ebfed.regression.families.ordinal import Ordinal
 from ebfed.regression.families.poisson import Poisson
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Binomial",
     "Gamma",
     "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "ResponseFamily",
     "Responses",
@@ -22,7 +24,7 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, ResponseFamily] = {
-    each.name: each for each in (Binomial(), Gamma(), NegativeBinomial(), Poisson())
+    each.name: each for each in (Binomial(), Gamma(), NegativeBinomial(), Ordinal(), Poisson())
 }
 
 

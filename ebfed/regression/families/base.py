@@ -56,6 +56,8 @@ class ResponseFamily(ABC):
     kind : int
         Number of the family in `ebfed.kernels.responses`.
     link : {"logit", "log"}
+    classes : bool
+        Whether responses are numbers of classes, each with a probability of its own.
     n_figures : int
         Number of figures of a client from which the search begins.
     whole : bool
@@ -69,6 +71,7 @@ class ResponseFamily(ABC):
     name: ClassVar[str]
     kind: ClassVar[int]
     link: ClassVar[Literal["logit", "log"]]
+    classes: ClassVar[bool] = False
     n_figures: ClassVar[int] = 0
     whole: ClassVar[bool] = True
     certain: ClassVar[bool] = False
@@ -86,6 +89,13 @@ class ResponseFamily(ABC):
         """Return shapes as kernels take them."""
         return shapes
 
+    def turn(self, shapes: NDArray) -> NDArray[np.float64] | None:
+        """Return derivatives (t, t) of the numbers in which kernels take derivatives, by shapes.
+
+        These are sums of exponentials of the shapes. None: kernels take them in the shapes.
+        """
+        return None
+
     def figures(self, rows: Responses) -> NDArray[np.float64]:
         """Return figures of rows, (n_rows, n_figures), whose sums say where to begin."""
         return np.zeros((len(rows.y), 0))
@@ -102,19 +112,25 @@ class ResponseFamily(ABC):
         return None
 
     @abstractmethod
-    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+    def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean response where the linear predictor is normal with this centre and variance."""
 
     @abstractmethod
-    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+    def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean response at a linear predictor."""
+
+    def probabilities(
+        self, centre: NDArray, variance: NDArray, shapes: NDArray
+    ) -> NDArray[np.float64]:
+        """Probability of each class, (n_rows, n_classes), if responses are classes."""
+        raise NotImplementedError
 
     @abstractmethod
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y at a linear predictor."""
 
-    def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
-        """Rows of `tidy` for shapes, with their standard errors."""
+    def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
+        """Rows of `tidy` for shapes, from the covariance of mean and shapes, (p + t, p + t)."""
         return []
 
 
@@ -123,11 +139,11 @@ class LogLink(ResponseFamily):
 
     link: ClassVar[Literal["logit", "log"]] = "log"
 
-    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+    def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Mean of a log-normal number."""
         return np.exp(centre + variance / 2)
 
-    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+    def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``e^z``."""
         return np.exp(z)
 

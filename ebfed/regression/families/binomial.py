@@ -23,7 +23,7 @@ class Binomial(ResponseFamily):
 
     Examples
     --------
-    >>> Binomial().inverse(np.array([0.0]))
+    >>> Binomial().inverse(np.array([0.0]), np.zeros(0))
     array([0.5])
     """
 
@@ -53,13 +53,13 @@ class Binomial(ResponseFamily):
         """Return whether a row has successes, and failures."""
         return np.column_stack([rows.y > 0, rows.y < 1])
 
-    def mean(self, centre: NDArray, variance: NDArray) -> NDArray[np.float64]:
+    def mean(self, centre: NDArray, variance: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Average of the logistic function."""
         out = np.empty(len(centre))
         kernels.log_logistic_normal(centre, variance, out)
         return np.exp(out)
 
-    def inverse(self, z: NDArray) -> NDArray[np.float64]:
+    def inverse(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``1 / (1 + e^-z)``."""
         return expit(z)
 

@@ -63,7 +63,7 @@ class Gamma(LogLink):
         k = float(np.exp(shapes[0]))
         return gammainc(k, k * np.maximum(y, 0) * np.exp(-z))
 
-    def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
+    def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the shape k."""
         k = float(np.exp(shapes[0]))
-        return [("ran_pars", "Residual", "shape", k, float(k * errors[0]))]
+        return [("ran_pars", "Residual", "shape", k, k * float(np.sqrt(covariance[-1, -1])))]

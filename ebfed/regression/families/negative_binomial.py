@@ -56,7 +56,8 @@ class NegativeBinomial(Poisson):
         whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
         return np.where(y < 0, 0.0, whole)
 
-    def parameters(self, shapes: NDArray, errors: NDArray) -> list[Parameter]:
+    def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the dispersion 1 / s."""
         dispersion = float(np.exp(shapes[0]))
-        return [("ran_pars", "Residual", "dispersion", dispersion, float(dispersion * errors[0]))]
+        error = dispersion * float(np.sqrt(covariance[-1, -1]))
+        return [("ran_pars", "Residual", "dispersion", dispersion, error)]

@@ -124,10 +124,13 @@ class QuadraturePopulation:
         there = self.frame @ self.ways
         return there @ uncertainty(curvature)[:k, :k] @ there.T
 
-    def shape_errors(self, curvature: NDArray) -> NDArray:
-        """Standard errors of the shapes, (t,)."""
-        first = len(self.point) - len(self.shapes)
-        return np.sqrt(np.maximum(np.diag(uncertainty(curvature))[first:], 0))
+    def shape_covariance(self, curvature: NDArray) -> NDArray:
+        """Sampling covariance of the mean of theta and the shapes, (p + t, p + t)."""
+        (p, k), t = (self.frame @ self.ways).shape, len(self.shapes)
+        turn = np.zeros((p + t, len(curvature)))
+        turn[:p, :k] = self.frame @ self.ways
+        turn[p:, len(curvature) - t :] = np.eye(t)
+        return turn @ uncertainty(curvature) @ turn.T
 
     def seen(self) -> tuple[NDArray, NDArray]:
         """Mean of theta and a root of its covariance, (p, q); what is hardly above zero is zero."""

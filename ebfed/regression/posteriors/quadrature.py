@@ -138,11 +138,30 @@ def derivatives(
     )
     evidence, score, curvature = found
     evidence += base[0]
+    turn = family.turn(shapes)
+    if turn is not None:
+        _turn(score, curvature, turn)
     if t:
         score[:, d - t :] += base[1]
         rows_of, columns_of = np.tril_indices(d)
         curvature[:, (rows_of >= d - t) & (columns_of >= d - t)] += base[2]
     return evidence, score, curvature, mode
+
+
+def _turn(score: NDArray, curvature: NDArray, turn: NDArray) -> None:
+    """Write derivatives in shapes over those in sums of their exponentials, which come last."""
+    t, d = len(turn), score.shape[1]
+    whole = np.eye(d)
+    whole[d - t :, d - t :] = turn
+    rows, columns = np.tril_indices(d)
+    score[:] = np.einsum("mi,ij->mj", score, whole)
+    for some in np.array_split(np.arange(len(score)), 1 + len(score) // 10_000):
+        square = np.zeros((len(some), d, d))
+        square[:, rows, columns] = square[:, columns, rows] = curvature[some]
+        square = np.einsum("ki,mkl,lj->mij", whole, square, whole, optimize=True)
+        places = np.arange(d - t, d)
+        square[:, places, places] += score[some, d - t :]
+        curvature[some] = square[:, rows, columns]
 
 
 def _of_rates(

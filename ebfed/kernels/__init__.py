@@ -14,6 +14,7 @@ from ebfed.kernels.factors import (
 )
 from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_rows
 from ebfed.kernels.interpolation import interpolating_weights
+from ebfed.kernels.joint_modes import joint_modes
 from ebfed.kernels.logistic import (
     expectation_propagation,
     importance,
@@ -64,6 +65,7 @@ __all__ = [
     "importance",
     "interpolating_weights",
     "inverse_trigamma",
+    "joint_modes",
     "laplace",
     "laplace_slab",
     "laplace_softmax",

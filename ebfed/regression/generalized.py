@@ -71,8 +71,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Covariance of the coefficients: a variance for each, one for all, or any.
     varying : sequence of str or int, optional
         Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
-        covariance ``"diag"``; the others have one coefficient for all. All, if None. At most three
-        may differ.
+        covariance ``"diag"``; the others have one coefficient for all. All, if None. Over more than
+        three that differ the likelihood is integrated by Laplace's approximation, as by `glmer`
+        with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a note says so.
     fit_intercept : bool
         Whether to put a column of ones first.
     share : {"groups", "sums"}

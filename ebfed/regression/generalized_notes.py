@@ -58,7 +58,7 @@ UNBOUNDED = (
 )
 LAPLACE = (
     "Laplace's approximation underestimates the spread of the population where groups have few "
-    "rows, and so shrinks too much; method='aghq' does not."
+    "rows, and so shrinks too much; quadrature, over three coefficients or fewer, does not."
 )
 JOINT = (
     "method='gradient' maximises jointly over all coefficients and the variance of their "

@@ -57,8 +57,20 @@ class GeneralizedPopulation(FittedPopulation):
     covariance: NDArray
     root: NDArray
     kind: Covariance
-    fitted_by = "Gauss-Hermite quadrature"
-    likelihood_kind = "ML"
+
+    @property
+    def _approximate(self) -> bool:
+        return self.root.shape[1] > quadrature.MOST_INTEGRATED
+
+    @property
+    def fitted_by(self) -> str:  # type: ignore[override]
+        """Method of the fit."""
+        return "Laplace's approximation" if self._approximate else "Gauss-Hermite quadrature"
+
+    @property
+    def likelihood_kind(self) -> str:  # type: ignore[override]
+        """Whether the likelihood was integrated or approximated."""
+        return "approximate" if self._approximate else "ML"
 
     @property
     def population(self) -> str:  # type: ignore[override]

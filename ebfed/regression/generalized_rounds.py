@@ -23,6 +23,7 @@ from ebfed.regression.generalized_ascent import ascend, begin, coordinates, popu
 from ebfed.regression.generalized_notes import (
     COLLINEAR,
     ENDLESS,
+    LAPLACE,
     NO_INFORMATION,
     NO_SPREAD,
     PERFECT,
@@ -267,7 +268,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         """Choose units from the sizes of columns, and the first population."""
         state, start = self._coordinates(state, messages)
         if len(start.places) > quadrature.MOST_INTEGRATED:
-            raise ValueError(too_many(len(start.places)))
+            state["notes"] = [*state["notes"], LAPLACE]
         return self._first(state, start, messages)
 
     def _first(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ebfed import kernels
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.families.base import Base
+from ebfed.regression.posteriors.joint_laplace import JointRows, second_derivatives
 from ebfed.regression.posteriors.logistic import MOST_SWEEPS, TOLERANCE, NormalCoefficients
 from ebfed.tables.clients import Clients
 
@@ -51,6 +52,9 @@ def _rules(q: int, accuracy: Accuracy) -> tuple[NDArray, NDArray, NDArray, NDArr
         nodes[rule, :size], weights[rule, :size] = t, np.log(w / w.sum()) + 0.5 * t**2
     return nodes, weights, sizes, np.array([*limits.values()])
 
+
+# Log-likelihood, slopes, lower halves of second derivatives, and modes.
+Derivatives = tuple[NDArray, NDArray, NDArray, NDArray]
 
 # Rows and their family, as kernels take them: whitened rows, offsets, responses, weights, ends of
 # clients, number and shapes of the family.
@@ -127,6 +131,10 @@ def derivatives(
     shaped = family.in_kernel(shapes)
     rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     r, t = design.shape[1], len(shapes)
+    if q > MOST_INTEGRATED:
+        joint = JointRows.of(clients, responses, family, q)
+        point = np.concatenate([mean, root[entries], shapes])
+        return _with_base(_by_modes(joint, design, point, places, entries, start), base, t)
     moved = np.arange(r), places[entries[0]], np.arange(r, r + t)
     column = np.concatenate(moved).astype(np.int64)
     factor = np.concatenate([np.full(r, -1), entries[1], np.full(t, -1)]).astype(np.int64)
@@ -136,16 +144,44 @@ def derivatives(
     kernels.quadrature_derivatives(
         *rows, mode, cov, *_rules(q, accuracy), design, column, factor, *found
     )
-    evidence, score, curvature = found
-    evidence += base[0]
     turn = family.turn(shapes)
     if turn is not None:
-        _turn(score, curvature, turn)
+        _turn(found[1], found[2], turn)
+    return _with_base((*found, mode), base, t)
+
+
+def _with_base(found: Derivatives, base: Base, t: int) -> Derivatives:
+    """Add what log-likelihoods have besides their parts in predictors, which t shapes move."""
+    evidence, score, curvature, mode = found
+    evidence += base[0]
     if t:
+        d = score.shape[1]
         score[:, d - t :] += base[1]
-        rows_of, columns_of = np.tril_indices(d)
-        curvature[:, (rows_of >= d - t) & (columns_of >= d - t)] += base[2]
+        rows, columns = np.tril_indices(d)
+        curvature[:, (rows >= d - t) & (columns >= d - t)] += base[2]
     return evidence, score, curvature, mode
+
+
+def _by_modes(
+    rows: JointRows,
+    design: NDArray,
+    point: NDArray,
+    places: NDArray,
+    entries: tuple[NDArray, NDArray],
+    start: NDArray | None,
+) -> Derivatives:
+    """Return the approximation with derivatives in mean, entries of the root, and shapes."""
+    r, q, n_entries = design.shape[1], len(places), len(entries[0])
+
+    def at(point: NDArray, mode: NDArray | None) -> tuple[NDArray, NDArray, NDArray]:
+        root = np.zeros((q, q))
+        root[entries] = point[r : r + n_entries]
+        shapes = point[r + n_entries :]
+        return rows.slopes(design, point[:r], root, places, entries, shapes, mode)
+
+    evidence, score, mode = at(point, None if start is None else start.ravel())
+    curvature = second_derivatives(lambda x: at(x, mode)[1], point)
+    return evidence, score, curvature, mode.reshape(len(evidence), -1)
 
 
 def _turn(score: NDArray, curvature: NDArray, turn: NDArray) -> None:
@@ -213,6 +249,19 @@ def posterior(
     shaped = family.in_kernel(shapes)
     rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     m, (p, q) = len(clients), root.shape
+    if q > MOST_INTEGRATED:
+        joint = JointRows.of(clients, responses, family, q)
+        modes = joint.find(X, offset, shapes)
+        spread = modes.spread.reshape(m, q, q)
+        moved = joint.sums(
+            ((modes.bend[:, None] * X)[:, :, None] * clients.X[:, None, :]).reshape(-1, q * p)
+        ).reshape(m, q, p)
+        return NormalCoefficients(
+            mean + modes.mode.reshape(m, q) @ root.T,
+            root @ spread @ root.T,
+            np.eye(p) - root @ spread @ moved,
+            mean_covariance,
+        )
     first, covariance, along = np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, p))
     design = np.array(clients.X, order="C")  # a read-only one is another type to the compiler
     kernels.quadrature_moments(

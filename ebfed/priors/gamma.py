@@ -360,23 +360,16 @@ LogLikelihood = Callable[[NDArray, NDArray], NDArray]
 
 def _log_likelihood_of(rows: Likelihood, counts: NDArray) -> LogLikelihood:
     """Log-likelihood of means and overdispersions, shape (k,) each, up to a constant."""
-    from scipy.special import gammaln
-
-    if not isinstance(rows, Poisson):
-        return lambda mean, dispersion: np.array(
-            [
-                counts @ rows.marginal(one[None], (phi * one**2)[None])
-                for one, phi in zip(mean, dispersion, strict=True)
-            ]
-        )
-    y, exposure = rows.counts[:, [0]], rows.exposure[:, None]
-
-    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        shape, x = 1 / dispersion, dispersion * exposure * mean
-        masses = gammaln(y + shape) - gammaln(shape) - shape * np.log1p(x)
-        return counts @ (masses + y * (np.log(x) - np.log1p(x)))
-
-    return log_likelihood
+    if isinstance(rows, Poisson):
+        return negative_binomial.log_likelihood_of(rows, counts)
+    if isinstance(rows, NegativeBinomial):
+        return overdispersed.log_likelihood_of(rows, counts)
+    return lambda mean, dispersion: np.array(
+        [
+            counts @ rows.marginal(one[None], (phi * one**2)[None])
+            for one, phi in zip(mean, dispersion, strict=True)
+        ]
+    )
 
 
 def _plausible(

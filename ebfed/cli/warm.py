@@ -75,8 +75,9 @@ def _fit_every_kind() -> None:
         BernoulliEB().fit(X, groups=near).predict()
         BernoulliEB().fit(X, groups=near, covariates=[0.0, 1.0, 3.0, 4.0])
         CategoricalEB().fit(X, groups=near)
-        PoissonEB().fit(X, groups=near)
+        PoissonEB().fit(X, groups=near)  # without spread between groups
         NegativeBinomialEB(dispersion=1.0).fit(X, groups=near)
+        NegativeBinomialEB().fit(X, groups=near)
         VarianceEB().fit(np.arange(12) ** 2, groups=near).posterior().interval()
     PoissonEB().fit(np.tile([0, 1], len(many)), exposure=np.arange(1.0, 1 + 2 * len(many)))
     for groups in (near, frozen(near), far, frozen(far)):  # as files are read

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.families.base import Family
-from ebfed.families.poisson import Poisson
+from ebfed.families.poisson import Poisson, RowsOfGroups
 from ebfed.tables.clients import LARGEST, Summary
 
 __all__ = ["Duration"]
@@ -59,7 +59,9 @@ class Duration(Poisson):
         events = np.ones_like(values) if observed is None else observed[:, None]
         return events, values[:, 0]
 
-    def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
+    def _sums(
+        self, rows: RowsOfGroups, events: NDArray, exposure: NDArray | None
+    ) -> dict[str, NDArray]:
         """Nothing: events and total times say all of the density of durations."""
         return {}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.families.base import Family, Figures
-from ebfed.families.poisson import Poisson
+from ebfed.families.poisson import Poisson, RowsOfGroups, log_factorial, of_counts
 from ebfed.likelihoods import NegativeBinomial as NegativeBinomialLikelihood
 from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.negative_binomial import log_rising_of
@@ -87,22 +88,26 @@ class NegativeBinomial(Poisson):
                 )
         return super().summarise(values, labels, of_rows)
 
-    def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
+    def _sums(
+        self, rows: RowsOfGroups, events: NDArray, exposure: NDArray | None
+    ) -> dict[str, NDArray]:
         """Log base measures of rows, up to what the sums of groups have."""
-        from scipy.special import gammaln
+        from ebfed.kernels import add_entries
 
-        counts, place = np.unique(values, return_inverse=True)
-        place = place.reshape(values.shape)
-        found = {"log_base": -gammaln(counts + 1)[place]}
+        sizes = np.broadcast_to(self._sizes(), events.shape[1])
         if self.dispersion is not None and not self.learned:
-            sizes = np.broadcast_to(self._sizes(), values.shape[1])
-            rising = [
-                log_rising_of(counts, size)[at] for size, at in zip(sizes, place.T, strict=True)
-            ]
-            return {"log_base": found["log_base"] + np.stack(rising, axis=1)}
-        for k, size in enumerate(np.exp(_nodes())):
-            found[f"rising_{k}"] = log_rising_of(counts, np.array([size]))[place]
-        return found
+            pairs = zip(sizes, events.T, strict=True)
+            logs = [of_counts(partial(_log_base, sizes=r), y) for r, y in pairs]
+            return {"log_base": rows.totals(np.stack(logs, axis=1))}
+        times = np.empty(0) if rows.times is None else np.asarray(rows.times, float)
+        sums = np.empty((N_NODES + 1, rows.m, events.shape[1]))
+        for j, column in enumerate(events.T):
+            places, first, _ = number_rows([column.astype(np.int64)])
+            y = column[first][:, None]
+            table = np.hstack([-log_factorial(y), log_rising_of(y, np.exp(_nodes()))])
+            add_entries(rows.codes, places, times, table, sums[:, :, j])
+        names = ["log_base", *(f"rising_{k}" for k in range(N_NODES))]
+        return dict(zip(names, sums, strict=True))
 
     def _sizes(self) -> NDArray:
         """One over the dispersion of each column."""
@@ -154,7 +159,8 @@ class NegativeBinomial(Poisson):
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows, without events."""
         summary = super().blank(n, n_features, weight)
-        names = self._base_of_rows(np.zeros((1, n_features)), np.ones(1))
+        no_row = RowsOfGroups(np.empty(0, np.int64), None, 0)
+        names = self._sums(no_row, np.empty((0, n_features)), None)
         nothing = np.zeros((len(n), n_features))
         return type(summary)(
             summary.ids,
@@ -188,26 +194,22 @@ class NegativeBinomial(Poisson):
         nodes = _nodes()
         names = ("n", "weight", "mean", *(f"rising_{k}" for k in range(len(nodes))))
         figures = {
-            name: np.concatenate([message.get(name, message["n"]) for message in messages])
+            name: _joined([message.get(name, message["n"]) for message in messages])
             for name in names
         }
-        # groups in an order of their own: sums do not depend on who sent which first
-        own = figures["n"], figures["mean"][:, 0], figures["rising_0"][:, 0]
-        order = np.lexsort(own)
-        figures = {name: values[order] for name, values in figures.items()}
         n, sums = figures["n"], figures["mean"] * np.asarray(figures["weight"], float)[:, None]
         sums = np.rint(sums).astype(np.int64)
-        informed = bool(((n[:, None] > 1) & (sums > 1)).any())
-        totals = np.array([figures[f"rising_{k}"].sum(axis=0) for k in range(len(nodes))])
+        if not ((n[:, None] > 1) & (sums > 1)).any():
+            return None
+        totals = np.array([_total(figures[f"rising_{k}"]) for k in range(len(nodes))])
         for j, column in enumerate(sums.T):
             _, first, times = number_rows([n, column])
+            order = np.lexsort((column[first], n[first]))  # whichever came first
+            first, times = first[order], times[order]
             sizes = np.maximum(n[first], 1) * np.exp(nodes)[:, None]
             totals[:, j] -= log_rising_of(column[first], sizes) @ times
-        if not informed:
-            return None
         grid, found = np.linspace(LOWEST, HIGHEST, 200), []
-        for column in totals.T:
-            heights = np.array([_between(column, x) for x in grid])
+        for column, heights in zip(totals.T, _between(totals, grid).T, strict=True):
             best = int(np.argmax(heights))
             if best == len(grid) - 1:
                 found.append(0.0)
@@ -223,13 +225,36 @@ class NegativeBinomial(Poisson):
         return np.array(found)
 
 
+def _log_base(counts: NDArray, sizes: NDArray) -> NDArray:
+    """Log base measure of counts of these sizes."""
+    return log_rising_of(counts, sizes) - log_factorial(counts)
+
+
+def _joined(parts: Sequence[NDArray]) -> NDArray:
+    """Concatenate; without a copy of one array."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _total(values: NDArray) -> NDArray:
+    """Add up the rows of an array as whole numbers of small units, which have no order.
+
+    Examples
+    --------
+    >>> _total(np.array([[0.25], [1.5]]))
+    array([1.75])
+    """
+    largest = float(np.abs(values).max(initial=0.0))
+    digits = 62 - np.frexp(largest)[1] - len(values).bit_length()
+    return np.ldexp(np.rint(np.ldexp(values, digits)).astype(np.int64).sum(axis=0), -digits)
+
+
 def _nodes() -> NDArray:
     """Chebyshev nodes on the range of logarithms of sizes."""
     unit = np.cos((np.arange(N_NODES) + 0.5) * np.pi / N_NODES)
     return (LOWEST + HIGHEST) / 2 + (HIGHEST - LOWEST) / 2 * unit
 
 
-def _between(values: NDArray, x: float) -> Any:
+def _between(values: NDArray, x: Any) -> Any:
     """Polynomial through values at the nodes, by its barycentric form.
 
     Examples
@@ -237,10 +262,9 @@ def _between(values: NDArray, x: float) -> Any:
     >>> float(_between(_nodes() ** 2, 1.5).round(10))
     2.25
     """
-    nodes = _nodes()
-    gap = x - nodes
-    if np.any(gap == 0):
-        return values[int(np.argmin(np.abs(gap)))]
+    gap = np.asarray(x)[..., None] - _nodes()
     signs = np.sin((np.arange(N_NODES) + 0.5) * np.pi / N_NODES) * (-1.0) ** np.arange(N_NODES)
-    weights = signs / gap
-    return np.tensordot(weights, values, axes=1) / weights.sum()
+    at_node = gap == 0
+    weights = signs / np.where(at_node, 1.0, gap)
+    weights = np.where(at_node.any(axis=-1, keepdims=True), at_node, weights)
+    return np.tensordot(weights / weights.sum(axis=-1, keepdims=True), values, axes=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -11,11 +11,62 @@ from numpy.typing import NDArray
 
 from ebfed.families.base import LOG, Family, Figures, Link
 from ebfed.likelihoods import Poisson as PoissonLikelihood
+from ebfed.likelihoods.distinct import number_rows
 from ebfed.tables.clients import Summary
 from ebfed.tables.labels import number_labels
 from ebfed.tables.of_rows import NOTHING, check_whole
 
-__all__ = ["Poisson"]
+__all__ = ["Poisson", "RowsOfGroups", "log_factorial", "of_counts"]
+
+
+@dataclass(frozen=True)
+class RowsOfGroups:
+    """Which of m groups each row belongs to.
+
+    Parameters
+    ----------
+    codes : int64 ndarray of shape (n_rows,)
+    times : ndarray of shape (n_rows,), optional
+        How many equal rows each stands for.
+    m : int
+
+    Examples
+    --------
+    >>> RowsOfGroups(np.array([0, 1, 0]), None, 2).total(np.array([1.0, 2.0, 4.0]))
+    array([5., 2.])
+    """
+
+    codes: NDArray[np.int64]
+    times: NDArray | None
+    m: int
+
+    def total(self, column: NDArray) -> NDArray:
+        """Add up a figure of rows by group, shape (m,)."""
+        column = column if self.times is None else self.times * column
+        return np.bincount(self.codes, column, minlength=self.m)
+
+    def totals(self, columns: NDArray) -> NDArray:
+        """Add up several, (n_rows, d), shape (m, d)."""
+        return np.stack([self.total(column) for column in columns.T], axis=1)
+
+
+def of_counts(function: Callable[[NDArray], NDArray], counts: NDArray) -> NDArray:
+    """Return a function of counts, which is computed once for each different one.
+
+    Examples
+    --------
+    >>> of_counts(log_factorial, np.array([[3.0], [0.0], [3.0]])).ravel().round(4)
+    array([1.7918, 0.    , 1.7918])
+    """
+    codes, first, _ = number_rows([counts.ravel().astype(np.int64)])
+    return function(counts.ravel()[first])[codes].reshape(counts.shape)
+
+
+def log_factorial(counts: NDArray) -> NDArray:
+    """Logarithm of ``y!``."""
+    from scipy.special import gammaln
+
+    return gammaln(counts + 1.0)
 
 
 @dataclass(frozen=True)
@@ -69,27 +120,22 @@ class Poisson(Family):
         """Add up events, exposures and the base measure of the rows of each group."""
         events, exposure = self.responses(values, of_rows)
         n_rows, d = events.shape
-        exposure = np.ones(n_rows) if exposure is None else exposure
         if labels is None:
             ids, codes = np.arange(n_rows), np.arange(n_rows)
         else:
             ids, codes = number_labels(labels)
-        m, times = len(ids), of_rows.get("sample_weight")
+        times = of_rows.get("sample_weight")
         if times is not None:
             check_whole(times, self.name)
-
-        def total(column: NDArray) -> NDArray:
-            return np.bincount(codes, column if times is None else times * column, minlength=m)
-
-        weight = total(exposure)
-        parts = {"events": events} | self._base_of_rows(events, exposure)
-        sums = {name: np.stack([total(x) for x in part.T], axis=1) for name, part in parts.items()}
-        events = sums.pop("events")
+        rows = RowsOfGroups(codes, times, len(ids))
+        n = np.bincount(codes, times, minlength=len(ids))
+        weight = n.astype(float) if exposure is None else rows.total(exposure)
+        total, sums = rows.totals(events), self._sums(rows, events, exposure)
         return Summary(
             ids,
-            np.bincount(codes, times, minlength=m).astype(np.int64),
-            events / (weight if times is None else np.where(weight > 0, weight, 1.0))[:, None],
-            np.zeros((m, d)),
+            n.astype(np.int64),
+            total / (weight if times is None else np.where(weight > 0, weight, 1.0))[:, None],
+            np.zeros((len(ids), d)),
             weight=weight,
             sums=sums,
         )
@@ -100,11 +146,16 @@ class Poisson(Family):
         """Return events, and exposures."""
         return values, of_rows.get("exposure")
 
-    def _base_of_rows(self, values: NDArray, exposure: NDArray) -> dict[str, NDArray]:
-        """Log base measures of rows, shape (n_rows, d), where these are to be summed up."""
-        from scipy.special import gammaln, xlogy
+    def _sums(
+        self, rows: RowsOfGroups, events: NDArray, exposure: NDArray | None
+    ) -> dict[str, NDArray]:
+        """Sums of log base measures over the rows of each group, shape (m, d), by name."""
+        from scipy.special import xlogy
 
-        return {"log_base": xlogy(values, exposure[:, None]) - gammaln(values + 1)}
+        base = -of_counts(log_factorial, events)
+        if exposure is not None:
+            base += xlogy(events, exposure[:, None])
+        return {"log_base": rows.totals(base)}
 
     def likelihood(self, figures: Figures) -> PoissonLikelihood:
         """``y_i ~ Poisson(E_i theta_i)``."""

@@ -12,7 +12,7 @@ from ebfed.kernels.factors import (
     triangular_factors,
     whiten,
 )
-from ebfed.kernels.groups import add_rows, number_below, number_more, summarise_rows
+from ebfed.kernels.groups import add_entries, add_rows, number_below, number_more, summarise_rows
 from ebfed.kernels.interpolation import interpolating_weights
 from ebfed.kernels.joint_modes import joint_modes
 from ebfed.kernels.logistic import (
@@ -31,6 +31,7 @@ from ebfed.kernels.rising import (
     beta_binomial_values,
     dirichlet_profile,
     negative_binomial_profile,
+    negative_binomial_values,
     rising_sums,
 )
 from ebfed.kernels.slabs import laplace_slab, normal_slab
@@ -49,6 +50,7 @@ from ebfed.kernels.tallies import count_members, gaussian_tally
 from ebfed.kernels.trigamma import inverse_trigamma
 
 __all__ = [
+    "add_entries",
     "add_normals",
     "add_rows",
     "beta_binomial_profile",
@@ -74,6 +76,7 @@ __all__ = [
     "mixture_quantiles",
     "negative_binomial_gamma",
     "negative_binomial_profile",
+    "negative_binomial_values",
     "nested_products",
     "normal_slab",
     "number_below",

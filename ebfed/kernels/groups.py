@@ -4,6 +4,8 @@ import numpy as np
 
 from ebfed.kernels._jit import jit
 
+# Groups whose sums are at hand at once.
+_BLOCK = 64
 _MULTIPLIER = np.uint64(11400714819323198485)  # 2**64 over the golden ratio
 
 
@@ -61,6 +63,56 @@ def add_rows(table, values, codes, offset):
         mean = table[group, 2] + deviation / count
         table[group, 2] = mean
         table[group, 3] += deviation * (value - mean)
+
+
+@jit
+def add_entries(codes, places, times, table, sums):
+    """Add up rows of a table by group.
+
+    Rows are sorted by group first: sums of many columns are then added up where they are at hand.
+
+    Parameters
+    ----------
+    codes : int64 ndarray of shape (n_rows,)
+        The group of each row, from 0 to ``size - 1``.
+    places : int64 ndarray of shape (n_rows,)
+        Its row of the table.
+    times : ndarray of shape (n_rows,) or (0,)
+        What this is multiplied by; 1, if empty.
+    table : ndarray of shape (m, k)
+    sums : ndarray of shape (k, size)
+        Written to.
+    """
+    (k, size), weighed = sums.shape, len(times) > 0
+    ends = np.zeros(size + 1, np.int64)
+    for row in range(len(codes)):
+        ends[codes[row] + 1] += 1
+    for group in range(size):
+        ends[group + 1] += ends[group]
+    at = ends[:-1].copy()
+    own = np.empty(len(codes), np.int64)
+    for row in range(len(codes)):
+        code = np.uint64(codes[row])
+        own[np.uint64(at[code])] = row if weighed else places[row]
+        at[code] += 1
+    block = np.empty((_BLOCK, k))
+    for first in range(0, size, _BLOCK):
+        last = min(first + _BLOCK, size)
+        for group in range(first, last):
+            total = block[group - first]
+            total[:] = 0.0
+            for i in range(ends[group], ends[group + 1]):
+                if weighed:
+                    weight, entry = times[own[i]], table[places[own[i]]]
+                    for j in range(k):
+                        total[j] += weight * entry[j]
+                else:
+                    entry = table[np.uint64(own[i])]
+                    for j in range(k):
+                        total[j] += entry[j]
+        for j in range(k):
+            for group in range(first, last):
+                sums[j, group] = block[group - first, j]
 
 
 @jit

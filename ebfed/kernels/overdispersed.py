@@ -10,6 +10,8 @@ from ebfed.kernels._jit import jit
 _NOTHING = 1e-18
 # Widest step, where integrands are wider than what makes them smooth.
 _STEP = 0.25
+# Sizes, counts and shapes of so many lose no digits that matter where 1 is subtracted or added.
+_MILD = 1000.0
 
 
 @jit
@@ -52,14 +54,19 @@ def negative_binomial_gamma(counts, ratios, sizes, shape, finest):
         step = min(finest / math.sqrt(bend), 2.0 * finest * _STEP)
         away, beyond = math.expm1(w), math.expm1(w) - w
         peak = y * w - total * math.log1p(ratio * (1.0 + away)) - shape * beyond
+        is_mild = total + shape < _MILD  # digits of log1p and expm1 do not matter
         mass, one, two, squares, others, products = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for side in (-step, step):
-            at = w
+            at, growth, factor = w, math.exp(w), math.exp(side)
             while True:
                 at += side
-                x = math.expm1(at)
-                height = y * at - total * math.log1p(ratio * (1.0 + x)) - shape * (x - at)
-                height = math.exp(height - peak)
+                if is_mild:
+                    growth *= factor
+                    x, fall = growth - 1.0, math.log(1.0 + ratio * growth)
+                else:
+                    x = math.expm1(at)
+                    fall = math.log1p(ratio * (1.0 + x))
+                height = math.exp(y * at - total * fall - shape * (x - at) - peak)
                 # moments around those at the mode
                 x, v = x - away, x - at - beyond
                 mass += height

@@ -244,6 +244,34 @@ def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, ev
         if abs(step) < 1e-14 * (1.0 + abs(log_rate)):
             break
         log_rate = log_rate + step if low < log_rate + step < high else 0.5 * (low + high)
+    value, slope = _negative_binomial(dispersion, log_rate, counts, exposure, groups, events)
+    return log_rate, value, slope
+
+
+@jit
+def negative_binomial_values(log_rates, dispersions, counts, exposure, groups, events):
+    """Log-likelihood of the counts of `negative_binomial_profile` at some points.
+
+    Parameters
+    ----------
+    log_rates, dispersions : ndarray of shape (k,)
+    counts, exposure, groups, events : see `negative_binomial_profile`
+
+    Returns
+    -------
+    ndarray of shape (k,)
+    """
+    values = np.empty(len(log_rates))
+    for i in range(len(log_rates)):
+        values[i], _ = _negative_binomial(
+            dispersions[i], log_rates[i], counts, exposure, groups, events
+        )
+    return values
+
+
+@jit
+def _negative_binomial(dispersion, log_rate, counts, exposure, groups, events):
+    """Log-likelihood up to a constant, and its derivative in the overdispersion."""
     rising = tallied_sums(1.0, dispersion, counts[0], counts[1], counts[2], True)
     rate, value, slope = math.exp(log_rate), rising[0], rising[3]
     for i in range(len(exposure)):
@@ -256,7 +284,7 @@ def negative_binomial_profile(dispersion, log_rate, counts, exposure, groups, ev
         if events[i] != 0.0:  # the exposure may be any where there are none
             value += events[i] * (math.log(exposure[i]) + log_rate - log)
         slope -= events[i] * mean / (1.0 + x) + groups[i] * mean * mean * bent
-    return log_rate, value, slope
+    return value, slope
 
 
 @jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -296,10 +296,17 @@ class Server:
 
     def likelihood(self, state: LocationState) -> Likelihood:
         """Likelihood of all messages so far; unknown noise from those that show their scatter."""
+        return self._once(state, self._likelihood)
+
+    def _once(self, state: LocationState, compute: Callable[[LocationState], Any]) -> Any:
+        """Compute something of all messages so far; a fit asks for it twice."""
         messages = state["messages"]
-        if not (self._latest and self._latest[0] is messages):  # a fit asks for it twice
-            self._latest[:] = [messages, self._likelihood(state)]
-        return self._latest[1]
+        if not (self._latest and self._latest[0] is messages):
+            self._latest[:] = [messages, {}]
+        known = self._latest[1]
+        if compute.__name__ not in known:
+            known[compute.__name__] = compute(state)
+        return known[compute.__name__]
 
     def _likelihood(self, state: LocationState) -> Likelihood:
         family = self.family
@@ -316,6 +323,9 @@ class Server:
 
     def pooled(self, state: LocationState) -> NDArray | None:
         """Parameters of rows that clients with an exact channel show; None if none of them does."""
+        return self._once(state, self._pooled)
+
+    def _pooled(self, state: LocationState) -> NDArray | None:
         return self.family.pooled(
             [
                 message[name]

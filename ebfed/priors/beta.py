@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -157,12 +157,11 @@ class Beta(WithCovariates, Prior):
         at = atoms[:, 0]
         edges = np.concatenate(([0.0], (at[1:] + at[:-1]) / 2, [1.0]))
         (alpha,), (beta,) = self._shape()
-        below, above = (
-            np.diff(betainc(alpha, beta, edges)),
-            -np.diff(betainc(beta, alpha, 1 - edges)),
-        )
+        n_below = max(int(np.searchsorted(edges, self.mean_[0])), 1)
+        low, high = edges[:n_below], edges[n_below - 1 :]
+        masses = np.diff(betainc(alpha, beta, low)), -np.diff(betainc(beta, alpha, 1 - high))
         with np.errstate(divide="ignore"):  # the smaller tail keeps its digits
-            return np.log(np.where(edges[1:] < self.mean_[0], below, above))
+            return np.log(np.concatenate(masses))
 
     def _fit(self, likelihood: Likelihood) -> None:
         if self.method not in FITS:
@@ -523,7 +522,14 @@ class BetaPosterior(TwoMoments):
     def _of(self, mean: NDArray, sd: NDArray) -> Self:
         one = copy(self)
         one.mean, one.sd, one._shape = mean, sd, beta_from_moments(mean, sd**2)
+        one.__dict__.pop("_log_scale", None)
         return one
+
+    @cached_property
+    def _log_scale(self) -> NDArray:
+        from scipy.special import betaln
+
+        return betaln(*self._shape)
 
     def _to_line(self, x: NDArray) -> NDArray:
         from scipy.special import logit
@@ -537,10 +543,10 @@ class BetaPosterior(TwoMoments):
 
     def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
         """Density of a rate's logit, and its slope."""
-        from scipy.special import betaln, expit, log_expit
+        from scipy.special import expit, log_expit
 
         alpha, beta = self._shape
-        heights = np.exp(alpha * log_expit(u) + beta * log_expit(-u) - betaln(alpha, beta))
+        heights = np.exp(alpha * log_expit(u) + beta * log_expit(-u) - self._log_scale)
         return heights, heights * (alpha * expit(-u) - beta * expit(u))
 
     def _quantile(self, q: float) -> NDArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -138,10 +138,11 @@ class Gamma(WithCovariates, Prior):
         at = atoms[:, 0]
         edges = np.concatenate(([0.0], (at[1:] + at[:-1]) / 2, [np.inf]))
         (shape,), (mean,) = self._finite_shape(), self.mean_
-        scaled = shape * edges / mean
-        below, above = np.diff(gammainc(shape, scaled)), -np.diff(gammaincc(shape, scaled))
+        n_below = max(int(np.searchsorted(edges, mean)), 1)
+        low, high = (shape * part / mean for part in (edges[:n_below], edges[n_below - 1 :]))
+        masses = np.diff(gammainc(shape, low)), -np.diff(gammaincc(shape, high))
         with np.errstate(divide="ignore"):  # the smaller tail keeps its digits
-            return np.log(np.where(edges[1:] < mean, below, above))
+            return np.log(np.concatenate(masses))
 
     # Fitting ----------------------------------------------------------------------------------
 
@@ -360,23 +361,16 @@ LogLikelihood = Callable[[NDArray, NDArray], NDArray]
 
 def _log_likelihood_of(rows: Likelihood, counts: NDArray) -> LogLikelihood:
     """Log-likelihood of means and overdispersions, shape (k,) each, up to a constant."""
-    from scipy.special import gammaln
-
-    if not isinstance(rows, Poisson):
-        return lambda mean, dispersion: np.array(
-            [
-                counts @ rows.marginal(one[None], (phi * one**2)[None])
-                for one, phi in zip(mean, dispersion, strict=True)
-            ]
-        )
-    y, exposure = rows.counts[:, [0]], rows.exposure[:, None]
-
-    def log_likelihood(mean: NDArray, dispersion: NDArray) -> NDArray:
-        shape, x = 1 / dispersion, dispersion * exposure * mean
-        masses = gammaln(y + shape) - gammaln(shape) - shape * np.log1p(x)
-        return counts @ (masses + y * (np.log(x) - np.log1p(x)))
-
-    return log_likelihood
+    if isinstance(rows, Poisson):
+        return negative_binomial.log_likelihood_of(rows, counts)
+    if isinstance(rows, NegativeBinomial):
+        return overdispersed.log_likelihood_of(rows, counts)
+    return lambda mean, dispersion: np.array(
+        [
+            counts @ rows.marginal(one[None], (phi * one**2)[None])
+            for one, phi in zip(mean, dispersion, strict=True)
+        ]
+    )
 
 
 def _plausible(
@@ -499,7 +493,14 @@ class GammaPosterior(TwoMoments):
     def _of(self, mean: NDArray, sd: NDArray) -> Self:
         one = copy(self)
         one.mean, one.sd = mean, sd
+        one.__dict__.pop("_log_scale", None)
         return one
+
+    @cached_property
+    def _log_scale(self) -> NDArray:
+        from scipy.special import gammaln
+
+        return gammaln(self._gamma[0])
 
     def _to_line(self, x: NDArray) -> NDArray:
         return np.log(x)
@@ -509,11 +510,9 @@ class GammaPosterior(TwoMoments):
 
     def _density(self, u: NDArray) -> tuple[NDArray, NDArray]:
         """Density of a rate's logarithm, and its slope."""
-        from scipy.special import gammaln
-
         shape, scale = self._gamma
         x = np.exp(u) / scale
-        heights = np.exp(shape * (u - np.log(scale)) - x - gammaln(shape))
+        heights = np.exp(shape * (u - np.log(scale)) - x - self._log_scale)
         return heights, heights * (shape - x)
 
     def _quantile(self, q: float) -> NDArray:

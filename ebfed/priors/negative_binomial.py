@@ -10,12 +10,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.kernels import interpolating_weights, negative_binomial_profile
+from ebfed.kernels import (
+    interpolating_weights,
+    negative_binomial_profile,
+    negative_binomial_values,
+)
 from ebfed.likelihoods import Poisson
 from ebfed.priors.beta_binomial import tally
 from ebfed.priors.search import minimise, minimum_near
 
-__all__ = ["DISPERSIONS", "maximise", "maximise_table"]
+__all__ = ["DISPERSIONS", "log_likelihood_of", "maximise", "maximise_table"]
 
 # Where the likelihood is scanned.
 DISPERSIONS = np.append(0.0, np.geomspace(1e-8, 1e4, 37))
@@ -50,16 +54,40 @@ def maximise(rows: Poisson, times: NDArray, near: float | None = None) -> tuple[
     >>> round(mean, 2), round(1 / dispersion, 2)
     (2.35, 4.83)
     """
-    counts = rows.counts[:, 0]
-    if not counts.any():
+    if not rows.counts.any():
         return 0.0, 0.0
+    log_rate, best = maximise_table(*_table(rows, times), near=near)
+    return float(np.exp(log_rate)), best
+
+
+def _table(rows: Poisson, times: NDArray) -> tuple[Tallies, NDArray, NDArray, NDArray]:
+    """Numbers that counts exceed, and groups and events of each exposure."""
+    counts = rows.counts[:, 0]
     exceeded = tally(counts, times)
     exposure, groups, events = rows.exposure, times, times * counts
     if len(exposure) <= MOST:
         exposure, codes = np.unique(exposure, return_inverse=True)
-        groups, events = np.bincount(codes, groups), np.bincount(codes, events)
-    log_rate, best = maximise_table(exceeded, exposure, groups, events, near=near)
-    return float(np.exp(log_rate)), best
+        return exceeded, exposure, np.bincount(codes, groups), np.bincount(codes, events)
+    return exceeded, exposure, groups, events
+
+
+def log_likelihood_of(rows: Poisson, times: NDArray) -> Callable[[NDArray, NDArray], NDArray]:
+    """Log-likelihood of means and overdispersions, shape (k,) each, up to a constant.
+
+    Examples
+    --------
+    >>> rows = Poisson(np.array([[0], [2], [9], [4]]), np.array([1.0, 1.0, 2.0, 2.0]))
+    >>> values = log_likelihood_of(rows, np.ones(4))(np.array([2.35, 2.35]), np.array([0.0, 0.2]))
+    >>> float(np.diff(values)[0].round(2))
+    0.3
+    """
+    exceeded, exposure, groups, events = _table(rows, times)
+    table = (exposure, groups, events)
+    if len(exposure) > MOST:
+        table = condensed(*table)
+    return lambda mean, dispersion: negative_binomial_values(
+        np.log(mean), dispersion, exceeded, *table
+    )
 
 
 def maximise_table(

@@ -18,8 +18,10 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ebfed.likelihoods import Binomial, Likelihood, Poisson
+from ebfed.likelihoods.binomial import MOST_LOGS, log_risings
 from ebfed.priors.base import OwnReports, Prior, relative_likelihoods
 from ebfed.priors.beta import Beta
+from ebfed.priors.count_regression import log_masses_of
 from ebfed.priors.exploration import explore
 from ebfed.priors.gamma import Gamma
 from ebfed.priors.integrated import IntegratedPosterior
@@ -34,6 +36,8 @@ FIRST, FEWEST, MOST, SHOWN = 60, 60, 400, 15
 PER_ERROR = 3.0
 # Log of dispersions: of the least, which is taken for none, and of the largest.
 LEAST, LARGEST = np.log(1e-7), np.log(1e3)
+# Probabilities that are computed at a time.
+AT_ONCE = 1_000_000
 # Chances below it count as it.
 TINY = 1e-300
 # Log-likelihoods that far below the best say that a parent's mean is not there.
@@ -157,9 +161,10 @@ class NestedConjugate(Prior):
         keys = there.covariates_[:, 0]
         place = np.minimum(np.searchsorted(self.node_keys_, keys), len(self.node_keys_) - 1)
         seen = self.node_keys_[place] == keys
-        there.weights_ = np.where(seen[:, None], self.shares_[place], self.population_shares_)
-        there.mean_ = (there.weights_ @ self.nodes_)[:, None]
-        squares = (there.weights_ @ self.nodes_**2)[:, None]
+        table = there.table_ = np.vstack([self.shares_, self.population_shares_])
+        place = there.places_ = np.where(seen, place, len(table) - 1)
+        there.mean_ = (table @ self.nodes_)[place, None]
+        squares = (table @ self.nodes_**2)[place, None]
         there.mean_variance_ = np.maximum(squares - there.mean_**2, 0.0)
         return there
 
@@ -169,8 +174,15 @@ class NestedConjugate(Prior):
         known.shares_, known.population_shares_ = self.known_shares_, self.known_population_
         return known.at(self.covariates_) if self.mean_.ndim > 1 else known
 
+    def _table(self, n: int) -> tuple[NDArray, NDArray[np.int64]]:
+        """Probabilities of nodes, one row for each parent, and the row of each group."""
+        if self.mean_.ndim > 1:
+            return self.table_, self.places_
+        return self.population_shares_[None], np.zeros(n, np.int64)
+
     def _weights(self, n: int) -> NDArray:
-        return self.weights_ if self.mean_.ndim > 1 else np.tile(self.population_shares_, (n, 1))
+        table, place = self._table(n)
+        return table[place]
 
     def _logs(self, likelihood: Likelihood) -> NDArray:
         """Log-probability of each group's data at each node, shape (n, k)."""
@@ -188,13 +200,16 @@ class NestedConjugate(Prior):
             if None.
         """
         n = len(likelihood)
-        weights = self._weights(n)
+        table, place = self._table(n)
         if is_new is not None and is_new.any():
             with np.errstate(divide="ignore"):
-                logs = np.log(weights[is_new]) + self._logs(likelihood.take(is_new))
-            weights = weights.copy()
-            weights[is_new] = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
-        means, parents = _quantile_means(self.nodes_, weights)
+                logs = np.log(table[place[is_new]]) + self._logs(likelihood.take(is_new))
+            own = np.arange(len(table), len(table) + len(logs))
+            table, place = np.vstack([table, _normalised(logs)]), place.copy()
+            place[is_new] = own
+        used, place = np.unique(place, return_inverse=True)
+        means, parents = _quantile_means(self.nodes_, table[used])
+        means, parents = means[:, place], parents[place]
         dispersion = max(self.dispersion_, float(np.exp(LEAST)))
         parts = [
             self.known(mean[:, None], dispersion).posterior(likelihood, integrate=False)
@@ -323,11 +338,14 @@ class _ParentTable:
     nodes : ndarray of shape (k,)
     start : float
         Log of the dispersion of all groups together.
+    nearest : list of ndarray
+        The population of parents that was found last.
     """
 
     def __init__(self, prior: NestedConjugate, rows: Likelihood, times: Any):
         self.prior, self.rows, self.times = prior, rows, times
         self.nodes, self.start = np.empty(0), 0.0
+        self.nearest: list[NDArray] = []
 
     @classmethod
     def of(
@@ -392,8 +410,9 @@ class _ParentTable:
         low, high = np.array([ends[0], LEAST]), np.array([ends[1], LARGEST])
         best = self.prior.to_line(self.nodes)[logs.argmax(axis=1)]
         starts = [np.array([np.median(best), start]) for start in (-8.0, -4.0, -1.5)]
-        start = max(starts, key=height)
+        start = max(starts + self.nearest, key=height)
         point, covariance = maximise(height, start, low, high)
+        self.nearest = [point]
         return point, covariance, height(point)
 
     def fit(self) -> _Found:
@@ -464,6 +483,18 @@ def _log_marginals(
 ) -> NDArray:
     """Log-probability of each row at each node, shape (n, k)."""
     dispersion = max(dispersion, float(np.exp(LEAST)))
+    if isinstance(rows, Binomial) and np.max(rows.trials, initial=0) <= MOST_LOGS:
+        z, trials = rows.successes[:, 0], rows.trials
+        most, steps = int(trials.max(initial=0)), np.full(len(nodes), dispersion)
+        up, down = (log_risings(starts, most, steps) for starts in (nodes, 1 - nodes))
+        both = log_risings(np.ones(1), most, steps[:1])
+        logs = up[z] + down[trials - z] - both[trials]
+        return logs + rows.log_coefficient()[:, None]
+    if isinstance(rows, Poisson):
+        parts = np.array_split(nodes, 1 + len(rows) * len(nodes) // AT_ONCE)
+        expected = (rows.exposure * part[:, None] for part in parts)
+        y = rows.counts[:, 0]
+        return np.concatenate([log_masses_of(y, each, dispersion) for each in expected]).T
     return np.stack([prior.known(node, dispersion).log_marginal(rows) for node in nodes], axis=1)
 
 
@@ -480,7 +511,8 @@ def _distinct(likelihood: Likelihood) -> tuple[Likelihood, NDArray[np.int64]]:
 
 
 def _normalised(logs: NDArray) -> NDArray:
-    return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def _quantile_means(nodes: NDArray, weights: NDArray) -> tuple[NDArray, NDArray[np.int64]]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ebfed.kernels import number_below, number_more, summarise_rows
+from ebfed.kernels import add_entries, number_below, number_more, summarise_rows
 
 # Welford's update and NumPy's two passes differ by a few roundings a row, of the mean relative to
 # the largest value, of the scatter relative to the sum of squares of what it centres.
@@ -134,6 +134,31 @@ def test_inputs_are_left_alone():
     values, codes = np.array([1.0, 2.0]), np.array([1, 0])
     values.flags.writeable = codes.flags.writeable = False
     np.testing.assert_array_equal(summarise_rows(values, codes, 0, 2)[:, 1], [2, 1])
+
+
+# --- add_entries ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_sums_of_entries_are_those_of_rows(weighed):
+    rng = np.random.default_rng(0)
+    codes, places = rng.integers(0, 150, 2000), rng.integers(0, 30, 2000)
+    codes[codes == 7] = 8  # a group without rows
+    times = rng.integers(0, 4, 2000).astype(float) if weighed else np.empty(0)
+    table, sums = rng.normal(size=(30, 5)), np.full((5, 150), np.nan)
+    add_entries(codes, places, times, table, sums)
+    rows = table[places] * (times[:, None] if weighed else 1.0)
+    # the order of rows, to the last bit
+    expected = [np.bincount(codes, column, minlength=150) for column in rows.T]
+    np.testing.assert_array_equal(sums, expected)
+    assert not sums[:, 7].any()
+
+
+def test_no_rows_have_no_entries():
+    sums, nothing = np.full((2, 3), np.nan), np.empty(0, np.int64)
+    add_entries(nothing, nothing, np.empty(0), np.ones((4, 2)), sums)
+    assert not sums.any()
+    add_entries(nothing, nothing, np.empty(0), np.empty((0, 2)), sums[:, :0])
 
 
 # --- number_more ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ebfed.kernels import (
     beta_binomial_values,
     dirichlet_profile,
     negative_binomial_profile,
+    negative_binomial_values,
     rising_sums,
 )
 from ebfed.kernels.rising import tallied_sums
@@ -119,6 +120,8 @@ def test_best_rate_given_the_overdispersion(step, start):
             return stats.poisson.logpmf(y, mean).sum()
         return stats.nbinom.logpmf(y, 1 / step, 1 / (1 + step * mean)).sum()
 
+    table = tallied, exposure, groups.astype(float), events
+    assert negative_binomial_values(np.array([log_rate]), np.array([step]), *table)[0] == value
     best = log_likelihood(log_rate, step)
     assert max(log_likelihood(log_rate + a, step) for a in (-1e-3, 1e-3)) < best
     if step not in (1e-7, 0.0):  # where scipy has digits

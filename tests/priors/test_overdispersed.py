@@ -6,7 +6,7 @@ from scipy import optimize
 
 from ebfed.likelihoods import NegativeBinomial, Poisson
 from ebfed.priors import negative_binomial
-from ebfed.priors.overdispersed import _derivatives, maximise
+from ebfed.priors.overdispersed import _derivatives, _without_spread, log_likelihood_of, maximise
 
 
 def rows(n, shape, size=4.0):
@@ -66,3 +66,33 @@ def test_rows_without_dispersion_are_poisson():
 def test_counts_that_scatter_less_have_no_spread():
     even = NegativeBinomial(np.full((50, 1), 6), np.full(50, 3.0), np.full((50, 1), 5.0))
     assert maximise(even, np.ones(50))[0] == pytest.approx((2.0, 0.0), abs=1e-6)
+
+
+def test_derivatives_without_spread():
+    """They go on from those at small dispersions."""
+    table, times, mean = rows(60, 1.0), np.linspace(1, 3, 60), 2.0
+
+    def at(dispersion):
+        found = times @ table.gamma_integrals(mean, dispersion)
+        return _derivatives(found, times.sum(), mean, dispersion)
+
+    for found, one, two in zip(
+        _without_spread(table, times, mean), at(1e-4), at(2e-4), strict=True
+    ):
+        np.testing.assert_allclose(found, 2 * one - two, rtol=1e-4)
+
+
+def test_likelihood_around_a_mean_that_is_known_well():
+    """Polynomials of the dispersion, and two derivatives in the mean, against all integrals."""
+    table = rows(20_000, 1e9)
+    table, times = table.compress()
+    point, covariance = maximise(table, times)
+    errors = np.sqrt(np.diag(covariance))
+    means, dispersions = (point + errors * [[0, 0.5], [2, 1], [-2, 1], [-1, 3]]).T
+    found = log_likelihood_of(table, times)(means, dispersions)
+    expected = [
+        times @ table.gamma_marginal(*each) for each in zip(means, dispersions, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.02)
+    far = log_likelihood_of(table, times)(means, dispersions + 100 * errors[1])
+    assert np.all(far < found - 50)

@@ -103,6 +103,8 @@ class Family(ABC):
     """Whether the coordinates of theta are shares of categories, which add up to 1."""
     pools_first: ClassVar[bool] = False
     """Whether what is open is settled by `pooled` before populations are fitted."""
+    open_parameter: ClassVar[str] = "variances"
+    """Argument with which `needs_scatter` ends."""
     unidentified: ClassVar[str] = ""
     """Note on a fit in which `pooled` finds nothing, where that comes first."""
     takes_exposure: ClassVar[bool] = False

@@ -56,9 +56,7 @@ class NegativeBinomial(Poisson):
     learned: bool = False
 
     name: ClassVar[str] = "negative_binomial"
-    exact_only: ClassVar[str] = (
-        "a report of a rate shows nothing of how rows scatter within their group"
-    )
+    open_parameter: ClassVar[str] = "dispersion"
     pools_first: ClassVar[bool] = True
     unidentified: ClassVar[str] = (
         "No group has two rows, and two events in them: the dispersion of rows is not identified "

@@ -6,7 +6,7 @@ from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.likelihoods.joined import Joined, join
 from ebfed.likelihoods.log_variance import LogVariance, ReportedLogVariances
 from ebfed.likelihoods.multinomial import Multinomial
-from ebfed.likelihoods.negative_binomial import NegativeBinomial
+from ebfed.likelihoods.negative_binomial import NegativeBinomial, ReportedOverdispersed
 from ebfed.likelihoods.poisson import Poisson, ReportedEvents
 from ebfed.likelihoods.reported import Reported, ReportedMeans
 from ebfed.likelihoods.reported_categories import ReportedCategories
@@ -27,6 +27,7 @@ __all__ = [
     "ReportedEvents",
     "ReportedLogVariances",
     "ReportedMeans",
+    "ReportedOverdispersed",
     "StudentT",
     "join",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,11 +12,15 @@ from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods.poisson import ReportedEvents
+from ebfed.likelihoods.reported import ReportLaw
 
-__all__ = ["NegativeBinomial"]
+__all__ = ["NegativeBinomial", "ReportedOverdispersed"]
 
 # Sizes beyond which rows are Poisson counts to all digits.
 POISSON = 1e18
+# Densities of reports that are held at once.
+MOST_NODES = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,15 @@ class NegativeBinomial(Likelihood):
         """Keep the mean off 0."""
         return max(mean, 0.05 * float(np.sqrt(variance))), variance
 
+    def through(
+        self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
+    ) -> ReportedOverdispersed:
+        """Likelihood of reports about these clients' events over exposure; see `Reported`."""
+        has_data = has_data & (self.exposure > 0)[:, None]
+        no_rows = np.zeros(len(self), np.int64)  # no report is a count of rows
+        public = self.exposure, self._finite
+        return ReportedOverdispersed(law, reports, has_data, no_rows, centre, half, *public)
+
     def column(self, j: int) -> Self:
         """One coordinate."""
         return type(self)(self.counts[:, [j]], self.exposure, self.sizes[:, [j]])
@@ -205,6 +219,107 @@ class NegativeBinomial(Likelihood):
             np.concatenate([part.exposure for part in parts]),
             np.concatenate([part.sizes for part in parts]),
         )
+
+
+@dataclass(frozen=True)
+class ReportedOverdispersed(ReportedEvents):
+    """Reports about rates x_i, where ``exposure_i x_i`` is as of `NegativeBinomial`.
+
+    Parameters
+    ----------
+    law, reports, has_data, sizes, centre, half, exposure :
+        See `ReportedEvents`.
+    scatter : ndarray of shape (n, d)
+        Sizes of the negative binomial counts.
+    """
+
+    scatter: NDArray
+
+    def _masses(self, theta: NDArray, j: int, y: NDArray, owner: NDArray, last: NDArray) -> NDArray:
+        """Probability of counts, as of `ReportedEvents`."""
+        from scipy.special import betainc, gammaln, xlogy
+
+        size = self.scatter[owner, j]
+        ratio = (self.exposure[owner] / size)[:, None] * theta
+        base, many = log_rising_of(y, size) - gammaln(y + 1.0), (y + size)[:, None]
+        below = np.exp(base[:, None] + xlogy(y[:, None], ratio) - many * np.log1p(ratio))
+        share = ratio[last] / (1 + ratio[last])
+        below[last] = betainc(y[last][:, None], size[last][:, None], share)
+        return below
+
+    def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
+        """Log-density of the reports where theta is gamma with these moments, shape (n,).
+
+        Between nodes, some ten of them within the error of a rate, densities of reports are
+        straight lines in theta, of which the gamma has averages in closed form.
+        """
+        total = np.zeros(len(self))
+        for j, moments in enumerate(zip(mean, variance, strict=True)):
+            nodes, density = self._on_grid[j]
+            with np.errstate(divide="ignore"):
+                values = np.log(density @ gamma_weights(nodes, *moments))
+            total += np.where(self.has_data[:, j], values, 0.0)
+        return total
+
+    @cached_property
+    def _on_grid(self) -> list[tuple[NDArray, NDArray]]:
+        """Nodes of each coordinate, and the density of the reports there."""
+        tables = []
+        for j in range(self.n_features):
+            one = self.column(j)
+            nodes = one.nodes(400)
+            fine = min(4 * len(nodes), 3000, max(400, MOST_NODES // max(len(self), 1)))
+            roots = np.linspace(np.sqrt(nodes[0]), np.sqrt(nodes[-1]), fine)
+            tables.append((roots**2, one._density(roots**2, 0)))
+        return tables
+
+    def _background(self) -> NDArray:
+        return np.column_stack([self.exposure, self.scatter])
+
+    def _errors(self, rate: float) -> NDArray:
+        return super()._errors(rate) * np.sqrt(1 + self.exposure * rate / self.scatter[:, 0])
+
+    def column(self, j: int) -> Self:
+        """One coordinate."""
+        if self.n_features == 1:
+            return self
+        return replace(super().column(j), scatter=self.scatter[:, [j]])
+
+    def take(self, index: NDArray | slice) -> Self:
+        """Keep the clients in these positions (or where a mask is true)."""
+        return replace(super().take(index), scatter=self.scatter[index])
+
+
+def gamma_weights(nodes: NDArray, mean: float, variance: float) -> NDArray:
+    """Weights of the nodes in the average of a function over a gamma distribution, shape (k,).
+
+    The function is a straight line between nodes, and constant beyond them.
+
+    Examples
+    --------
+    >>> nodes = np.linspace(0.0, 40.0, 400)
+    >>> weights = gamma_weights(nodes, 2.0, 3.0)
+    >>> weights.sum().round(9), (weights @ nodes).round(9), (weights @ nodes**2).round(2)
+    (np.float64(1.0), np.float64(2.0), np.float64(7.0))
+    """
+    from scipy.special import gammainc
+
+    if not variance > 1e-14 * mean**2:
+        at = np.clip(mean, nodes[0], nodes[-1])
+        right = np.clip(np.searchsorted(nodes, at), 1, len(nodes) - 1)
+        share = (at - nodes[right - 1]) / (nodes[right] - nodes[right - 1])
+        weights = np.zeros(len(nodes))
+        weights[right - 1], weights[right] = 1 - share, share
+        return weights
+    shape = mean**2 / variance
+    below = gammainc(shape, shape * nodes / mean)
+    masses, widths = np.diff(below), np.diff(nodes)
+    sums = mean * np.diff(gammainc(shape + 1, shape * nodes / mean))
+    right = np.clip((sums - nodes[:-1] * masses) / widths, 0.0, masses)
+    weights = np.append(masses - right, 1 - below[-1])
+    weights[1:] += right
+    weights[0] += below[0]
+    return weights
 
 
 def log_rising_of(counts: NDArray, sizes: NDArray) -> NDArray:

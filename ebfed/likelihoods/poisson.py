@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -197,15 +197,19 @@ class ReportedEvents(Reported):
     support: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def _density(self, theta: NDArray, j: int) -> NDArray:
+        return self._mixed(partial(self._masses, theta, j), len(theta), j)
+
+    def _masses(self, theta: NDArray, j: int, y: NDArray, owner: NDArray, last: NDArray) -> NDArray:
+        """Probability of counts of these clients at k rates, shape (n, k); of `last`, of more too.
+
+        All counts of a client, from 0 on, are given one after another.
+        """
         from scipy.special import gammainc, gammaln, xlogy
 
-        def masses(y: NDArray, exposure: NDArray, last: NDArray) -> NDArray:
-            mean = exposure[:, None] * theta
-            below = np.exp(xlogy(y[:, None], mean) - mean - gammaln(y + 1.0)[:, None])
-            below[last] = gammainc(y[last][:, None], mean[last])
-            return below
-
-        return self._mixed(masses, len(theta), j)
+        mean = self.exposure[owner][:, None] * theta
+        below = np.exp(xlogy(y[:, None], mean) - mean - gammaln(y + 1.0)[:, None])
+        below[last] = gammainc(y[last][:, None], mean[last])
+        return below
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density of the reports where theta is gamma with these moments, shape (n,)."""
@@ -213,8 +217,9 @@ class ReportedEvents(Reported):
         for j, moments in enumerate(zip(mean, variance, strict=True)):
 
             def masses(
-                y: NDArray, exposure: NDArray, last: NDArray, moments: tuple = moments
+                y: NDArray, owner: NDArray, last: NDArray, moments: tuple = moments
             ) -> NDArray:
+                exposure = self.exposure[owner]
                 below = negative_binomial_masses(y, exposure, *moments)
                 below[last] = _upper_masses(y[last], exposure[last], *moments)
                 return below[:, None]
@@ -238,7 +243,7 @@ class ReportedEvents(Reported):
             last = np.zeros(part.stop - part.start, bool)
             last[np.append(local[1:], len(last)) - 1] = True
             owner = np.repeat(clients[first:stop], np.diff(np.append(local, len(last))))
-            joint = masses(y[part], self.exposure[owner], last)
+            joint = masses(y[part], owner, last)
             joint *= table[part][:, None]
             density[clients[first:stop]] = np.add.reduceat(joint, local, axis=0)
             first = stop
@@ -281,12 +286,17 @@ class ReportedEvents(Reported):
     def nodes(self, k: int) -> NDArray:
         """``t**2`` for even t, to the end of the range and four errors beyond."""
         high = max(self.centre[0] + self.half[0], 0.0)
-        exposure = self.exposure[self.has_data[:, 0]]
-        error = 0.5 / np.sqrt(np.median(exposure)) if len(exposure) else 0.0
+        errors = self._errors(high)[self.has_data[:, 0]]
+        error = float(np.median(errors)) if len(errors) else 0.0
         top = np.sqrt(high) + 4 * error
-        sharp = 0.5 / np.sqrt(np.quantile(exposure, 0.95)) if len(exposure) else top
+        sharp = float(np.quantile(errors, 0.05)) if len(errors) else top
         k = int(max(k, min(4 * top / sharp, 2000)))
         return np.linspace(1e-6 * top, top, k) ** 2
+
+    def _errors(self, rate: float) -> NDArray:
+        """Standard error of the root of each client's rate, about, where that is so large."""
+        with np.errstate(divide="ignore"):
+            return 0.5 / np.sqrt(self.exposure)
 
     def take(self, index: NDArray | slice) -> Self:
         """Keep the clients in these positions (or where a mask is true)."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ebfed.channels import Channel
+from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
 from ebfed.families import NegativeBinomial
 from ebfed.location.base import LocationEstimator, chosen_prior
@@ -37,20 +37,27 @@ class NegativeBinomialEB(LocationEstimator):
     given it and the dispersion, the population is fitted by maximum likelihood, and posteriors are
     by quadrature. Intervals take the dispersion as known.
 
+    A channel protects only the counts: numbers of rows and exposures are public, and are sent
+    without noise.
+
     Parameters
     ----------
     dispersion : "estimate" or float
         Positive number, where it is known. At 0, rows are those of `PoissonEB`.
     prior : "gamma", "log_spline", "npmle" or Prior
         The population. A `Prior` is copied.
-    channel : Channel, optional
-        How a client, the owner of a group's rows, reports them. It must be `channels.Exact`.
+    channel : Channel or dict of Channel, optional
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None. A dict
+        has a channel for each class of `consent`. Reports of rates show nothing of how rows
+        scatter: where no class has `channels.Exact`, the dispersion must be given.
+    guess : channels.Guess, optional
+        Public guess of the population's mean and spread; see `PoissonEB`.
     participation : int or bool array-like of shape (n_groups,), optional
         Clients that report; all if None; see `PoissonEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Seed of `participation`.
+        Seed of the channel's noise, and of `participation`.
 
     Attributes
     ----------
@@ -77,15 +84,13 @@ class NegativeBinomialEB(LocationEstimator):
     (array([0.5]), array([4.]), array([4.]))
     """
 
-    # A channel that is exact has nothing to choose.
-    guess: None = None
-
     def __init__(
         self,
         *,
         dispersion: float | Literal["estimate"] = "estimate",
         prior: str | Prior = "gamma",
         channel: Channel | Mapping[Any, Channel] | None = None,
+        guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
         random_state: Any = None,
@@ -93,6 +98,7 @@ class NegativeBinomialEB(LocationEstimator):
         self.dispersion = dispersion
         self.prior = prior
         self.channel = channel
+        self.guess = guess
         self.participation = participation
         self.engine = engine
         self.random_state = random_state

@@ -146,8 +146,9 @@ class Server:
         """
         if self.family.needs_scatter and not self.all_exact and not self.shows_scatter(facts):
             raise ValueError(
-                "variances must be given: these channels report on the means alone, and no client "
-                "with an Exact channel has two rows to show the noise within groups."
+                f"{self.family.open_parameter} must be given: these channels report on the means "
+                "alone, and no client with an Exact channel has two rows to show the noise within "
+                "groups."
             )
 
     @property

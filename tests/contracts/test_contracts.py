@@ -66,7 +66,7 @@ LIKELIHOODS = {
 
 # rows of variance 2 around the parameters
 GAUSSIAN, BINOMIAL, POISSON = families.Gaussian(2.0), families.Binomial(), families.Poisson()
-VARIANCE = families.Variance()
+VARIANCE, SCATTERED = families.Variance(), families.NegativeBinomial(0.5)
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -119,7 +119,10 @@ COUNTS = eb.Summary.from_counts([0, 7, 3, 1, 0], [5, 7, 6, 4, 0])
 def reported(channel, family, n_features=1, size=100):
     """Likelihood of what clients with one to nine rows send."""
     n = np.random.default_rng(3).integers(1, 10, size)
-    if family is POISSON:
+    if family is SCATTERED:
+        rng = np.random.default_rng(8)
+        x = family.simulate(rng.gamma(3, 0.15, (size, n_features)), n[:, None], rng)
+    elif family is POISSON:
         rng = np.random.default_rng(4)
         x = rng.poisson(n[:, None] * rng.gamma(3, 0.15, (size, n_features))) / n[:, None]
     elif family is VARIANCE:
@@ -157,6 +160,12 @@ EVENTS = [
     for d in ((1,) if is_strict(channel) else (1, 2))
     if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
 ]
+SCATTERED_EVENTS = [
+    reported(channel, SCATTERED, d)
+    for channel in EVERY_CHANNEL
+    for d in ((1,) if is_strict(channel) else (1, 2))
+    if isinstance(channel, channels.report.Report) and not counts_are_levels(channel)
+]
 VARIANCES = [
     reported(channel, VARIANCE, d)
     for channel in EVERY_CHANNEL
@@ -168,6 +177,7 @@ VARIANCES = [
 LIKELIHOODS_OF_REPORTS = {
     "ReportedLogVariances": VARIANCES,
     "ReportedEvents": EVENTS,
+    "ReportedOverdispersed": SCATTERED_EVENTS,
     "ReportedMeans": [x for x in REPORTED if isinstance(x, likelihoods.ReportedMeans)],
     "ReportedCounts": [x for x in REPORTED if isinstance(x, likelihoods.ReportedCounts)],
     "Joined": [
@@ -473,6 +483,11 @@ def test_reported_counts(likelihood):
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["ReportedEvents"], ids=lambda x: None)
 def test_reported_events(likelihood):
+    check_likelihood(likelihood)
+
+
+@pytest.mark.parametrize("likelihood", SCATTERED_EVENTS, ids=lambda x: None)
+def test_reported_overdispersed_events(likelihood):
     check_likelihood(likelihood)
 
 

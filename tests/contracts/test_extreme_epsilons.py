@@ -61,8 +61,8 @@ def test_extreme_epsilon(name, epsilon):
     # off by more than 6 standard errors once in 5e8
     error = np.sqrt(variance[0, 0] / N)
     assert abs(decoded.mean() - 0.25) <= 6 * error + 1e-9
-    for family in (families.Gaussian(0.3), families.Binomial()):
-        if family.__class__.__name__ == "Binomial":
+    for family in (families.Gaussian(0.3), families.Binomial(), families.NegativeBinomial(0.5)):
+        if family.__class__.__name__ != "Gaussian":
             channel.range = (0, 1)
             message = channel.encode(CLIENTS, 0)
         likelihood = channel.likelihood(message, family)

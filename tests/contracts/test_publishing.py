@@ -35,6 +35,9 @@ PRIVATE = {
     "BernoulliEB": eb.BernoulliEB(channel=channels.Laplace(2.0, UNIT)),
     "CategoricalEB": eb.CategoricalEB(channel=channels.RandomizedCategory(2.0)),
     "PoissonEB": eb.PoissonEB(channel=channels.Laplace(2.0, (0.0, 9.0))),
+    "NegativeBinomialEB": eb.NegativeBinomialEB(
+        dispersion=0.5, channel=channels.Laplace(2.0, (0.0, 9.0))
+    ),
     "VarianceEB": eb.VarianceEB(channel=channels.Laplace(2.0, (-3.0, 3.0))),
     "MixtureEB": eb.MixtureEB(2, channel=channels.Clip(radius=3.0), **CENTRAL),
     "OptOutMean": eb.OptOutMean(1.0, 1.0, epsilon=1.0, delta=1e-5, range=WIDE),
@@ -77,6 +80,8 @@ def fit(est, y=Y):
             return est.fit(np.digitize(y, [-1.0, 0.0, 1.0]), groups=np.arange(len(y)) // 10)
         case "PoissonEB":
             return est.fit(COUNTS, groups=GROUPS, exposure=YEARS)
+        case "NegativeBinomialEB":  # one exposure for all rows of a group
+            return est.fit(COUNTS, groups=GROUPS, exposure=YEARS[GROUPS])
         case name if name in location.__all__:
             return est.fit(y, groups=GROUPS)
     return est.fit(X, y, groups=GROUPS)
@@ -107,7 +112,7 @@ def own_figures(est):
 
 
 # Whose channel may be no other than `channels.Exact`.
-OPEN = {"DurationEB", "NegativeBinomialEB"}
+OPEN = {"DurationEB"}
 
 
 def takes_privacy(cls):

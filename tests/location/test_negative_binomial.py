@@ -128,7 +128,7 @@ def test_copies(tmp_path):
         ({"dispersion": 0}, {}, "'estimate' or a positive number; got 0. PoissonEB"),
         ({"dispersion": "ml"}, {}, "'estimate' or a positive number; got 'ml'"),
         ({}, {"groups": [0, 0], "exposure": [1.0, 2.0]}, "same in all rows of a group"),
-        ({"channel": eb.channels.OneBit(1.0)}, {"groups": [0, 0]}, "shows nothing of how rows"),
+        ({"channel": eb.channels.TwoBit(1.0)}, {"groups": [0, 0]}, "dispersion must be given"),
     ],
 )
 def test_refused(arguments, given, text):
@@ -150,3 +150,58 @@ def test_several_columns_and_covariates_are_refused():
         eb.NegativeBinomialEB().fit([[3, 5], [2, 4]], groups=[0, 0])
     with pytest.raises(TypeError, match="PoissonEB takes covariates"):
         eb.NegativeBinomialEB().fit(COUNTS, groups=GROUPS, covariates=np.arange(200.0))
+
+
+# Private reports ----------------------------------------------------------------------------------
+
+SEVERAL = np.arange(20_000) // 4
+TRUE = np.random.default_rng(5).gamma(4, 1.0, 5000)
+ROWS = np.random.default_rng(6).poisson(
+    TRUE[SEVERAL] * np.random.default_rng(7).gamma(2, 0.5, 20_000)
+)
+NOISY = eb.channels.Laplace(4.0, (0.0, 12.0))
+
+
+def test_population_from_reports():
+    """Within three standard errors of the truth; a Poisson fit of the reports is not."""
+    given = {"channel": NOISY, "random_state": 0}
+    est = eb.NegativeBinomialEB(dispersion=0.5, **given).fit(ROWS, groups=SEVERAL)
+    error, spread = est.prior_.mean_variance_[0] ** 0.5, est.prior_.variance_variance_[0] ** 0.5
+    assert est.prior_.mean_[0] == pytest.approx(4.0, abs=3 * error)
+    assert est.prior_.variance_[0] == pytest.approx(4.0, abs=3 * spread)
+    assert error < 0.1
+    assert spread < 0.7
+    poisson = eb.PoissonEB(**given).fit(ROWS, groups=SEVERAL)
+    assert poisson.prior_.variance_[0] > 4.0 + 4 * spread
+    assert est.privacy_["epsilon"].tolist() == [4.0]
+
+
+def test_smooth_population_from_reports():
+    given = {"dispersion": 0.5, "prior": "log_spline"}
+    est = eb.NegativeBinomialEB(**given, channel=NOISY, random_state=0)
+    est.fit(ROWS, groups=SEVERAL)
+    exact = eb.NegativeBinomialEB(**given).fit(ROWS, groups=SEVERAL)
+    losses = [np.mean((each.predict().ravel() - TRUE) ** 2) for each in (est, exact)]
+    assert losses[0] < 1.02 * losses[1]
+
+
+def test_dispersion_from_those_who_show_their_rows():
+    consent = np.where(np.arange(5000) % 4, "private", "open")[SEVERAL]
+    est = eb.NegativeBinomialEB(
+        channel={"private": NOISY, "open": eb.channels.Exact()}, random_state=0
+    )
+    est.fit(ROWS, groups=SEVERAL, consent=consent)
+    some = consent == "open"
+    alone = eb.NegativeBinomialEB().fit(ROWS[some], groups=SEVERAL[some])
+    np.testing.assert_allclose(est.dispersion_, alone.dispersion_, rtol=1e-9)
+    assert est.prior_.mean_variance_[0] < alone.prior_.mean_variance_[0]
+
+
+def test_channel_without_a_range():
+    with pytest.raises(ValueError, match="needs a range"):
+        eb.NegativeBinomialEB(dispersion=1.0, channel=eb.channels.Laplace(1.0)).fit([1, 2, 3])
+    guess = eb.channels.Guess((1.0, 6.0), 2.0)
+    est = eb.NegativeBinomialEB(
+        dispersion=0.5, channel=eb.channels.TwoBit(4.0), guess=guess, random_state=0
+    ).fit(ROWS, groups=SEVERAL)
+    assert est.prior_.mean_[0] == pytest.approx(4.0, rel=0.1)

@@ -17,7 +17,16 @@ from ebfed.formula.expressions import check_names, names_of
 from ebfed.tables.columns import levels_of, matrix_of, values_of
 from ebfed.tables.lazy import column_names
 
-__all__ = ["CONSTANT", "Context", "Design", "evaluated", "required", "response_of", "terms_of"]
+__all__ = [
+    "CONSTANT",
+    "Context",
+    "Design",
+    "as_pandas",
+    "evaluated",
+    "required",
+    "response_of",
+    "terms_of",
+]
 
 # What formulaic calls the column of ones.
 CONSTANT = "Intercept"
@@ -104,7 +113,7 @@ class Design:
         with _syntax(text):
             formula = Formula(text)
         design = cls(text, context=Context.of([text], data, context))
-        table = _as_pandas(data, [text], levels=True)
+        table = as_pandas(data, [text], levels=True)
         for name in table.select_dtypes("category"):  # levels that no row has, as after filtering
             table[name] = table[name].cat.remove_unused_categories()
         if clash := {CONSTANT, CONSTANT.lower()} & set(table.columns):
@@ -129,7 +138,7 @@ class Design:
             If a column is missing or has values missing, a category is new, or a term is not a
             finite number.
         """
-        table = _as_pandas(data, [self.text], levels=False)
+        table = as_pandas(data, [self.text], levels=False)
         matrix = self._build(self._spec, table, column_names(data))
         names = list(matrix.model_spec.column_names)
         expected = [] if self.counts_constant else self.names
@@ -149,11 +158,7 @@ class Design:
             "counts_constant": self.counts_constant,
             "transformations": self._spec.transform_state,
             "kinds": {factor: kind.value for factor, (kind, _) in encoded.items()},
-            "categories": {
-                factor: list(state["categories"])
-                for factor, (_, state) in encoded.items()
-                if "categories" in state
-            },
+            "categories": self.factors,
         }
 
     @classmethod
@@ -228,6 +233,15 @@ class Design:
         return values[:, [self.counts_constant or name != CONSTANT for name in names]]
 
     @property
+    def factors(self) -> dict[str, list[Any]]:
+        """Factors that have categories, such as ``C(kind)``, and these."""
+        return {
+            str(factor): list(state["categories"])
+            for factor, (_, state) in self._spec.encoder_state.items()
+            if "categories" in state
+        }
+
+    @property
     def figures(self) -> list[str]:
         """Terms that keep figures of the rows of the fit, such as ``center(x)``."""
         return list(self._spec.transform_state)
@@ -290,7 +304,7 @@ def _names(text: str) -> set[str]:
     return found
 
 
-def _as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
+def as_pandas(data: Any, texts: Sequence[str], *, levels: bool) -> Any:
     """Put the columns that terms use in a frame of pandas, so that any frame is read alike.
 
     With `levels`, categories have them in their order: that is learned, and then remembered. Small

@@ -31,6 +31,7 @@ from ebfed.formula.design import (
     response_of,
 )
 from ebfed.formula.grammar import FormulaTerms, parse
+from ebfed.formula.inferring import formula_tests
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -497,6 +498,8 @@ class FormulaFit:
         from ebfed.report import summary_table
 
         return summary_table(self.view())
+
+    tests = formula_tests
 
     # Other frames -----------------------------------------------------------------------------
 

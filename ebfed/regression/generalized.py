@@ -19,6 +19,7 @@ from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.generalized_population import GeneralizedPopulation
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
+from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
@@ -456,6 +457,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         variance = posterior.variance_along(clients.X, codes)
         predicted = self._family.mean(mean, variance, self._result["shapes"])
         return float(r2_score(response, predicted, sample_weight=weight))
+
+    inference = inference_of_generalized
+    tests = coefficient_tests
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

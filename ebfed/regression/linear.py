@@ -19,6 +19,7 @@ from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
 from ebfed.regression.group_covariates import GroupCovariates
+from ebfed.regression.inferring import coefficient_tests, inference_of_linear
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
@@ -432,6 +433,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             above=above,
             fitted=None if self._is_server else getattr(self, "clients_", None),
         )
+
+    # Tests ------------------------------------------------------------------------------------
+
+    inference = inference_of_linear
+    tests = coefficient_tests
 
     # Estimates --------------------------------------------------------------------------------
 

@@ -1,0 +1,62 @@
+"""Tests of the terms of a formula."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ebfed.formula.terms import contrasts_of_terms
+from ebfed.inference.contrasts import term_tests
+from ebfed.regression.inferring import Tested, check_type
+from ebfed.tables.frames import frame
+
+if TYPE_CHECKING:
+    from ebfed.formula.fit import FormulaFit
+
+__all__ = ["formula_tests"]
+
+
+def formula_tests(self: FormulaFit, *, ddf: Any = None, type: Tested | None = None) -> Any:
+    """Test the coefficients of the population's mean, or the terms of the formula.
+
+    Parameters
+    ----------
+    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+        Degrees of freedom; see `LinearEB.tests`.
+    type : {"III", "wald"}, optional
+        None: each coefficient, by t. ``"III"``: each term by F, as `anova` of lmerTest does: other
+        factors are averaged over with equal weights, however they are coded. ``"wald"``: the
+        coefficients of each term's own columns are zero, which depends on the coding of factors
+        that are in several terms.
+
+    Returns
+    -------
+    DataFrame
+        ``term``, ``estimate``, ``std.error``, ``df``, ``statistic``, ``p.value``; of terms,
+        ``term``, ``num.df``, ``den.df``, ``statistic``, ``p.value``.
+
+    Raises
+    ------
+    TypeError
+        If the estimator has no tests.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> import statsmodels.api as sm
+    >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+    >>> fit = eb.from_formula("invest ~ value + capital + (1 | firm)", grunfeld)
+    >>> fit.tests(ddf="kenward-roger")[["term", "df", "statistic"]].round(1)
+            term     df  statistic
+    0  intercept   11.7       -2.0
+    1      value  127.6       10.6
+    2    capital  213.1       18.8
+    """
+    estimator = self.estimator_
+    if not hasattr(estimator, "inference"):
+        raise TypeError(f"{estimator.__class__.__name__} has no tests of coefficients.")
+    if type is None:
+        return estimator.tests(ddf=ddf)
+    check_type(type)
+    found = estimator.inference() if ddf is None else estimator.inference(ddf)
+    terms = contrasts_of_terms(self.design_, self._frame(None), type)
+    return frame(term_tests(found, terms), self.view().style)

@@ -1,0 +1,1 @@
+"""Tests, intervals and diagnostics of fitted mixed models."""

@@ -1,0 +1,317 @@
+"""What inference needs of a linear mixed model: sums over groups, of matrices as wide as the mean.
+
+Rows of a group are normal with mean ``X beta`` and covariance V. V is linear in its parameters
+phi_a: the entries of the covariance of each level of groups, and the variance of the noise. With
+``C = [X, y - X beta]``, all that tests and intervals need are, for every pair of parameters,
+
+    log|V|,  N = C' V^-1 C,  t_a = tr(V^-1 V_a),  S_a = C' V^-1 V_a V^-1 C,
+    t_ab = tr(V^-1 V_a V^-1 V_b),  Q_ab = C' V^-1 V_a V^-1 V_b V^-1 C,        V_a = dV / d phi_a.
+
+They start from rows that are independent, ``U = phi I``, and take one level of groups after
+another. A level with effects ``Z = C J`` of covariance G makes ``V = U + Z G Z'`` of U, and by the
+formula of Woodbury, with ``H = J (I + G J' N J)^-1 G J'`` and ``E = I - H N``,
+
+    N -> N E,  S_a -> E' S_a E,  Q_ab -> E' (Q_ab - S_a H S_b) E,
+    t_a -> t_a - tr(H S_a),  t_ab -> t_ab - 2 tr(H Q_ab) + tr(H S_a H S_b).
+
+Entries of G itself have ``V_a = C J E_a J' C'``. Matrices of the groups of one parent are then
+added up, and the next level begins. No matrix has a row for each row of the data, so that the
+cost is one pass over the groups, exact for any number of levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["GroupSums", "LinearMixedFit"]
+
+# Numbers of a block of groups that are computed together.
+BLOCK = 2_000_000
+
+
+@dataclass
+class GroupSums:
+    """Sums over groups; see the head of this module.
+
+    Attributes
+    ----------
+    log_det : ndarray of shape (m,)
+    inner : ndarray of shape (m, w, w)
+        N.
+    trace : ndarray of shape (m, k)
+    first : ndarray of shape (m, k, w, w)
+        S_a.
+    pairs : ndarray of shape (m, k, k) or None
+        t_ab; None where second derivatives were not asked for.
+    second : ndarray of shape (m, k, k, w, w) or None
+        Q_ab, of which those with a > b are the transposes.
+    """
+
+    log_det: NDArray
+    inner: NDArray
+    trace: NDArray
+    first: NDArray
+    pairs: NDArray | None = None
+    second: NDArray | None = None
+
+    def parts(self) -> Iterator[tuple[str, NDArray]]:
+        """Arrays and their names."""
+        for name, value in vars(self).items():
+            if value is not None:
+                yield name, value
+
+    @classmethod
+    def of_rows(cls, C: NDArray, n: NDArray, noise: float, k: int, second: bool) -> GroupSums:
+        """Return the sums of rows that are independent; their variance is the last parameter.
+
+        Parameters
+        ----------
+        C : ndarray of shape (m, r, w)
+            Factors of the rows.
+        n : ndarray of shape (m,)
+            Numbers of rows that they stand for.
+        """
+        m, w = len(C), C.shape[2]
+        inner = C.swapaxes(1, 2) @ C / noise
+        trace, first = np.zeros((m, k)), np.zeros((m, k, w, w))
+        trace[:, -1], first[:, -1] = n / noise, inner / noise
+        sums = cls(n * np.log(noise), inner, trace, first)
+        if second:
+            sums.pairs, sums.second = np.zeros((m, k, k)), np.zeros((m, k, k, w, w))
+            sums.pairs[:, -1, -1], sums.second[:, -1, -1] = n / noise**2, inner / noise**2
+        return sums
+
+    def within(self, J: NDArray, G: NDArray, own: Sequence[int], bases: NDArray) -> GroupSums:
+        """Return the sums where each group has effects of its own, of covariance G.
+
+        Parameters
+        ----------
+        J : ndarray of shape (w, q)
+            The effects are those of the columns ``C J``.
+        G : ndarray of shape (q, q)
+        own : sequence of int
+            Places of its parameters; those of the levels below follow them.
+        bases : ndarray of shape (len(own), q, q)
+            Derivatives of G in its parameters.
+        """
+        if not len(G):
+            return self
+        below = slice(own[-1] + 1 if len(own) else 0, None)
+        inner, S = self.inner, self.first[:, below]
+        A = J.T @ inner @ J
+        spread = np.eye(len(G)) + G @ A
+        H = J @ np.linalg.solve(spread, np.broadcast_to(G, A.shape)) @ J.T
+        H = (H + H.swapaxes(1, 2)) / 2
+        E = np.eye(len(J)) - H @ inner
+        log_det = self.log_det + np.linalg.slogdet(spread)[1]
+        inner = inner @ E
+        inner = (inner + inner.swapaxes(1, 2)) / 2
+        trace, first = self.trace.copy(), self.first.copy()
+        trace[:, below] -= np.einsum("mij,mkji->mk", H, S)
+        first[:, below] = E.swapaxes(1, 2)[:, None] @ S @ E[:, None]
+        NJ, A = inner @ J, J.T @ inner @ J
+        for a, base in zip(own, bases, strict=True):
+            trace[:, a] = np.einsum("ij,mji->m", base, A)
+            first[:, a] = NJ @ base @ NJ.swapaxes(1, 2)
+        sums = GroupSums(log_det, inner, trace, first)
+        if self.pairs is None or self.second is None:
+            return sums
+        sums.pairs, sums.second = self.pairs.copy(), self.second.copy()
+        for a in range(below.start, trace.shape[1]):
+            HS = H @ self.first[:, a]
+            for b in range(a, trace.shape[1]):
+                Q = self.second[:, a, b]
+                moved = self.first[:, b] @ HS  # its transpose is S_a H S_b
+                sums.pairs[:, a, b] += np.einsum("mij,mij->m", H, moved - 2 * Q)
+                sums.second[:, a, b] = E.swapaxes(1, 2) @ (Q - moved.swapaxes(1, 2)) @ E
+        for a, base in zip(own, bases, strict=True):
+            left = NJ @ base
+            for b, other in zip(own, bases, strict=True):
+                between = base @ A @ other
+                sums.pairs[:, a, b] = np.einsum("mij,mji->m", between, A)
+                sums.second[:, a, b] = NJ @ between @ NJ.swapaxes(1, 2)
+            for b in range(below.start, trace.shape[1]):
+                moved = J.T @ first[:, b]
+                sums.pairs[:, a, b] = np.einsum("ij,mjw,wi->m", base, moved, J)
+                sums.second[:, a, b] = left @ moved
+        return sums
+
+    def added(self, owner: NDArray, out: GroupSums) -> None:
+        """Add the sums of groups to those of their owners."""
+        order = np.argsort(owner, kind="stable")
+        places, starts = np.unique(owner[order], return_index=True)
+        for name, value in self.parts():
+            getattr(out, name)[places] += np.add.reduceat(value[order], starts, axis=0)
+
+    def zeros(self, m: int) -> GroupSums:
+        """Return sums of nothing, for m owners."""
+        return GroupSums(**{name: np.zeros((m, *x.shape[1:])) for name, x in self.parts()})
+
+
+@dataclass(frozen=True)
+class LinearMixedFit:
+    """A fitted linear mixed model, as inference sees it.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_groups, r, p + 1)
+        Factors of ``[X y]`` of the groups of the lowest level.
+    n : ndarray of shape (n_groups,)
+        Numbers of rows that they stand for.
+    owners : list of int64 ndarrays
+        From the top: the place of each group of a level in the level above; zeros at the top.
+    places : list of int64 ndarrays
+        Columns whose coefficients differ between groups, of each level.
+    covariances : list of ndarrays of shape (q, q)
+        Covariance of these, of each level.
+    noise : float
+    mean : ndarray of shape (p,)
+    kind : {"spherical", "diag", "full"}
+    restricted : bool
+        Whether the restricted likelihood was maximised.
+    log_weight : float
+        Sum of the logarithms of the weights of rows.
+    """
+
+    rows: NDArray
+    n: NDArray
+    owners: list[NDArray]
+    places: list[NDArray]
+    covariances: list[NDArray]
+    noise: float
+    mean: NDArray
+    kind: str
+    restricted: bool
+    log_weight: float = 0.0
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @cached_property
+    def basis(self) -> tuple[NDArray, NDArray]:
+        """Directions B of the mean that rows identify, and its pseudo-inverse.
+
+        The columns of ``X B`` are orthogonal, with a mean square of 1.
+        """
+        X = self.rows[:, :, :-1].reshape(-1, self.rows.shape[2] - 1)
+        size = np.sqrt(np.einsum("np,np->p", X, X) / max(self.n.sum(), 1))
+        size = np.where(size > 0, size, 1.0)
+        _, s, Vt = np.linalg.svd(np.linalg.qr(X / size, mode="r"), full_matrices=False)
+        kept = s > 1e-6 * s.max(initial=0.0)
+        s, V = s[kept] / np.sqrt(max(self.n.sum(), 1)), Vt[kept].T
+        return V / s / size[:, None], (V * s).T * size
+
+    @cached_property
+    def columns(self) -> NDArray:
+        """Factors of ``C = [X B, y - X mean]``, shape (n_groups, r, w)."""
+        B = self.basis[0]
+        X, y = self.rows[:, :, :-1], self.rows[:, :, -1]
+        return np.concatenate([X @ B, (y - X @ self.mean)[:, :, None]], axis=2)
+
+    @cached_property
+    def maps(self) -> list[NDArray]:
+        """J of each level."""
+        back = self.basis[1]
+        return [np.vstack([back[:, each], np.zeros((1, len(each)))]) for each in self.places]
+
+    # Parameters -------------------------------------------------------------------------------
+
+    @cached_property
+    def bases(self) -> list[NDArray]:
+        """Derivatives of the covariance of each level in its parameters, shape (k, q, q)."""
+        return [_bases(len(each), self.kind) for each in self.places]
+
+    @cached_property
+    def own(self) -> list[list[int]]:
+        """Places of the parameters of each level among all."""
+        ends = np.cumsum([0, *map(len, self.bases)])
+        return [list(range(a, b)) for a, b in pairwise(ends)]
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of V, that of the noise included."""
+        return sum(map(len, self.own)) + 1
+
+    # Sums -------------------------------------------------------------------------------------
+
+    def blocks(
+        self, covariances: Sequence[NDArray], noise: float, second: bool
+    ) -> Iterator[GroupSums]:
+        """Sums of the groups of the top level, some groups at a time."""
+        C, k, w = self.columns, self.n_parameters, self.columns.shape[2]
+        at_once = max(1, BLOCK // (4 * w * w * (1 + k + k * k * second)))
+        below: GroupSums | None = None
+        for level in reversed(range(len(self.owners))):
+            owner, out = self.owners[level], None
+            for at in range(0, len(owner), at_once):
+                here = slice(at, at + at_once)
+                if below is None:
+                    sums = GroupSums.of_rows(C[here], self.n[here], noise, k, second)
+                else:
+                    sums = GroupSums(**{name: x[here] for name, x in below.parts()})
+                sums = sums.within(
+                    self.maps[level], covariances[level], self.own[level], self.bases[level]
+                )
+                if not level:
+                    yield sums
+                    continue
+                if out is None:
+                    out = sums.zeros(len(self.owners[level - 1]))
+                sums.added(owner[here], out)
+            below = out
+
+    def by_group(self, covariances: Sequence[NDArray], noise: float) -> GroupSums:
+        """Sums of each group of the top level, without second derivatives."""
+        parts = list(self.blocks(covariances, noise, False))
+        names = [name for name, _ in parts[0].parts()]
+        return GroupSums(**{x: np.concatenate([getattr(p, x) for p in parts]) for x in names})
+
+    def sums(
+        self, covariances: Sequence[NDArray], noise: float, *, second: bool = False
+    ) -> GroupSums:
+        """Sums over all groups; arrays are without their first axis."""
+        total: dict[str, NDArray] = {}
+        for block in self.blocks(covariances, noise, second):
+            for name, x in block.parts():
+                total[name] = total.get(name, 0.0) + x.sum(axis=0)
+        return GroupSums(**total)
+
+    @cached_property
+    def fitted(self) -> GroupSums:
+        """Sums over all groups at the parameters of the fit, with second derivatives."""
+        return self.sums(self.covariances, self.noise, second=True)
+
+    @cached_property
+    def inverse(self) -> NDArray:
+        """Sampling covariance of the coefficients of ``X B``, shape (rank, rank)."""
+        return np.linalg.inv(self.fitted.inner[:-1, :-1])
+
+    @cached_property
+    def mean_covariance(self) -> NDArray:
+        """Sampling covariance of the mean, shape (p, p)."""
+        B = self.basis[0]
+        return B @ self.inverse @ B.T
+
+    def identified(self, contrasts: NDArray) -> NDArray[np.bool_]:
+        """Whether rows identify each of these combinations of the mean, shape (n,)."""
+        B, back = self.basis
+        left = np.abs(contrasts - contrasts @ B @ back).max(axis=1, initial=0.0)
+        return left <= 1e-6 * np.abs(contrasts).max(axis=1, initial=0.0)
+
+
+def _bases(q: int, kind: str) -> NDArray:
+    """Derivatives of a covariance in its parameters."""
+    if kind == "spherical":
+        return np.eye(q)[None][: min(q, 1)]
+    found = []
+    for j in range(q):
+        for k in range(j + 1 if kind == "full" else 1):
+            base = np.zeros((q, q))
+            base[j, k if kind == "full" else j] = 1.0
+            found.append(np.maximum(base, base.T))
+    return np.array(found).reshape(-1, q, q)

@@ -1,0 +1,154 @@
+"""Tests of regressions: what `ebfed.inference` needs of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.inference.contrasts import contrast_tests, term_tests
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
+from ebfed.inference.sums import LinearMixedFit
+from ebfed.priors.nested_normal import numbered
+from ebfed.regression.columns import INTERCEPT
+from ebfed.tables.frames import frame
+from ebfed.tables.levels import keys_of_parents
+
+if TYPE_CHECKING:
+    from ebfed.regression.linear import LinearEB
+
+__all__ = [
+    "Tested",
+    "check_type",
+    "coefficient_tests",
+    "inference_of_generalized",
+    "inference_of_linear",
+    "mixed_fit",
+]
+
+Tested = Literal["wald", "III"]
+
+
+def mixed_fit(fit: LinearEB) -> LinearMixedFit:
+    """Return the factors of a fit, its levels, and what it has learned.
+
+    Raises
+    ------
+    ValueError
+        If the rows of the fit are with the clients, the fit has no likelihood, or it has no noise.
+    """
+    check_is_fitted(fit, "clients_")
+    if fit._is_server or not fit.clients_.n.any():
+        raise ValueError("tests need what the fit has of the rows of groups; this copy has none.")
+    if fit.solver == "gradient":
+        raise ValueError("tests need solver='marginal': gradient descent has no likelihood.")
+    if fit.noise_variance_ == 0:
+        raise ValueError("tests need noise; the coefficients explain all rows of this fit.")
+    result, clients = fit._result, fit.clients_
+    places = fit._columns().places_of_levels()
+    above = [np.asarray(each) for each in result.get("above", ())]
+    covariances = [*above, result["covariance"]]
+    owners = [np.zeros(len(clients), np.int64)]
+    if fit._level_names:
+        below = numbered(keys_of_parents(clients.ids, len(fit._level_names) - 1))[1]
+        owners = [np.zeros(int(below[0].max()) + 1, np.int64), *below]
+    return LinearMixedFit(
+        rows=clients.rows,
+        n=clients.n,
+        owners=owners,
+        places=places,
+        covariances=[G[np.ix_(j, j)] for G, j in zip(covariances, places, strict=True)],
+        noise=fit.noise_variance_,
+        mean=result["mean"],
+        kind=fit.covariance,
+        restricted=fit.method == "reml",
+        log_weight=0.0 if clients.log_weight is None else float(clients.log_weight.sum()),
+    )
+
+
+def inference_of_linear(self: LinearEB, ddf: Method = "satterthwaite") -> Inference:
+    """Return standard errors and degrees of freedom of contrasts of the mean.
+
+    Parameters
+    ----------
+    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}
+        See `tests`.
+    """
+    return inference_of(mixed_fit(self), ddf)
+
+
+def inference_of_generalized(self: Any, ddf: Method = "asymptotic") -> Inference:
+    """Return standard errors of contrasts of the mean, on the scale of the link.
+
+    Parameters
+    ----------
+    ddf : {"asymptotic"}
+        Degrees of freedom are infinite: for z tests.
+    """
+    check_is_fitted(self, "mean_")
+    if ddf != "asymptotic":
+        raise ValueError(
+            f"ddf must be 'asymptotic' for {type(self).__name__}, whose tests are by z; got "
+            f"{ddf!r}."
+        )
+    return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+
+
+def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | None = None) -> Any:
+    """Test the coefficients of the population's mean, as lmerTest does.
+
+    Parameters
+    ----------
+    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+        Degrees of freedom: Satterthwaite's if None. Kenward and Roger's also widen the standard
+        errors by what not knowing the variances adds, and need a fit by REML; ``"residual"`` are
+        rows less coefficients; ``"asymptotic"`` are infinite, for z tests, the only ones of fits of
+        counts and classes.
+    type : {"wald", "III"}, optional
+        Whether to test each column of `X` by F, rather than each coefficient by t; the two are one
+        here. With covariates of groups, the coefficients of a column are tested together.
+
+    Returns
+    -------
+    DataFrame
+        ``term``, ``estimate``, ``std.error``, ``df``, ``statistic``, ``p.value``; of terms,
+        ``term``, ``num.df``, ``den.df``, ``statistic``, ``p.value``.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups, x = np.repeat(np.arange(12), 5), rng.normal(size=60)
+    >>> y = x + rng.normal(size=12)[groups] + rng.normal(size=60)
+    >>> fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    >>> fit.tests(ddf="kenward-roger")[["term", "df"]].round(1)
+            term    df
+    0  intercept  10.9
+    1         x0  53.7
+    """
+    found = self.inference() if ddf is None else self.inference(ddf)
+    names = names_of_mean(self)
+    unit = np.eye(len(names))
+    if type is None:
+        columns = {"term": np.array(names, object)} | contrast_tests(found, unit)
+        return frame(columns, self._style_)
+    check_type(type)
+    owned: dict[str, NDArray] = {}
+    for name, contrast in zip(names, unit, strict=True):
+        owner = name if name in self.terms_ else name.rsplit(":", 1)[0]
+        if owner != INTERCEPT:
+            owned[owner] = np.vstack([owned[owner], contrast]) if owner in owned else contrast[None]
+    return frame(term_tests(found, owned), self._style_)
+
+
+def names_of_mean(fit: Any) -> list[str]:
+    """Names of the coefficients of the mean, those of covariates among them."""
+    return [term for effect, _, term, *_ in fit.view().parameters() if effect == "fixed"]
+
+
+def check_type(type: str) -> None:
+    """Raise a ValueError if there is no such test of terms."""
+    if type not in ("wald", "III"):
+        raise ValueError(f"type must be 'wald', 'III' or None; got {type!r}.")

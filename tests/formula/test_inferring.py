@@ -1,0 +1,71 @@
+"""Tests of terms by F: against anova of lmerTest."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from r_fits import data_of, fit_of, stored
+
+import ebfed as eb
+
+TERMS = stored("terms")
+
+
+@pytest.mark.parametrize(
+    ("case", "ddf"), sorted(set(zip(TERMS["case"], TERMS["ddf"], strict=True)))
+)
+def test_terms_of_type_iii_are_those_of_lmertest(case, ddf):
+    expected = TERMS[(TERMS["case"] == case) & (TERMS["ddf"] == ddf)]
+    found = fit_of(case).tests(ddf=ddf, type="III")
+    assert found["num.df"].tolist() == expected["num_df"].tolist()
+    np.testing.assert_allclose(found["den.df"], expected["den_df"], rtol=1e-3)
+    np.testing.assert_allclose(found["statistic"], expected["statistic"], rtol=1e-4)
+    np.testing.assert_allclose(found["p.value"], expected["p_value"], rtol=5e-3, atol=1e-12)
+
+
+def test_type_iii_does_not_depend_on_the_coding():
+    rows = data_of("cake").iloc[3:]
+    by_treatment = eb.from_formula("angle ~ recipe * C(temp) + (1 | batch)", rows)
+    by_sum = eb.from_formula(
+        "angle ~ C(recipe, contr.sum) * C(temp, contr.sum) + (1 | batch)", rows
+    )
+    columns = ["den.df", "statistic", "p.value"]
+    one, other = (each.tests(type="III")[columns] for each in (by_treatment, by_sum))
+    np.testing.assert_allclose(one, other, rtol=1e-3)
+    one, other = (each.tests(type="wald")[columns] for each in (by_treatment, by_sum))
+    assert abs(one["statistic"][0] - other["statistic"][0]) > 0.01
+
+
+def test_terms_with_names_and_functions():
+    rows = data_of("oats").rename(columns={"nitro": "the dose"})
+    fit = eb.from_formula("yield_ ~ poly(`the dose`, 2) + variety + (1 | block)", rows)
+    found = fit.tests(type="III")
+    assert found["num.df"].tolist() == [2, 2]
+    np.testing.assert_allclose(found["statistic"], fit.tests(type="wald")["statistic"])
+
+
+def test_missing_combinations_have_no_type_iii():
+    rows = data_of("cake")
+    rows = rows[(rows["recipe"] != "A") | (rows["temp"] != "175")]
+    fit = eb.from_formula("angle ~ recipe * temp + (1 | batch)", rows)
+    with pytest.raises(ValueError, match="needs rows of all combinations"):
+        fit.tests(type="III")
+
+
+def test_what_has_no_tests_says_so():
+    fit = eb.from_formula("Reaction ~ 1 + (1 | Subject)", data_of("sleepstudy"))
+    with pytest.raises(TypeError, match="GaussianEB has no tests"):
+        fit.tests()
+    with pytest.raises(ValueError, match="type must be 'wald', 'III' or None"):
+        fit_of("cake").tests(type="II")
+
+
+def test_counts_are_tested_by_z():
+    rows = pd.DataFrame({"x": np.tile([0.0, 1.0], 60), "g": np.repeat(np.arange(12), 10)})
+    rows["y"] = np.random.default_rng(0).poisson(np.exp(rows["x"]))
+    fit = eb.from_formula("y ~ x + (1 | g)", rows, family="poisson")
+    found = fit.tests()
+    assert np.isinf(found["df"]).all()
+    np.testing.assert_allclose(found["std.error"], fit.tidy("fixed")["std.error"])
+    np.testing.assert_allclose(fit.tests(type="III")["p.value"][0], found["p.value"][1])
+    with pytest.raises(ValueError, match="ddf must be 'asymptotic'"):
+        fit.tests(ddf="satterthwaite")

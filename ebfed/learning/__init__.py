@@ -10,6 +10,7 @@ from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fed_mutual import FedMutual
 from ebfed.learning.fed_prox import FedProx
 from ebfed.learning.feo2 import FeO2
+from ebfed.learning.hierarchical_eb import HierarchicalEB
 from ebfed.learning.joint_dp import JointDPSGD
 from ebfed.learning.local_only import LocalOnly
 from ebfed.learning.per_fed_avg import PerFedAvg
@@ -30,6 +31,7 @@ __all__ = [
     "FedAvg",
     "FedMutual",
     "FedProx",
+    "HierarchicalEB",
     "JointDPSGD",
     "Learner",
     "LocalOnly",

@@ -8,7 +8,8 @@ widths agree, and each draws its order from a range of the stream that is its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,32 @@ class Minibatches:
     def all(self) -> Batch:
         """Return the rows that one round may see, at once."""
         return self._batch(self._order)
+
+    def folds(self, count: int) -> Iterator[tuple[Self, Batch]]:
+        """Yield batches of all rows but a part of them, and this part at once, for each part.
+
+        The parts are about equally large and drawn at random, the same ones in every round. Rows of
+        the part have weight 1.
+
+        Parameters
+        ----------
+        count : int
+            How many parts there are. Those beyond a client's number of rows are empty.
+        """
+        fold = np.full(self._order.shape, -1)
+        for i, n in enumerate(self.n.tolist()):
+            fold[i, self._order[i] >= 0] = (np.random.default_rng(n).permutation(n) % count)[
+                self._order[i, self._order[i] >= 0]
+            ]
+        most = -(-self._order.shape[1] // count)
+        for each in range(min(count, int(self.n.max(initial=0)))):
+            rest = copy(self)
+            rest._order = _kept(self._order, (fold >= 0) & (fold != each))
+            rest.n = (rest._order >= 0).sum(axis=1)
+            held = copy(self)
+            held._order = _kept(self._order, fold == each)[:, :most]
+            held._total = True
+            yield rest, held.all()
 
     def note(self, loss: NDArray, score: NDArray) -> None:
         """Note how well the first batch was predicted; later calls change nothing."""
@@ -167,6 +194,13 @@ def deal(
             drawn = source if choose else None
             order = _order(n[part], each, members[part], drawn, skip * (size or 0))
             yield part, Minibatches(clients, members[part], order, encode, size, steps, total)
+
+
+def _kept(order: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Move those places that are kept to the left, in their order; -1 beyond the last."""
+    first = np.argsort(~kept, axis=1, kind="stable")
+    places = np.take_along_axis(order, first, axis=1)
+    return np.where(np.arange(order.shape[1]) < kept.sum(axis=1, keepdims=True), places, -1)
 
 
 class Uniforms:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,24 @@ class Task:
     def batches(self, count: int) -> Iterator[Batch]:
         """Yield that many batches, whatever the number of local steps."""
         return self._rows.take(count)
+
+    def folds(self, count: int) -> Iterator[tuple[Self, Batch]]:
+        """Yield the task with a part of the rows left out, and these rows, for each of the parts.
+
+        Parameters
+        ----------
+        count : int
+            How many parts; see `Minibatches.folds`.
+        """
+        for rows, held in self._rows.folds(count):
+            part = copy(self)
+            part._rows = rows
+            yield part, held
+
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """Number of rows of each client."""
+        return self._rows.n
 
     def note(self, loss: NDArray, score: NDArray) -> None:
         """Note how well the first batch was predicted; later calls change nothing.

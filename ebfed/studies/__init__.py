@@ -18,6 +18,7 @@ STUDIES = {
     "opt-out": "opting out of privacy, gains of server and client (FeO2, Figures 1-4)",
     "opt-out-learning": "opting out while a network learns digits (FeO2, Tables 4 and 5)",
     "personalization": "images of few classes each, AdaPeD and others (Tables 1 and 2, Figure 2)",
+    "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",
     "ppsgd": "personalisation and the price of privacy (PPSGD, Figures 1a and 2)",
     "coverage": "coverage and width of 95 % intervals, by prior, likelihood and channel",
     "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2 and 4)",

@@ -314,6 +314,13 @@ LEARNERS = {
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
+    "HierarchicalEB": [
+        learning.HierarchicalEB(**SOME, fine_tune=3),
+        learning.HierarchicalEB(models.Linear(), **SOME, fine_tune=2, folds=3, weights="rows"),
+        learning.HierarchicalEB(models.MLP(4), **SOME, fine_tune=2, strengths=[0.5, 5], averaged=1),
+        learning.HierarchicalEB(**SOME, fine_tune=2, **LOUD),
+        learning.HierarchicalEB(**SOME, fine_tune=2, privacy=privacy(trust="none")),
+    ],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
         learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
@@ -920,6 +927,7 @@ SILENT = {"privacy": privacy(0.0)}
         (learning.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
         (learning.FedProx(**FEW), {}),
         (learning.Scaffold(**FEW), {}),
+        (learning.HierarchicalEB(**FEW), {}),
         (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
         (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
         (learning.Ditto(**FEW), {}),

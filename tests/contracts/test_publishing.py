@@ -30,6 +30,7 @@ UNIT, WIDE = (0.0, 1.0), (-4.0, 4.0)
 GAUSSIAN = channels.Gaussian(2.0, 1e-5, WIDE)
 CENTRAL = {"trust": "server", "epsilon": 4.0, "delta": 1e-5, "variances": 1.0}
 NOISE = {"privacy": learning.ClientPrivacy(noise_multiplier=1.0), "n_rounds": 3}
+FAINT = NOISE | {"privacy": learning.ClientPrivacy(noise_multiplier=0.05)}
 PRIVATE = {
     "GaussianEB": eb.GaussianEB(channel=GAUSSIAN, variances=1.0),
     "BernoulliEB": eb.BernoulliEB(channel=channels.Laplace(2.0, UNIT)),
@@ -51,6 +52,8 @@ PRIVATE = {
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
     "FedProx": learning.FedProx(Linear(), **NOISE),
     "Scaffold": learning.Scaffold(Linear(), **NOISE),
+    # with more noise in few groups, weights of strengths would all be the least or the largest
+    "HierarchicalEB": learning.HierarchicalEB(Linear(), **FAINT, fine_tune=2, strength_rounds=1),
     "JointDPSGD": learning.JointDPSGD(Linear(), **NOISE, personal=["intercept"]),
     "PFedMe": learning.PFedMe(Linear(), **NOISE),
     "PPSGD": learning.PPSGD(Linear(), **NOISE),

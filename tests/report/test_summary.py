@@ -98,6 +98,7 @@ ESTIMATORS = {
     "FedMutual": eb.FedMutual(**SOME),
     "FedProx": eb.FedProx(**SOME),
     "Scaffold": eb.Scaffold(**SOME),
+    "HierarchicalEB": eb.HierarchicalEB(**SOME),
     "JointDPSGD": eb.JointDPSGD(**STEP, **LOUD),
     "LocalOnly": eb.LocalOnly(**SOME),
     "PFedMe": eb.PFedMe(**SOME),

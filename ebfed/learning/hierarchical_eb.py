@@ -1,0 +1,195 @@
+"""Empirical Bayes over how far clients' predictors are from the shared one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.engines.protocol import (
+    LearningFacts,
+    LearningMessage,
+    LearningState,
+    Named,
+)
+from ebfed.learning.checks import check_between
+from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.strengths import StrengthTraining, moved, responsibilities, unit_of
+from ebfed.privacy.calibration import as_float, check_count, check_positive
+
+__all__ = ["HierarchicalEB"]
+
+
+@dataclass(eq=False, repr=False)
+class HierarchicalEB(FedAvg):
+    r"""Own predictors near the shared one, how near being learned from all clients.
+
+    A client's parameters are normal around shared ones w, with a variance that is one of a few, and
+    is not the same for all clients: a scale mixture of normals, as in `ebfed.priors`.
+
+    .. math:: \theta_i \sim \sum_g \pi_g\, \mathcal N(w, s_g T), \qquad
+        \theta_i(g) = \arg\min_\theta n_i f_i(\theta) + \sum_l \frac{|\theta - w|_l^2}{2 s_g t_l}
+
+    T has the mean square t_l of w in each block l of parameters, such as a layer. The strengths s_g
+    of personalisation go from 0, one predictor for all, to infinity, a predictor of own rows.
+
+    First w is learned by federated averaging. In the last rounds it does not change, and the
+    weights of strengths are learned. A client finds the log-likelihood :math:`L_i(g)` of each part
+    of its rows under the predictors trained on its other rows, and sends by how much its own
+    weights differ from those of all:
+
+    .. math:: r_i(g) = \frac{\pi_g e^{L_i(g)}}{\sum_h \pi_h e^{L_i(h)}}, \qquad
+        \pi \leftarrow \pi + \frac{1}{\sqrt t} \cdot \frac1{|K|} \sum_{i \in K} (r_i - \pi)
+
+    In the end :math:`\theta_i = \sum_g r_i(g)\, \theta_i(g)`, also for clients that were never
+    invited. So clients with few or wrong responses keep near w, others leave it, and nothing has to
+    be tuned.
+
+    Parameters
+    ----------
+    model, n_rounds, learning_rate, local_steps, weights, sample_rate and others
+        As for `FedAvg`.
+    fine_tune : int
+        Number of steps towards each :math:`\theta_i(g)`. They begin at the last smaller strength,
+        the first at w, so that larger strengths also have made more steps.
+    own_learning_rate : float, optional
+        Learning rate of these steps, which does not decay; `learning_rate` if None.
+    strengths : sequence of float
+        Strengths s_g, increasing, from 0 or more up to ``inf``.
+    folds : int
+        Number of parts of a client's rows.
+    strength_rounds : int
+        Number of rounds, the last ones, in which weights of strengths are learned; at most half of
+        all rounds.
+    averaged : float
+        Share of the other rounds, the last ones, of which w is the average; 0 for w of the last.
+
+    Attributes
+    ----------
+    shared_ : dict of ndarrays
+        ``"w"``, and ``"strengths"``: the weights of the strengths.
+
+    Notes
+    -----
+    *Why not marginal likelihoods.* For networks, a normal approximation at each :math:`\theta_i`
+    with diagonal curvature gives spreads that do not move from where they begin, or that become 0.
+    Predictive likelihoods of rows that were left out need no such approximation. They are not
+    quite those of new rows, since w has seen all rows: small strengths are favoured a little.
+
+    *Numbers.* The likelihood of a response that is a number has a variance of each client's own,
+    integrated out: :math:`L_i = -\frac{n_i}2 \log` of the sum of squared errors.
+
+    *Costs.* A client trains ``folds * fine_tune`` steps for each strength above 0 once, when it is
+    first invited to one of the last rounds, or in the end; and ``fine_tune`` of them in the end. It
+    keeps the log-likelihoods, and its parameters in the end.
+
+    *Privacy.* In the last rounds messages are made as long as `privacy` allows, so that they have
+    the noise multiplier of all rounds. Noise in what is not learned in a round is not used.
+
+    References
+    ----------
+    Stephens (2017), False discovery rates: a new deal (scale mixtures); Cappé and Moulines (2009),
+    On-line expectation-maximization algorithm for latent data models (steps); Li, Hu, Beirami and
+    Smith (2021), Ditto, whose strength is one, and chosen by the user.
+
+    Examples
+    --------
+    Where clients are alike, most of the weight is that of strength 0; where they have nothing in
+    common, that of infinity:
+
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(20), 40)
+    >>> X = rng.normal(size=(800, 2))
+    >>> est = HierarchicalEB(learning_rate=1.0, random_state=0)
+    >>> y = X[:, 0] + 0.3 * rng.normal(size=800) > 0
+    >>> est.fit(X, y, groups=groups).shared_["strengths"].round(1)
+    array([0.8, 0.1, 0. , 0. , 0. , 0. ])
+    >>> y = X[:, 0] + 5 * rng.normal(size=20)[groups] * X[:, 1] > 0
+    >>> est.fit(X, y, groups=groups).shared_["strengths"].round(1)
+    array([0. , 0. , 0. , 0. , 0. , 1. ])
+    >>> est.score(X, y, groups=groups)
+    0.9...
+    """
+
+    fine_tune: int = 50
+    own_learning_rate: float | None = None
+    strengths: Sequence[float] = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf)
+    folds: int = 5
+    strength_rounds: int = 10
+    averaged: float = 0.3
+
+    def check(self) -> None:
+        """Raise a ValueError if an argument is wrong."""
+        super().check()
+        for name in ("fine_tune", "folds", "strength_rounds"):
+            check_count(name, getattr(self, name))
+        if self.folds < 2:
+            raise ValueError(f"folds must be at least 2; got {self.folds!r}.")
+        if self.own_learning_rate is not None:
+            check_positive("own_learning_rate", self.own_learning_rate)
+        check_between("averaged", self.averaged, 0, 1)
+        if not np.iterable(self.strengths) or isinstance(self.strengths, str):
+            raise TypeError(f"strengths must be a sequence of numbers; got {self.strengths!r}.")
+        grid = [as_float(strength) for strength in self.strengths]
+        if not grid or not grid[0] >= 0 or not np.all(np.diff(grid) > 0):
+            raise ValueError(
+                "strengths must be increasing numbers from 0 or more, such as "
+                f"(0, 0.1, 1, 10, inf); got {self.strengths!r}."
+            )
+
+    @property
+    def shared_rounds(self) -> int:
+        """Number of rounds in which w is learned; the weights of strengths are in the others."""
+        return self.n_rounds - min(self.strength_rounds, self.n_rounds // 2)
+
+    def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
+        """Return w, and equal weights of strengths."""
+        even = np.full(len(self.strengths), 1 / len(self.strengths))
+        return super().shared_parameters(facts, rng) | {"strengths": even}
+
+    def own_parameters(
+        self, shared: Named, facts: LearningFacts, rng: np.random.Generator
+    ) -> Named:
+        """Return log-likelihoods, and for the w of which round they are: of none."""
+        return {"scores": np.zeros(len(self.strengths)), "scored": np.full(1, -1.0)}
+
+    def local_training(self) -> StrengthTraining:
+        """Return what trains w, and then weighs strengths."""
+        return StrengthTraining(self)
+
+    def move(self, shared: Named, average: Named, round_: int) -> Named:
+        """Move w, or the weights of strengths."""
+        name = "w" if round_ < self.shared_rounds else "strengths"
+        return shared | {name: shared[name] + average[name]}
+
+    def update(self, state: LearningState, messages: LearningMessage) -> LearningState:
+        """Move the shared parameters; w becomes its average before strengths are weighed."""
+        before, unit = state["shared"]["strengths"], unit_of(self.broadcast(state))
+        round_, last = state["round"], self.shared_rounds - 1
+        state = super().update(state, messages)
+        shared = state["shared"]
+        first = math.ceil((1 - self.averaged) * (last + 1))
+        if first <= round_ <= last:
+            mean = shared["w"]
+            if round_ > max(first, state["began"]):
+                mean = state["mean"]["w"]
+                mean = mean + (shared["w"] - mean) / (round_ - max(first, state["began"]) + 1)
+            state = state | {"mean": {"w": mean}}
+            shared = shared | ({"w": mean} if round_ == last else {})
+        elif round_ > last:
+            change = (shared["strengths"] - before) / unit
+            shared = shared | {"strengths": moved(before, change, round_ - last)}
+        return state | {"shared": shared}
+
+    @property
+    def responsibilities_(self) -> NDArray[np.float64]:
+        """Weights r_i of strengths of each group, shape (n_groups, n_strengths)."""
+        check_is_fitted(self, "clients_")
+        weights = self.shared_["strengths"]
+        if self._memory is None:  # of a server, which knows those of all groups
+            return np.broadcast_to(weights, (len(self.parameters_), len(weights)))
+        return responsibilities(self._memory["own"]["scores"], weights)

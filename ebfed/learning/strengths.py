@@ -1,0 +1,193 @@
+"""What a client does for each strength of personalisation, and how strengths are weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import LearningMemory, LearningSent, Named
+from ebfed.learning.training import LocalTraining, Task
+from ebfed.models import Predictor
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.hierarchical_eb import HierarchicalEB
+
+__all__ = ["StrengthTraining", "moved", "responsibilities", "unit_of"]
+
+# The least weight of a strength: one that noise made 0 would never be met again.
+FLOOR = 1e-3
+
+
+def responsibilities(scores: NDArray, weights: NDArray) -> NDArray[np.float64]:
+    """Return how likely each strength is for each client.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (c, k)
+        Log-likelihoods; minus infinity for a strength whose training failed.
+    weights : ndarray of shape (k,)
+        Of strengths, for all clients.
+
+    Returns
+    -------
+    ndarray of shape (c, k)
+
+    Examples
+    --------
+    >>> responsibilities(np.log([[1.0, 3.0], [1.0, 1.0]]), np.array([0.5, 0.5]))
+    array([[0.25, 0.75],
+           [0.5 , 0.5 ]])
+    """
+    best = scores.max(axis=1, keepdims=True)
+    gap = scores - np.where(np.isfinite(best), best, 0.0)
+    r = weights * np.exp(np.where(np.isfinite(best), gap, 0.0))
+    return r / r.sum(axis=1, keepdims=True)
+
+
+def moved(weights: NDArray, change: NDArray, count: int) -> NDArray[np.float64]:
+    """Return the weights of strengths after a round.
+
+    Parameters
+    ----------
+    weights, change : ndarrays of shape (k,)
+        Weights before the round, and the mean difference of clients' own from them.
+    count : int
+        Number of the round: 1 for the first in which weights move.
+
+    Examples
+    --------
+    >>> moved(np.array([0.5, 0.5]), np.array([0.2, -0.2]), 1)
+    array([0.7, 0.3])
+    """
+    after = np.maximum(weights + change / np.sqrt(count), FLOOR)
+    return after / after.sum()
+
+
+def unit_of(sent: LearningSent) -> float:
+    """Return what changes of weights are multiplied by, so that none is clipped.
+
+    They have norms of at most the root of 2.
+    """
+    return sent["clip"] / np.sqrt(2) if "clip" in sent else 1.0
+
+
+class StrengthTraining(LocalTraining):
+    """Rounds that train the shared parameters, then rounds that weigh strengths.
+
+    Parameters
+    ----------
+    learner : HierarchicalEB
+    """
+
+    def __init__(self, learner: HierarchicalEB):
+        super().__init__(learner)
+        self._options = learner
+
+    def work(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> Named:
+        """Let members of a block work for a round; see `LocalTraining.work`."""
+        if sent["round"] < self._options.shared_rounds:
+            return super().work(sent, memory, clients, members, rng)
+        if sent["record"] >= 0:
+            self._record(sent, memory, clients, members, rng)
+        self._score(sent, memory, clients, members, rng)
+        weights = sent["shared"]["strengths"]
+        change = responsibilities(memory["own"]["scores"][members], weights) - weights
+        change[clients.n[members] == 0] = 0.0
+        none = np.zeros((len(members), len(sent["shared"]["w"])))
+        return {"w": none, "strengths": unit_of(sent) * change}
+
+    def predictors(
+        self, sent: LearningSent, memory: LearningMemory, clients: Clients
+    ) -> NDArray[np.float64]:
+        """Return the weighted average over strengths of each client's parameters, shape (m, p)."""
+        everyone = np.arange(len(clients))
+        self._score(sent, memory, clients, everyone, None)
+        # those that no round invited have their own predictors, too
+        memory["trained"][clients.n > 0] = True
+        r = responsibilities(memory["own"]["scores"], sent["shared"]["strengths"])
+        w = sent["shared"]["w"][None]
+        theta = np.zeros((len(clients), w.shape[1]))
+        for who, task in self.tasks(sent, memory, clients, everyone, None):
+            for near, weight in zip(self._paths(w, task), r[who].T, strict=True):
+                part = weight[:, None]
+                theta[who] += np.where(part > 0, part * near, 0.0)
+        return theta
+
+    def _score(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> None:
+        """Find the log-likelihoods of members that have none for the w that is now shared."""
+        own, round_ = memory["own"], self._options.shared_rounds
+        missing = members[own["scored"][members, 0] != round_]
+        w = sent["shared"]["w"][None]
+        for places, task in self.tasks(sent, memory, clients, missing, rng):
+            own["scores"][missing[places]] = self._likelihoods(w, task)
+        own["scored"][missing] = round_
+
+    def _record(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        rng: Any,
+    ) -> None:
+        """Write down how well w predicts the first batch of members."""
+        w = sent["shared"]["w"][None]
+        for places, task in self.tasks(sent, memory, clients, members, rng):
+            task.gradient(w, next(iter(task)))
+            memory["loss"][members[places], sent["record"]] = task._rows.loss
+            memory["score"][members[places], sent["record"]] = task._rows.score
+
+    def _likelihoods(self, w: NDArray, task: Task) -> NDArray[np.float64]:
+        """Return the log-likelihoods of rows that were left out, shape (c, n_strengths)."""
+        losses = np.zeros((len(task), len(self._options.strengths)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, held in task.folds(self._options.folds):
+                for g, theta in enumerate(self._paths(w, part)):
+                    outputs = task.net.outputs(theta, held.X)
+                    losses[:, g] += task.net.loss.of(outputs, held.y, held.weight)[0]
+        if not task.net.model.classifies:
+            losses = task.n[:, None] / 2 * np.log(np.maximum(losses, 1e-300))
+        return np.where(np.isfinite(losses), -losses, -np.inf)
+
+    def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
+        """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
+        options = self._options
+        rate, strengths = options.own_learning_rate, np.asarray(options.strengths, float)
+        eta = options.learning_rate if rate is None else rate
+        batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
+        spread = _mean_squares(task.net, w[0]) * np.maximum(task.n, 1)[:, None]
+        theta = w
+        for strength in strengths.tolist():
+            if strength > 0:
+                near = 1 / (1 + eta / (strength * spread))
+                for _ in range(options.fine_tune):
+                    slope = task.gradient(theta, next(batches))
+                    theta = w + near * (theta - eta * slope - w)
+            yield theta
+
+
+def _mean_squares(net: Predictor, w: NDArray) -> NDArray[np.float64]:
+    """Return the mean square of w in the block of each parameter, or overall if that is larger."""
+    overall = np.mean(w**2) or 1.0
+    squares = np.empty(len(w))
+    for place in net.blocks.values():
+        squares[place] = max(np.mean(w[place] ** 2), overall)
+    return squares

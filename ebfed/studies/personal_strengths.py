@@ -1,0 +1,418 @@
+"""How much to personalise: `HierarchicalEB`, which is not tuned, beside methods that are.
+
+Clients hold n images each and classify others of the same kind. In the settings they differ in
+different ways, or not at all: by their classes, by the correctness of their labels, by what labels
+mean (one of five permutations), by how images are rotated. In each setting another strength of
+personalisation is best.
+
+*Fair tuning.* Each rival has six configurations, of which the one is taken that is most accurate in
+a draw of other clients, tested on images that are left over for it. `HierarchicalEB` has one
+configuration in all settings. All methods have the same rounds, invitations, batches and network.
+
+*Privacy.* With a finite epsilon all messages are clipped and have noise for that epsilon of the
+whole training; what clients do for themselves is free.
+
+*Errors of calibration* are those of the largest probability, in 15 bins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits
+from ebfed.learning import ClientPrivacy, Ditto, FedAvg, HierarchicalEB, Learner, LocalOnly
+from ebfed.models import MLP
+from ebfed.report import new_axes
+from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, VERMILLION
+from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
+from ebfed.tables.clients import Clients
+
+__all__ = ["Dealt", "PersonalStrengthsStudy", "deal", "run"]
+
+FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
+TESTS = 100  # images each client is tested on
+SHARED, TUNED, DITTO, ALONE, LEARNED = (
+    "FedAvg",
+    "FedAvg + fine-tuning",
+    "Ditto",
+    "LocalOnly",
+    "HierarchicalEB",
+)
+RIVALS = (TUNED, DITTO, ALONE)
+COLOURS = dict(zip((SHARED, *RIVALS, LEARNED), (GREY, VERMILLION, GREEN, BLACK, BLUE), strict=True))
+COMMON = {"learning_rate": 0.3, "local_steps": 10, "batch_size": 20, "sample_rate": 0.2}
+CLIP, DELTA = 0.3, 1e-5
+ADAPTED = 0.1  # learning rate of steps of a client's own
+CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
+    TUNED: [
+        {"weight_decay": decay, "fine_tune": steps}
+        for decay in (0.0, 1e-3)
+        for steps in (20, 60, 200)
+    ],
+    DITTO: [
+        {"regularization": strength, "own_learning_rate": rate}
+        for strength in (0.01, 0.1, 1.0)
+        for rate in (0.1, 0.3)
+    ],
+    ALONE: [
+        {"n_rounds": rounds, "learning_rate": rate} for rounds in (5, 20, 80) for rate in (0.1, 0.3)
+    ],
+    LEARNED: [{"own_learning_rate": ADAPTED}],
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How clients differ.
+
+    Attributes
+    ----------
+    title : str
+    n : int
+        Rows of a client.
+    data : {"mnist", "fashion-mnist", "digits"}
+    classes : int
+        Classes of a client, out of ten.
+    wrong : float
+        Share of labels drawn at random, of every second client.
+    permutations, rotations : int
+        Of how many labels and images have one.
+    """
+
+    title: str
+    n: int
+    data: str = "mnist"
+    classes: int = 10
+    wrong: float = 0.0
+    permutations: int = 1
+    rotations: int = 1
+
+
+SETTINGS = {
+    "three200": Setting("3 classes, n=200", 200, classes=3),
+    "three20": Setting("3 classes, n=20", 20, classes=3),
+    "noisy": Setting("half of the clients with half of the labels wrong", 60, classes=3, wrong=0.5),
+    "permuted": Setting("5 permutations of labels", 60, permutations=5),
+    "rotated": Setting("4 rotations", 60, rotations=4),
+    "alike": Setting("alike, n=20", 20),
+    "fashion3": Setting("Fashion-MNIST, 3 classes", 60, "fashion-mnist", classes=3),
+    "fashion-permuted": Setting(
+        "Fashion-MNIST, 5 permutations", 60, "fashion-mnist", permutations=5
+    ),
+    "three60": Setting("3 classes, n=60", 60, classes=3),
+    "quick": Setting("digits, 3 classes", 20, "digits", classes=3),
+}
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Images of clients.
+
+    Attributes
+    ----------
+    clients : Clients
+        To learn from.
+    X : ndarray of shape (m, TESTS, d)
+    y : int ndarray of shape (m, TESTS)
+        To be tested on.
+    """
+
+    clients: Clients
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+
+
+def deal(name: str, m: int, seed: Sequence[int], *, validation: bool = False) -> Dealt:
+    """Deal images to clients.
+
+    Parameters
+    ----------
+    name : str
+        Key of `SETTINGS`.
+    m : int
+        Number of clients.
+    seed : sequence of int
+    validation : bool
+        Whether to test on images of the training part, a fifth of it that no client learns from.
+
+    Examples
+    --------
+    >>> dealt = deal("quick", 4, [0])
+    >>> len(dealt.clients), dealt.X.shape
+    (4, (4, 100, 64))
+    """
+    setting, rng = SETTINGS[name], np.random.default_rng([*seed, validation])
+    images = _images(setting.data)
+    order = rng.permutation(len(images.target))
+    held = order[: len(order) // 5] if validation else np.zeros(0, np.int64)
+    first = _by_class(images.target, order[len(held) :])
+    source = images.data if validation else images.data_test
+    target = images.target if validation else images.target_test
+    other = _by_class(target, held if validation else rng.permutation(len(target)))
+    meanings = [rng.permutation(10) for _ in range(setting.permutations)]
+    parts: list[tuple[NDArray, NDArray]] = []
+    tests: list[tuple[NDArray, NDArray]] = []
+    for i in range(m):
+        classes = rng.permutation(10)[: setting.classes]
+        for data, labels, by, size, out in (
+            (images.data, images.target, first, setting.n, parts),
+            (source, target, other, TESTS, tests),
+        ):
+            rows = np.array([by[k][rng.integers(len(by[k]))] for k in rng.choice(classes, size)])
+            X, y = data[rows].astype(float), labels[rows]
+            if i % setting.rotations:
+                side = math.isqrt(X.shape[1])
+                turned = np.rot90(X.reshape(-1, side, side), i % setting.rotations, (1, 2))
+                X = turned.reshape(X.shape)
+            out.append((X, meanings[i % setting.permutations][y] if len(meanings) > 1 else y))
+        if i % 2 and setting.wrong:
+            X, y = parts[-1]
+            drawn = rng.random(len(y)) < setting.wrong
+            parts[-1] = X, np.where(drawn, rng.integers(10, size=len(y)), y)
+    X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+    clients = Clients(np.arange(m), setting.n * np.arange(m + 1), X, y)
+    return Dealt(clients, *(np.stack(each) for each in zip(*tests, strict=True)))
+
+
+@cache
+def _images(data: str) -> Any:
+    return FETCH[data]()
+
+
+def _by_class(target: NDArray, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return [rows[target[rows] == k] for k in range(10)]
+
+
+def _fits(
+    method: str,
+    dealt: Dealt,
+    hidden: int,
+    rounds: int,
+    epsilon: float,
+    which: Sequence[int],
+    start: int = 0,
+) -> Iterator[tuple[dict[str, Any], Learner]]:
+    """Yield configurations of a method, and the method fitted with them."""
+    common: dict[str, Any] = COMMON | {
+        "n_rounds": rounds,
+        "random_state": start,
+        "classes": range(10),
+    }
+    if math.isfinite(epsilon) and method != ALONE:
+        common["privacy"] = ClientPrivacy(epsilon, DELTA, clip=CLIP)
+    last: tuple[float, Any] = math.nan, None
+    for k in which:
+        more = CONFIGURATIONS[method][k]
+        if method == TUNED:  # configurations with the same shared parameters are trained once
+            if more["weight_decay"] != last[0]:
+                decay = {"weight_decay": more["weight_decay"]}
+                shared = FedAvg(MLP(hidden), **common, **decay, warm_start=True)
+                last = more["weight_decay"], shared.fit(dealt.clients)
+            tuned = last[1].set_params(fine_tune=more["fine_tune"], learning_rate=ADAPTED)
+            yield more, tuned.fit(dealt.clients)
+        elif method == ALONE:
+            settings = common | more | {"sample_rate": 1.0}
+            yield more, LocalOnly(MLP(hidden), **settings).fit(dealt.clients)
+        else:
+            kind = Ditto if method == DITTO else HierarchicalEB
+            yield more, kind(MLP(hidden), **common, **more).fit(dealt.clients)
+
+
+def _measure(learner: Learner, dealt: Dealt, *, shared: bool = False) -> dict[str, float]:
+    """Return accuracy, error of calibration, and mean log-likelihood, all in tests."""
+    m = len(dealt.y)
+    groups = np.repeat(np.arange(m), TESTS) + (m if shared else 0)
+    p = learner.predict_proba(dealt.X.reshape(m * TESTS, -1), groups=groups)
+    y, sure, right = dealt.y.ravel(), p.max(axis=1), p.argmax(axis=1) == dealt.y.ravel()
+    bins = np.minimum((sure * 15).astype(int), 14)
+    gaps = np.bincount(bins, sure - right, minlength=15)
+    likelihood = np.log(np.maximum(p[np.arange(len(y)), y], 1e-300)).mean()
+    return {
+        "accuracy": float(right.mean()),
+        "calibration": float(np.abs(gaps).sum() / len(y)),
+        "log_likelihood": float(likelihood),
+    }
+
+
+@cache
+def _best(method: str, setting: str, m: int, hidden: int, rounds: int, epsilon: float) -> int:
+    """Return which configuration is most accurate in the draw for validation."""
+    every = range(len(CONFIGURATIONS[method]))
+    if len(every) == 1:
+        return 0
+    dealt = deal(setting, m, [0], validation=True)
+    fits = _fits(method, dealt, hidden, rounds, epsilon, every)
+    return int(np.argmax([_measure(learner, dealt)["accuracy"] for _, learner in fits]))
+
+
+def _one_run(
+    seed: tuple[int, int],
+    setting: str,
+    m: int,
+    hidden: int,
+    rounds: int,
+    epsilon: float,
+    method: str,
+) -> list[dict[str, Any]]:
+    """Return how good a method is, in the configuration that was best in other clients."""
+    dealt = deal(setting, m, seed)
+    best = _best(method, setting, m, hidden, rounds, epsilon)
+    ((chosen, learner),) = _fits(method, dealt, hidden, rounds, epsilon, [best], seed[1])
+    words = ", ".join(f"{name}={value:g}" for name, value in chosen.items())
+    rows = [{"chosen": words} | _measure(learner, dealt)]
+    if method == TUNED:
+        decay = f"weight_decay={chosen['weight_decay']:g}"
+        rows.append({"method": SHARED, "chosen": decay} | _measure(learner, dealt, shared=True))
+    return rows
+
+
+class PersonalStrengthsStudy(SimulatedStudy):
+    """Results of the study of strengths of personalisation.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each ``setting``, ``epsilon`` and ``method``: ``accuracy``, ``calibration``, the
+        expected error of calibration, and ``log_likelihood`` of tests, with standard errors; and
+        by how much the method is ``ahead`` of the best rival of the setting.
+    runs : DataFrame
+    reps, seed : int
+    """
+
+    name: ClassVar[str] = "personal-strengths"
+
+    def title(self) -> str:
+        """Return the first line of the page."""
+        first = self.table.iloc[0]
+        return (
+            f"How much to personalise: MLP of {first['hidden']}, {first['rounds']} rounds, "
+            f"q = {COMMON['sample_rate']:g}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield accuracies and errors of calibration by setting and method."""
+        methods = [name for name in COLOURS if name in set(self.table["method"])]
+        heads = [name.replace(" + fine-tuning", "+FT") for name in methods]
+        for title, value in (
+            ("Accuracy, %", "accuracy"),
+            ("Calibration, %", "calibration"),
+        ):
+            yield print_row(title, heads, 20, 15)
+            yield THIN
+            for (setting, epsilon), rows in self._settings():
+                rows = rows.set_index("method").reindex(methods)
+                name = setting if math.isinf(epsilon) else f"{setting}, epsilon {epsilon:g}"
+                best = rows[value].idxmax() if value == "accuracy" else rows[value].idxmin()
+                cells = [
+                    f"{100 * row[value]:.1f} ± {100 * row[f'{value}_se']:.1f}"
+                    + ("*" if method == best else " ")
+                    for method, row in rows.iterrows()
+                ]
+                yield print_row(name, cells, 20, 15).rstrip()
+            if value == "accuracy":
+                yield ""
+
+    def notes(self) -> Iterator[str]:
+        """Yield the notes at the end of the page."""
+        yield (
+            f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
+            "the row. FedAvg+FT: FedAvg + fine-tuning. Calibration: expected error of the largest "
+            "probability. Rivals have the best of six configurations in other clients; "
+            "HierarchicalEB has one in all settings."
+        )
+        names = self.table["setting"].unique()
+        yield "; ".join(f"{name}: {SETTINGS[name].title}" for name in names) + "."
+        learned = self.table[self.table["method"] == LEARNED]
+        yield "HierarchicalEB is ahead of the best rival, in points, by " + ", ".join(
+            f"{100 * row.ahead:+.1f} ({row.setting}"
+            + (")" if math.isinf(row.epsilon) else f", epsilon {row.epsilon:g})")
+            for row in learned.itertuples()
+        )
+        if np.isfinite(self.table["epsilon"]).any():
+            yield SIMULATED_NOISE
+
+    def _settings(self) -> Iterator[tuple[Any, pd.DataFrame]]:
+        yield from self.table.groupby(["setting", "epsilon"], sort=False)
+
+    def figure(self) -> Any:
+        """Draw accuracies and errors of calibration, a line for each setting."""
+        axes = new_axes(2, (11, 1.5 + 0.45 * self.table.groupby(["setting", "epsilon"]).ngroups))
+        panels = (("accuracy", "test accuracy, %"), ("calibration", "error of calibration, %"))
+        names: list[str] = []
+        for ax, (value, label) in zip(axes, panels, strict=True):
+            names = []
+            for k, ((setting, epsilon), rows) in enumerate(self._settings()):
+                names.append(setting if math.isinf(epsilon) else f"{setting}, ε = {epsilon:g}")
+                for row in rows.to_dict("records"):
+                    ax.errorbar(
+                        100 * row[value],
+                        k,
+                        xerr=200 * row[f"{value}_se"],
+                        color=COLOURS[row["method"]],
+                        marker="D" if row["method"] == LEARNED else "o",
+                        ms=6 if row["method"] == LEARNED else 4,
+                        ls="",
+                        label=row["method"] if k == 0 else None,
+                    )
+            ax.set(xlabel=label, ylim=(len(names) - 0.5, -0.5))
+            ax.set_yticks(range(len(names)), names)
+        axes[1].set_yticklabels([])
+        axes[0].legend(frameon=False, fontsize="small")
+        return axes[0].figure
+
+
+def _cells(
+    quick: bool,
+    *,
+    settings: Sequence[str] | None = None,
+    m: int | None = None,
+    rounds: int | None = None,
+    epsilon: float = math.inf,
+) -> list[dict[str, Any]]:
+    """List what is run.
+
+    Parameters
+    ----------
+    quick : bool
+        Whether to have ten clients with digits, a small network and few rounds.
+    settings : sequence of str, optional
+        Keys of `SETTINGS`; all but "three60" and "quick" if None.
+    m : int, optional
+        Number of clients; 50 if None.
+    rounds : int, optional
+        100 if None.
+    epsilon : float
+        Of the whole training.
+    """
+    if settings is None:
+        settings = ["quick"] if quick else [x for x in SETTINGS if x not in ("three60", "quick")]
+    common = {"m": m or (10 if quick else 50), "hidden": 8 if quick else 64}
+    common["rounds"] = rounds or (20 if quick else 100)
+    return [
+        {"setting": setting, **common, "epsilon": float(epsilon), "method": method}
+        for setting in settings
+        for method in (*RIVALS, LEARNED)
+    ]
+
+
+def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    by = ["setting", "m", "hidden", "rounds", "epsilon", "method"]
+    table = average(runs, by, ["accuracy", "calibration", "log_likelihood"])
+    rivals = table[table["method"] != LEARNED]
+    best = rivals.groupby(by[:-1], sort=False)["accuracy"].max().rename("best").reset_index()
+    table = table.merge(best, how="left", on=by[:-1])
+    return table.assign(ahead=table["accuracy"] - table["best"]).drop(columns="best")
+
+
+STUDY = Study(
+    PersonalStrengthsStudy, cells=_cells, one_run=_one_run, tabulate=_tabulate, reps=3, n_jobs=1
+)
+run = STUDY.run

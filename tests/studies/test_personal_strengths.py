@@ -1,0 +1,162 @@
+"""The study of strengths of personalisation: its data, its tuning, its page."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ebfed.datasets import load_digits
+from ebfed.studies import personal_strengths as study
+from ebfed.studies.personal_strengths import Setting
+
+
+@pytest.fixture(scope="module")
+def quick(quick_studies):
+    return quick_studies["personal-strengths"]
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    """Settings of the study with digits."""
+
+    def of(**others):
+        setting = Setting("digits", 60, "digits", **others)
+        monkeypatch.setitem(study.SETTINGS, "digits", setting)
+        return study.deal("digits", 8, [3])
+
+    return of
+
+
+def known(images):
+    """Rows of a collection, as text."""
+    return {row.tobytes() for row in np.asarray(images, float)}
+
+
+def test_clients_have_their_classes_in_learning_and_testing(digits):
+    dealt = digits(classes=3)
+    of = [dealt.clients.y[60 * i : 60 * (i + 1)] for i in range(8)]
+    for y, tests in zip(of, dealt.y, strict=True):
+        assert len(np.unique(y)) == 3
+        assert set(tests) <= set(y)
+    assert dealt.X.shape == (8, study.TESTS, 64)
+
+
+def test_labels_of_every_second_client_are_wrong(digits):
+    right, wrong = digits(classes=3), digits(classes=3, wrong=0.5)
+    np.testing.assert_array_equal(right.clients.X[:60], wrong.clients.X[:60])
+    strange = [
+        np.mean(np.bincount(wrong.clients.y[60 * i :][:60], minlength=10) > 0) for i in (0, 1)
+    ]
+    assert strange[0] == 0.3
+    assert strange[1] > 0.8
+    assert all(len(np.unique(y)) <= 3 for y in wrong.y)  # tests are right
+
+
+def test_labels_are_permuted_alike_in_both_parts(digits):
+    """The same image has the label of its client's permutation."""
+    images = load_digits()
+    label = {
+        row.tobytes(): y for row, y in zip(images.data.astype(float), images.target, strict=True)
+    }
+    label |= {
+        row.tobytes(): y
+        for row, y in zip(images.data_test.astype(float), images.target_test, strict=True)
+    }
+    dealt = digits(permutations=3)
+    meanings = []
+    for i in range(8):
+        X = np.vstack([dealt.clients.X[60 * i :][:60], dealt.X[i]])
+        y = np.append(dealt.clients.y[60 * i :][:60], dealt.y[i])
+        pairs = {(label[row.tobytes()], int(k)) for row, k in zip(X, y, strict=True)}
+        assert len(pairs) == len({true for true, _ in pairs})
+        meanings.append(pairs)
+    assert meanings[0] == meanings[3] == meanings[6]
+    assert meanings[0] != meanings[1]
+
+
+def test_images_are_rotated_by_client(digits):
+    plain, rotated = digits(), digits(rotations=4)
+    for i in range(8):
+        for one, other in ((plain.X[i], rotated.X[i]),):
+            turned = np.rot90(one.reshape(-1, 8, 8), i % 4, (1, 2)).reshape(-1, 64)
+            np.testing.assert_array_equal(turned, other)
+
+
+def test_validation_does_not_see_test_images():
+    images = load_digits()
+    checked = study.deal("quick", 10, [0], validation=True)
+    seen = known(checked.clients.X)
+    tested = known(checked.X.reshape(-1, 64))
+    assert not seen & tested
+    assert (seen | tested) <= known(images.data)
+    real = study.deal("quick", 10, [0])
+    assert known(real.X.reshape(-1, 64)) <= known(images.data_test)
+
+
+def test_every_rival_has_as_many_configurations():
+    assert {len(study.CONFIGURATIONS[name]) for name in study.RIVALS} == {6}
+    assert len(study.CONFIGURATIONS[study.LEARNED]) == 1
+
+
+def test_the_best_configuration_is_taken(monkeypatch):
+    tried = []
+
+    def measure(learner, dealt, **others):
+        tried.append(learner.get_params()["regularization"])
+        return {"accuracy": float(learner.regularization == 1.0 and len(tried) == 6)}
+
+    monkeypatch.setattr(study, "_measure", measure)
+    study._best.cache_clear()
+    assert study._best(study.DITTO, "quick", 4, 4, 2, math.inf) == 5
+    assert tried == [0.01, 0.01, 0.1, 0.1, 1.0, 1.0]
+    study._best.cache_clear()
+
+
+def test_errors_of_calibration_and_likelihoods():
+    """Three predictions by a table: two at .9, one of them wrong, and a right one at .5."""
+
+    class Sure:
+        def predict_proba(self, X, groups):
+            p = np.where(groups[:, None] == 0, [[0.9, 0.1]], [[0.5, 0.5]])
+            return p
+
+    y = np.zeros((2, study.TESTS), int)
+    y[0, : study.TESTS // 2] = 1
+    found = study._measure(Sure(), study.Dealt(None, np.zeros((2, study.TESTS, 1)), y))
+    assert found["accuracy"] == pytest.approx(0.75)
+    assert found["calibration"] == pytest.approx((0.4 + 0.5) / 2)
+    expected = np.mean([np.log(0.1), np.log(0.9), np.log(0.5), np.log(0.5)])
+    assert found["log_likelihood"] == pytest.approx(expected)
+
+
+def test_private_methods_have_their_epsilon():
+    (row,) = study._one_run((0, 0), "quick", 6, 4, 4, 8.0, study.LEARNED)
+    assert 0 < row["accuracy"] < 1
+    dealt = study.deal("quick", 6, [0])
+    for method in (study.TUNED, study.DITTO, study.LEARNED):
+        ((_, learner),) = study._fits(method, dealt, 4, 4, 8.0, [0])
+        assert learner.privacy_["epsilon"].tolist() == [pytest.approx(8.0, rel=1e-3)]
+        assert learner.privacy.clip == study.CLIP
+    ((_, alone),) = study._fits(study.ALONE, dealt, 4, 4, 8.0, [0])
+    assert alone.privacy is None
+
+
+def test_table_and_page(quick):
+    table = quick.table.set_index("method")
+    assert table.index.tolist() == [
+        study.TUNED,
+        study.SHARED,
+        study.DITTO,
+        study.ALONE,
+        study.LEARNED,
+    ]
+    assert table["accuracy"][study.LEARNED] > table["accuracy"][study.SHARED] + 0.1
+    best = table["accuracy"].drop(study.LEARNED).max()
+    assert table["ahead"][study.LEARNED] == pytest.approx(table["accuracy"][study.LEARNED] - best)
+    assert (quick.runs.groupby("method")["chosen"].nunique() == 1).all()
+    text = quick.to_text()
+    assert "digits, 3 classes" in text
+    left, right = quick.figure().axes
+    assert left.get_xlabel() == "test accuracy, %"
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["quick"]
+    assert len(right.get_lines()) >= 5

@@ -245,17 +245,17 @@ class Learner(SupervisedEstimator):
         """
         return {}
 
-    def message_bounds(self, sent: LearningSent) -> dict[str, float] | None:
-        """Return the largest norm of each part of the changes, if `train` sees to that itself.
+    def message_bounds(self, sent: LearningSent) -> dict[str, float]:
+        """Return the largest norm of parts of the changes that have one of their own.
 
-        With `privacy`, noise is scaled to these. None: the changes, all parts together, are clipped
-        to ``privacy.clip``.
+        With `privacy`, each of these is clipped to its norm, and all other parts together to
+        ``privacy.clip``; noise is scaled to these norms. Here no part has a norm of its own.
 
         Parameters
         ----------
         sent : dict
         """
-        return None
+        return {}
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong; extend it for arguments of your own."""

@@ -276,7 +276,8 @@ LEARNERS = {
     ],
     "DPAdaPeD": [
         learning.DPAdaPeD(**SOME, **LOUD, unsampled=True),
-        learning.DPAdaPeD(**SOME, privacy=privacy(trust="none")),
+        learning.DPAdaPeD(**SOME, privacy=privacy(trust="none", clip_quantile=0.5)),
+        learning.DPAdaPeD(**SOME, **LOUD, variant="paper"),
     ],
     "DPFedAvg": [
         learning.DPFedAvg(**SOME, privacy=privacy(clip_quantile=0.5)),
@@ -306,7 +307,11 @@ LEARNERS = {
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
-        learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
+        learning.JointDPSGD(
+            **(JOINT | {"privacy": privacy(clip_quantile=0.5)}),
+            personal=["intercept"],
+            protect="all",
+        ),
     ],
     "LocalOnly": [learning.LocalOnly(**SOME)],
     "PFedMe": [learning.PFedMe(**SOME), learning.PFedMe(**SOME, **LOUD)],

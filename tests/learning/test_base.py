@@ -518,7 +518,8 @@ def test_adaped_with_clipped_gradients():
     """Every step is clipped, by itself: 2 tau steps of which none is longer than its bound."""
     more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
     plain = fit(eb.AdaPeD, Logits, **more)
-    loose = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=1e9, psi_clip=1e9)
+    paper = more | {"variant": "paper", "noise_multiplier": 0.0}
+    loose = fit(eb.DPAdaPeD, Logits, **paper, clip=1e9, psi_clip=1e9)
     compare(loose, plain.parameters_, **plain.shared_)
     mu, psi, own = Logits.start, 1.0, [Logits.start] * 4
     c1, c2 = 0.02, 0.3
@@ -535,10 +536,44 @@ def test_adaped_with_clipped_gradients():
                 s = max(s - 0.2 * k * min(1, c2 / abs(k)), 0.1)
             told.append((m, s))
         mu, psi = np.mean([m for m, _ in told], axis=0), np.mean([s for _, s in told])
-    tight = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=c1, psi_clip=c2)
+    tight = fit(eb.DPAdaPeD, Logits, **paper, clip=c1, psi_clip=c2)
     compare(tight, own, mu=mu, psi=psi)
     assert np.abs(plain.shared_["mu"] - mu).max() > 1e-3
     assert abs(plain.shared_["psi"][0] - psi) > 1e-3
+
+
+def test_adaped_with_clipped_changes():
+    """A change is clipped as a whole, and C of mu follows a quantile of the norms."""
+    more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
+    more |= {"local_steps": 3, "noise_multiplier": 0.0, "clip": 0.02, "psi_clip": 0.3}
+    mu, psi, own, clip = Logits.start, 1.0, [Logits.start] * 4, 0.02
+    for _ in range(ROUNDS):
+        changes, below = [], []
+        for i in range(4):
+            start = mu, np.atleast_1d(psi)
+            m, s, theta = adaped_steps(Logits, own[i], *start, i, eta2=0.5, eta3=0.2, floor=0.1)
+            own[i] = theta
+            moves = [(m - mu, clip), (s - psi, 3 * 0.2 * 0.3)]
+            changes.append([x * min(1, c / np.linalg.norm(x)) for x, c in moves])
+            below.append(np.linalg.norm(m - mu) <= clip)
+        mu = mu + np.mean([m for m, _ in changes], axis=0)
+        psi = psi + np.mean([s for _, s in changes])
+        clip *= np.exp(-0.2 * (np.mean(below) - 0.5))
+    est = fit(eb.DPAdaPeD, Logits, **more, clip_quantile=0.5)
+    compare(est, own, mu=mu, psi=psi)
+    assert est.history_["clip"].iloc[-1] == pytest.approx(clip, rel=1e-12)
+    assert clip > 0.02
+
+
+def adaped_steps(loss, theta, mu, psi, i, *, eta2, eta3, floor, tau=3):
+    """The local steps of Ozkara et al. (2023), Algorithm 2."""
+    psi = max(psi[0], floor)
+    for _ in range(tau):
+        towards = loss.kd(theta, mu, i)[1]
+        theta = theta - RATE * (loss.gradient(theta, i) + towards / (2 * psi))
+        mu = mu - eta2 * loss.kd(theta, mu, i)[2] / (2 * psi)
+        psi = max(psi - eta3 * (1 / (2 * psi) - loss.kd(theta, mu, i)[0] / (2 * psi**2)), floor)
+    return mu, np.atleast_1d(psi), theta
 
 
 # Rows of a client, step by step

@@ -305,6 +305,10 @@ LEARNERS = {
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
+    "FedRep": [
+        learning.FedRep(models.MLP(4), **SOME, head_steps=2),
+        learning.FedRep(**SOME, privacy=privacy(clip_quantile=0.5), head_steps=2),
+    ],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
         learning.JointDPSGD(
@@ -910,6 +914,7 @@ SILENT = {"privacy": privacy(0.0)}
         (learning.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
         (learning.FedProx(**FEW), {}),
         (learning.Scaffold(**FEW), {}),
+        (learning.FedRep(**FEW), {}),
         (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
         (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
         (learning.Ditto(**FEW), {}),

@@ -47,6 +47,7 @@ PRIVATE = {
     "FedAvg": learning.FedAvg(Linear(), **NOISE),
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
     "FedProx": learning.FedProx(Linear(), **NOISE),
+    "FedRep": learning.FedRep(Linear(), **NOISE),
     "Scaffold": learning.Scaffold(Linear(), **NOISE),
     "JointDPSGD": learning.JointDPSGD(Linear(), **NOISE, personal=["intercept"]),
     "PFedMe": learning.PFedMe(Linear(), **NOISE),

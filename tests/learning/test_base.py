@@ -178,6 +178,52 @@ def invitations(est):
         yield np.flatnonzero(turn == 0)
 
 
+def test_fedrep():
+    """Collins et al. (2021), Algorithm 1, of a network with one hidden layer, by its own slopes."""
+    est = eb.FedRep(MLP(4), **SOME, head_steps=3, sample_rate=0.25)
+    clients, memory = est.prepare(FEATURES, CLASSES, groups=GROUPS)
+    key = np.array([3, 4], np.uint64)
+    state = est.start(est.describe(clients, memory), key)
+    w, heads, invited = state["shared"]["w"], [state["own"]["head"]] * 4, set()
+    assert w.shape == (12,)
+    assert heads[0].shape == (15,)
+    while not state["done"]:
+        bodies = []
+        for i in np.flatnonzero(state["turn"] == 0):
+            heads[i] = head_steps(w, heads[i], i, 3)
+            body = w
+            for _ in range(TAU):
+                body = body - RATE * slopes_of_network(body, heads[i], i)[0]
+            bodies.append(body)
+            invited.add(i)
+        w = np.mean(bodies, axis=0)
+        stream, turn = eb.streams.Stream(key, state["round"]), {"turn": state["turn"]}
+        message, memory = est.local(est.broadcast(state), memory | turn, clients, stream)
+        state = est.update(state, message)
+    est.finish(est.broadcast(state), memory, clients)
+    assert len(invited) < 4
+    own = [np.append(w, head_steps(w, head, i, 3)) for i, head in enumerate(heads)]
+    np.testing.assert_allclose(est.parameters_, own, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(est.shared_["w"], w, rtol=1e-10, atol=1e-10)
+    assert not est._without_own.any(), "heads of clients without a round are fitted in the end"
+
+
+def head_steps(w, head, i, steps):
+    for _ in range(steps):
+        head = head - RATE * slopes_of_network(w, head, i)[1]
+    return head
+
+
+def slopes_of_network(w, head, i):
+    """Gradients of the cross-entropy of four hidden units in body and head."""
+    A, _, y = rows_of(i)
+    inner = A @ np.vstack([w[:8].reshape(2, 4), w[8:]])
+    units = np.column_stack([np.maximum(inner, 0), np.ones(len(A))])
+    B = head.reshape(5, 3)
+    slope = (softmax(units @ B) - np.eye(3)[y]) / len(y)
+    return (A.T @ ((slope @ B[:4].T) * (inner > 0))).ravel(), (units.T @ slope).ravel()
+
+
 @both
 def test_on_its_own(loss):
     own = [loss.start] * 4

@@ -99,6 +99,19 @@ class Learner(SupervisedEstimator):
         holds the key of the noise, and is as private as the rows.
     engine : Engine, optional
         Engine that clients compute on; in this process if None.
+    validation_fraction : float
+        Share of the rows of each client that is held back from training, to measure how well its
+        predictor does.
+    evaluate_every : int, optional
+        Number k: before every k-th round, the clients of the round evaluate their predictors on
+        rows that are held back. ``validation`` of `history_` is the mean over these clients.
+    metric : callable, optional
+        Function of responses and predictions (classes or numbers) of a client's rows that are held
+        back; larger is better. None: the share of classes that are right, or minus the mean squared
+        error.
+    early_stopping : int, optional
+        The fit ends when so many evaluations in a row were not better than the best before. The
+        server must see `validation` for that, so that it is refused with `privacy`.
     verbose : int
         1: show a progress bar.
     random_state : int, Generator or None
@@ -121,7 +134,8 @@ class Learner(SupervisedEstimator):
     history_ : DataFrame
         A row for each round. ``loss`` and ``accuracy`` are means over the clients that took part,
         of their first batch of the round, before they train on it. Without `privacy` they are sums
-        that clients send. With it they are not sent, and NaN on a server, which has no rows.
+        that clients send. With it they are not sent, and NaN on a server, which has no rows. The
+        same holds for ``validation``.
     privacy_ : DataFrame
         Ledger of what clients sent.
     n_features_in_ : int
@@ -143,6 +157,10 @@ class Learner(SupervisedEstimator):
     warm_start: bool = False
     checkpoint: Any = None
     engine: Engine | None = None
+    validation_fraction: float = 0.0
+    evaluate_every: int | None = None
+    metric: Any = None
+    early_stopping: int | None = None
     verbose: int = 0
     random_state: Any = None
 
@@ -299,7 +317,8 @@ class Learner(SupervisedEstimator):
     def schedule(self) -> Schedule:
         """Rounds, who is invited to them, and how learning rates fall."""
         default: Sampling = "fixed" if self.privacy is None else "poisson"
-        return Schedule(int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay)
+        plain = int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay
+        return Schedule(*plain, evaluate_every=self.evaluate_every)
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]

@@ -166,6 +166,8 @@ class JointDPSGD(Learner):
             raise TypeError(f"personal must be a sequence of names; got {self.personal!r}.")
         if self.schedule.sampling != "poisson":
             raise ValueError(f"sampling must be 'poisson'; got {self.sampling!r}.")
+        if self.validation_fraction:
+            raise ValueError("validation_fraction must be 0: owners learn from all their users.")
         if self.protect not in ("shared", "all"):
             raise ValueError(f"protect must be 'shared' or 'all'; got {self.protect!r}.")
         if isinstance(self.personal, str):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.minibatches import Minibatches, deal
+from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
 
@@ -134,6 +135,10 @@ class LocalTraining:
         """
         shared = {name: value[None] for name, value in sent["shared"].items()}
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
+        if sent["evaluate"] >= 0:
+            theta = self._personal(sent, memory, clients, members)
+            scores = scores_of(self._learner, sent, theta, clients, members)
+            memory["validation"][members, sent["evaluate"]] = scores
         for places, task in self.tasks(sent, memory, clients, members, rng):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
@@ -155,12 +160,22 @@ class LocalTraining:
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
-        theta = np.empty((len(clients), self._learner.predictor(sent).size))
+        return self._personal(sent, memory, clients, np.arange(len(clients)))
+
+    def _personal(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return the parameters of members' personal predictors, were this the end."""
+        theta = np.empty((len(members), self._learner.predictor(sent).size))
         shared = {name: value[None] for name, value in sent["shared"].items()}
-        for who, task in self.tasks(sent, memory, clients, np.arange(len(clients)), None):
-            own = {name: memory["own"][name][who] for name in sent["own"]}
+        for places, task in self.tasks(sent, memory, clients, members, None):
+            own = {name: memory["own"][name][members[places]] for name in sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
-                theta[who] = self._learner.personal_parameters(shared, own, task)
+                theta[places] = self._learner.personal_parameters(shared, own, task)
         return theta
 
     def tasks(
@@ -182,7 +197,7 @@ class LocalTraining:
         learner = self._learner
         net, steps = learner.predictor(sent), learner.local_steps
         dealt = deal(
-            clients,
+            Portion.training(clients, learner.validation_fraction),
             members,
             rng,
             encode=encoder(learner, sent),

@@ -302,6 +302,7 @@ LEARNERS = {
         learning.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
         learning.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
         learning.FedAvg(**SOME, **LOUD),
+        learning.FedAvg(**SOME, validation_fraction=0.3, evaluate_every=2),
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],

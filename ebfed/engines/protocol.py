@@ -230,6 +230,8 @@ class LearningState(State):
     budget: NotRequired[NDArray[np.float64]]
     mean: NotRequired[Named]
     """Averages over rounds of the shared parameters."""
+    moments: NotRequired[Named]
+    """Of average changes, which the server's optimizer keeps."""
 
 
 class LearningMemory(TypedDict):

@@ -38,7 +38,8 @@ from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.node_sums import node_sums
-from ebfed.learning.predictions import expected_of, term_names
+from ebfed.learning.optimizers import Optimizer
+from ebfed.learning.predictions import expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
@@ -81,6 +82,9 @@ class Learner(SupervisedEstimator):
         round.
     weight_decay : float
         Weight decay: this, times the parameters, is added to every gradient.
+    optimizer : {"sgd", "momentum", "adam"}
+        How clients make steps: plain ones, with a momentum of 0.9, or Adam's; moments are new in
+        every round. Learners whose steps have a meaning of their own have ``"sgd"`` only.
     sample_rate : float
         Share q of the clients that is invited in each round.
     sampling : {"fixed", "poisson"}, optional
@@ -150,6 +154,7 @@ class Learner(SupervisedEstimator):
     batch_size: int | None = None
     shuffle: bool = True
     weight_decay: float = 0.0
+    optimizer: Optimizer = "sgd"
     sample_rate: float = 1.0
     sampling: Sampling | None = None
     privacy: ClientPrivacy | None = None
@@ -166,6 +171,9 @@ class Learner(SupervisedEstimator):
 
     # Whether `privacy` must be given.
     requires_privacy: ClassVar[bool] = False
+
+    # Whether clients may make steps by other optimizers than "sgd".
+    any_optimizer: ClassVar[bool] = False
 
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
@@ -252,6 +260,16 @@ class Learner(SupervisedEstimator):
         round_ : int
         """
         return {name: value + average[name] for name, value in shared.items()}
+
+    def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
+        """Return what `move` gets, and the state: a server may keep moments of averages.
+
+        Parameters
+        ----------
+        average : dict of ndarrays of shape (size,)
+        state : dict
+        """
+        return average, state
 
     def note(self, shared: Named) -> dict[str, float]:
         """Return columns that the history has besides those of all learners, for a round.
@@ -522,6 +540,8 @@ class Learner(SupervisedEstimator):
             n_rounds=self.n_iter_,
             history=self._history_rows,
         )
+
+    export = export
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the parameters of each group's predictor: a frame.

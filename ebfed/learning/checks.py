@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
+from ebfed.learning.optimizers import check_optimizer
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
@@ -44,6 +45,11 @@ def check_arguments(learner: Learner) -> None:
         )
     if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
+    check_optimizer("optimizer", learner.optimizer)
+    if learner.optimizer != "sgd" and not learner.any_optimizer:
+        raise ValueError(
+            f"optimizer must be 'sgd' in {type(learner).__name__}; got {learner.optimizer!r}."
+        )
     _check_validation(learner)
     if learner.privacy is None and learner.requires_privacy:
         raise ValueError(

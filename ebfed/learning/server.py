@@ -106,6 +106,7 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
     sent, rng = learner.broadcast(state), secure.noise(state, NOISE, round_)
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         average, state = exchange.average(state, sent, message, rng)
+        average, state = learner.accelerate(average, state)
         shared = learner.move(state["shared"], average, round_)
     if not all(np.isfinite(value).all() for value in shared.values()):
         raise ValueError(

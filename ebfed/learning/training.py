@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.minibatches import Minibatches, deal
+from ebfed.learning.optimizers import Descent, Optimizer
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
@@ -45,10 +46,11 @@ class Task:
         share: float,
         weight_decay: float,
         new: NDArray[np.bool_],
+        optimizer: Optimizer,
     ):
         self.net, self.rate, self.new = net, rate, new[:, None]
         self.expected, self.share = expected, share
-        self._rows, self._weight_decay = rows, weight_decay
+        self._rows, self._weight_decay, self._optimizer = rows, weight_decay, optimizer
 
     def __len__(self) -> int:
         """How many clients there are."""
@@ -86,6 +88,10 @@ class Task:
         slope = self.net.gradient(theta, batch)
         self.note(slope.loss, slope.score)
         return self.decayed(slope.gradient, theta)
+
+    def descent(self, learning_rate: float) -> Descent:
+        """Return what makes steps down gradients in this round, by the learner's optimizer."""
+        return Descent(self._optimizer, self.rate * learning_rate)
 
     def decayed(self, gradient: NDArray, theta: NDArray) -> NDArray[np.float64]:
         """Add weight decay to a gradient."""
@@ -212,7 +218,8 @@ class LocalTraining:
         rate, share = schedule.rate(sent["round"]), schedule.clients(m) / m
         for places, rows in dealt:
             new = ~memory["trained"][members[places]]
-            yield places, Task(rows, net, rate, sent["expected"], share, learner.weight_decay, new)
+            figures = rate, sent["expected"], share, learner.weight_decay
+            yield places, Task(rows, net, *figures, new, learner.optimizer)
 
 
 class SharedTraining(LocalTraining):

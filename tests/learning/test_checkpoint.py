@@ -257,7 +257,8 @@ HELD = {"validation_fraction": 0.3, "evaluate_every": 2}
         eb.FedAvg(**SOME, **HELD, early_stopping=2),
         eb.AdaPeD(**SOME, **HELD),
         eb.FedRep(MLP(3), **SOME),
-        eb.Scaffold(**SOME),
+        eb.Scaffold(**SOME, server_optimizer="momentum"),
+        eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
     ],
     ids=lambda est: type(est).__name__,
 )

@@ -198,6 +198,10 @@ class LearningSent(Sent):
     """Place of this round in the records, -1 for none."""
     every: int
     """Every so many rounds are recorded."""
+    evaluate: int
+    """Place of this round among evaluations, -1 for none."""
+    evaluations: int
+    """How many evaluations there are so far."""
     history: NotRequired[list[dict[str, float]]]
     """One row for each round; in the last broadcast."""
     clip: NotRequired[float]
@@ -226,6 +230,8 @@ class LearningState(State):
     budget: NotRequired[NDArray[np.float64]]
     mean: NotRequired[Named]
     """Averages over rounds of the shared parameters."""
+    moments: NotRequired[Named]
+    """Of average changes, which the server's optimizer keeps."""
 
 
 class LearningMemory(TypedDict):
@@ -240,6 +246,8 @@ class LearningMemory(TypedDict):
     loss: NotRequired[NDArray[np.float32]]
     """Loss of the first batch of each recorded round, shape (m, records)."""
     score: NotRequired[NDArray[np.float32]]
+    validation: NotRequired[NDArray[np.float32]]
+    """Metric on rows held back, of each evaluation, shape (m, evaluations)."""
     clipped: NotRequired[NDArray[np.bool_]]
     """Whether a client's message was ever scaled down."""
     answered: NotRequired[NDArray[np.int64]]

@@ -9,6 +9,7 @@ from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.fed_mutual import FedMutual
 from ebfed.learning.fed_prox import FedProx
+from ebfed.learning.fed_rep import FedRep
 from ebfed.learning.feo2 import FeO2
 from ebfed.learning.hierarchical_eb import HierarchicalEB
 from ebfed.learning.joint_dp import JointDPSGD
@@ -31,6 +32,7 @@ __all__ = [
     "FedAvg",
     "FedMutual",
     "FedProx",
+    "FedRep",
     "HierarchicalEB",
     "JointDPSGD",
     "Learner",

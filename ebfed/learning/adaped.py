@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,8 @@ class AdaPeD(Learner):
     psi_weight : float
         Factor of the divergence where psi is moved; 1 is the gradient.
     psi_clip : float
-        Largest norm C_2 of a gradient of psi, with `privacy`.
+        Largest size C_2 of the mean gradient of psi in a round, with `privacy`: the change of psi
+        is clipped to tau eta_3 C_2.
     psi_share : float
         Share of what a round costs, with `privacy`, that psi costs; the rest is for mu. The noise
         of a part of share s is that of a part alone, times ``1 / sqrt(s)``: by default 1.02 times
@@ -69,18 +70,23 @@ class AdaPeD(Learner):
     unsampled : bool
         Whether clients that are not invited go on training theta_i, with the mu and psi of the last
         round that they took part in. This costs no privacy: nothing is sent.
+    variant : {"refined", "paper"}
+        ``"paper"`` is the algorithm as published. With `privacy` it clips the gradients of mu to
+        ``privacy.clip`` (C_1) and those of psi to `psi_clip` in every local step, and
+        `clip_quantile` must be None. ``"refined"`` clips the change of mu in a round, as a whole,
+        to ``privacy.clip``: this discards less, and the sensitivity is the same.
     privacy : ClientPrivacy, optional
-        Differential privacy of mu and psi. The gradients of mu are clipped to ``privacy.clip``
-        (C_1), and those of psi to `psi_clip`, in every local step; `clip_quantile` must be None.
+        Differential privacy of mu and psi. With `clip_quantile` the norm of mu's change follows
+        that quantile.
     n_rounds, local_steps, batch_size, sample_rate, ...
         As for every learner: see `ebfed.learning.Learner`; T / tau rounds of tau steps.
 
     Notes
     -----
-    With `privacy`, what a client sends in a round is eta_2 times a sum of tau clipped gradients, of
-    a norm of at most :math:`\tau \eta_2 C_1`: the noise is scaled to that. Theorem 5 of the paper
-    takes the sum to have the squared norm :math:`\tau C_1^2`; it is :math:`\tau^2 C_1^2`.
-    Personal predictors are never sent, and need no noise.
+    With `privacy` and ``variant="paper"``, what a client sends in a round is eta_2 times a sum of
+    tau clipped gradients, of a norm of at most :math:`\tau \eta_2 C_1`: the noise is scaled to
+    that. Theorem 5 of the paper takes the sum to have the squared norm :math:`\tau C_1^2`; it is
+    :math:`\tau^2 C_1^2`. Personal predictors are never sent, and need no noise.
 
     References
     ----------
@@ -109,6 +115,7 @@ class AdaPeD(Learner):
     psi_clip: float = 1.0
     psi_share: float = 0.04
     unsampled: bool = False
+    variant: Literal["refined", "paper"] = "refined"
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
@@ -124,8 +131,14 @@ class AdaPeD(Learner):
             )
         if self.shared_model is not None and self.shared_model.classifies != (not self._numeric):
             raise ValueError("model and shared_model must both predict classes, or both numbers.")
-        if self.privacy is not None and self.privacy.clip_quantile is not None:
-            raise ValueError("clip_quantile must be None: gradients are clipped step by step.")
+        if self.variant not in ("refined", "paper"):
+            raise ValueError(f"variant must be 'refined' or 'paper'; got {self.variant!r}.")
+        adaptive = self.privacy is not None and self.privacy.clip_quantile is not None
+        if adaptive and self.variant == "paper":
+            raise ValueError(
+                "clip_quantile must be None with variant='paper', which clips gradients step by "
+                "step."
+            )
 
     @property
     def _shared_rate(self) -> float:
@@ -191,18 +204,21 @@ class AdaPeD(Learner):
         return back(slope), value[:, None]
 
     def _clipped(self, gradient: NDArray, name: str) -> NDArray[np.float64]:
-        """Clip a gradient of what is sent, with privacy."""
-        if self.privacy is None:
+        """Clip a gradient of what is sent, with the privacy of the paper."""
+        if self.privacy is None or self.variant != "paper":
             return gradient
         return shorten(gradient, self.privacy.clip if name == "mu" else self.psi_clip)[0]
 
     def message_bounds(self, sent: LearningSent) -> dict[str, float]:
-        """Return the largest norms of tau clipped steps."""
+        """Return the largest norms of tau steps that are clipped."""
         assert self.privacy is not None
         tau = self.local_steps * self.schedule.rate(sent["round"])
-        # rounding may take a sum a little beyond
-        mu = tau * self._shared_rate * self.privacy.clip * (1 + 1e-9)
-        return {"mu": mu, "psi": tau * self.psi_learning_rate * self.psi_clip * (1 + 1e-9)}
+        psi = tau * self.psi_learning_rate * self.psi_clip
+        if self.variant == "refined":
+            return {"psi": psi}
+        mu = tau * self._shared_rate * self.privacy.clip
+        slack = 1 + 1e-9  # rounding may take a sum a little beyond
+        return {"mu": mu * slack, "psi": psi * slack}
 
     def exchange(self, n_clients: int) -> Exchange:
         """Protect mu and psi, each with its share of the privacy."""

@@ -38,7 +38,8 @@ from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.node_sums import node_sums
-from ebfed.learning.predictions import expected_of, term_names
+from ebfed.learning.optimizers import Optimizer
+from ebfed.learning.predictions import expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
@@ -81,6 +82,9 @@ class Learner(SupervisedEstimator):
         round.
     weight_decay : float
         Weight decay: this, times the parameters, is added to every gradient.
+    optimizer : {"sgd", "momentum", "adam"}
+        How clients make steps: plain ones, with a momentum of 0.9, or Adam's; moments are new in
+        every round. Learners whose steps have a meaning of their own have ``"sgd"`` only.
     sample_rate : float
         Share q of the clients that is invited in each round.
     sampling : {"fixed", "poisson"}, optional
@@ -99,6 +103,19 @@ class Learner(SupervisedEstimator):
         holds the key of the noise, and is as private as the rows.
     engine : Engine, optional
         Engine that clients compute on; in this process if None.
+    validation_fraction : float
+        Share of the rows of each client that is held back from training, to measure how well its
+        predictor does.
+    evaluate_every : int, optional
+        Number k: before every k-th round, the clients of the round evaluate their predictors on
+        rows that are held back. ``validation`` of `history_` is the mean over these clients.
+    metric : callable, optional
+        Function of responses and predictions (classes or numbers) of a client's rows that are held
+        back; larger is better. None: the share of classes that are right, or minus the mean squared
+        error.
+    early_stopping : int, optional
+        The fit ends when so many evaluations in a row were not better than the best before. The
+        server must see `validation` for that, so that it is refused with `privacy`.
     verbose : int
         1: show a progress bar.
     random_state : int, Generator or None
@@ -121,7 +138,8 @@ class Learner(SupervisedEstimator):
     history_ : DataFrame
         A row for each round. ``loss`` and ``accuracy`` are means over the clients that took part,
         of their first batch of the round, before they train on it. Without `privacy` they are sums
-        that clients send. With it they are not sent, and NaN on a server, which has no rows.
+        that clients send. With it they are not sent, and NaN on a server, which has no rows. The
+        same holds for ``validation``.
     privacy_ : DataFrame
         Ledger of what clients sent.
     n_features_in_ : int
@@ -136,6 +154,7 @@ class Learner(SupervisedEstimator):
     batch_size: int | None = None
     shuffle: bool = True
     weight_decay: float = 0.0
+    optimizer: Optimizer = "sgd"
     sample_rate: float = 1.0
     sampling: Sampling | None = None
     privacy: ClientPrivacy | None = None
@@ -143,11 +162,18 @@ class Learner(SupervisedEstimator):
     warm_start: bool = False
     checkpoint: Any = None
     engine: Engine | None = None
+    validation_fraction: float = 0.0
+    evaluate_every: int | None = None
+    metric: Any = None
+    early_stopping: int | None = None
     verbose: int = 0
     random_state: Any = None
 
     # Whether `privacy` must be given.
     requires_privacy: ClassVar[bool] = False
+
+    # Whether clients may make steps by other optimizers than "sgd".
+    any_optimizer: ClassVar[bool] = False
 
     # What a file has of the fit.
     _file: ClassVar = LearnerFile()
@@ -235,6 +261,16 @@ class Learner(SupervisedEstimator):
         """
         return {name: value + average[name] for name, value in shared.items()}
 
+    def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
+        """Return what `move` gets, and the state: a server may keep moments of averages.
+
+        Parameters
+        ----------
+        average : dict of ndarrays of shape (size,)
+        state : dict
+        """
+        return average, state
+
     def note(self, shared: Named) -> dict[str, float]:
         """Return columns that the history has besides those of all learners, for a round.
 
@@ -245,17 +281,17 @@ class Learner(SupervisedEstimator):
         """
         return {}
 
-    def message_bounds(self, sent: LearningSent) -> dict[str, float] | None:
-        """Return the largest norm of each part of the changes, if `train` sees to that itself.
+    def message_bounds(self, sent: LearningSent) -> dict[str, float]:
+        """Return the largest norm of parts of the changes that have one of their own.
 
-        With `privacy`, noise is scaled to these. None: the changes, all parts together, are clipped
-        to ``privacy.clip``.
+        With `privacy`, each of these is clipped to its norm, and all other parts together to
+        ``privacy.clip``; noise is scaled to these norms. Here no part has a norm of its own.
 
         Parameters
         ----------
         sent : dict
         """
-        return None
+        return {}
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong; extend it for arguments of your own."""
@@ -299,7 +335,8 @@ class Learner(SupervisedEstimator):
     def schedule(self) -> Schedule:
         """Rounds, who is invited to them, and how learning rates fall."""
         default: Sampling = "fixed" if self.privacy is None else "poisson"
-        return Schedule(int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay)
+        plain = int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay
+        return Schedule(*plain, evaluate_every=self.evaluate_every)
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]
@@ -503,6 +540,8 @@ class Learner(SupervisedEstimator):
             n_rounds=self.n_iter_,
             history=self._history_rows,
         )
+
+    export = export
 
     def estimates(self, backend: str | None = None) -> Any:
         """Return the parameters of each group's predictor: a frame.

@@ -264,7 +264,7 @@ def _ready(learner: Learner) -> Learner:
     changed |= {"classes": None, "weight_decay": 0.0}
     if "shared_model" in learner.get_params(deep=False):
         changed["shared_model"] = None
-    if isinstance(learner, JointDPSGD):  # columns of other rows
+    if "personal" in learner.get_params(deep=False):  # which names columns or blocks of others
         changed["personal"] = ()
     if _alternates(learner):
         changed |= {"batch_size": 1, "shuffle": False}

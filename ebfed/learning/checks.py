@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
+from ebfed.learning.optimizers import check_optimizer
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
@@ -44,6 +45,12 @@ def check_arguments(learner: Learner) -> None:
         )
     if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
+    check_optimizer("optimizer", learner.optimizer)
+    if learner.optimizer != "sgd" and not learner.any_optimizer:
+        raise ValueError(
+            f"optimizer must be 'sgd' in {type(learner).__name__}; got {learner.optimizer!r}."
+        )
+    _check_validation(learner)
     if learner.privacy is None and learner.requires_privacy:
         raise ValueError(
             f"privacy must be given to {type(learner).__name__}, such as "
@@ -53,3 +60,27 @@ def check_arguments(learner: Learner) -> None:
         if not isinstance(learner.privacy, ClientPrivacy):
             raise TypeError(f"privacy must be a ClientPrivacy; got {learner.privacy!r}.")
         learner.privacy.check()
+
+
+def _check_validation(learner: Learner) -> None:
+    check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
+    for name in ("evaluate_every", "early_stopping"):
+        if getattr(learner, name) is not None:
+            check_count(name, getattr(learner, name))
+    if learner.metric is not None and not callable(learner.metric):
+        raise TypeError(f"metric must be a function; got {learner.metric!r}.")
+    if learner.evaluate_every is not None and not learner.validation_fraction:
+        raise ValueError(
+            "evaluate_every needs rows that are held back: give validation_fraction, such as 0.2."
+        )
+    if learner.early_stopping is None:
+        return
+    if learner.evaluate_every is None:
+        raise ValueError("early_stopping needs evaluate_every, the rounds between evaluations.")
+    if learner.privacy is not None:
+        raise ValueError(
+            "early_stopping is not for private fits: what rows that are held back say stays with "
+            "their clients, and the server cannot stop by it."
+        )
+    if not learner.exchange(1).sends_losses:
+        raise ValueError(f"early_stopping is not for {type(learner).__name__}: it sends nothing.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,6 +54,8 @@ class Ditto(Learner):
     0.9...
     """
 
+    any_optimizer: ClassVar[bool] = True
+
     regularization: float = 0.1
     own_learning_rate: float | None = None
 
@@ -73,9 +76,11 @@ class Ditto(Learner):
         """Make steps of theta towards w, then steps of a copy of w."""
         theta, w = self.personal_parameters(shared, own, task), shared["w"]
         eta = self.learning_rate if self.own_learning_rate is None else self.own_learning_rate
+        descend = task.descent(eta)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
-            theta = theta - task.rate * eta * slope
+            theta = descend(theta, slope)
+        descend = task.descent(self.learning_rate)
         for batch in task:
-            w = w - task.rate * self.learning_rate * task.gradient(w, batch)
+            w = descend(w, task.gradient(w, batch))
         return {"w": w - shared["w"]}, {"theta": theta}

@@ -99,7 +99,19 @@ class Exchange:
             noted = {name: np.where(known, x, 0.0) for name, x in noted.items()}
             noted["clients"] = known.astype(np.float64)
             message["losses"] = {name: x[:, None] for name, x in noted.items()}
+        if self._evaluated(sent):
+            score = memory["validation"][members, sent["evaluate"]].astype(np.float64)[:, None]
+            known = ~np.isnan(score)
+            scores = {
+                "validation": np.where(known, score, 0.0),
+                "validated": known.astype(np.float64),
+            }
+            message["losses"] = message.get("losses", {}) | scores
         return message
+
+    def _evaluated(self, sent: LearningSent) -> bool:
+        """Whether clients send how well they predict rows that are held back."""
+        return self.sends_losses and sent["evaluate"] >= 0
 
     def _recorded(self, sent: LearningSent) -> list[str]:
         """Return what clients send of how well they predicted in this round."""
@@ -112,11 +124,16 @@ class Exchange:
         if not self.sends_losses:
             return {}
         columns = {"loss": "loss"} | ({"accuracy": "score"} if len(sent["classes"]) else {})
-        if "losses" not in message:
-            return dict.fromkeys(columns, np.nan)
-        sums = {name: total(values)[0] for name, values in message["losses"].items()}
+        pairs = {column: (name, "clients") for column, name in columns.items()}
+        if self.schedule.evaluate_every:
+            pairs["validation"] = "validation", "validated"
+        noted = message.get("losses", {})
+        sums = {name: total(values)[0] for name, values in noted.items()}
         with np.errstate(invalid="ignore"):  # none took part
-            return {column: float(sums[name] / sums["clients"]) for column, name in columns.items()}
+            return {
+                column: float(sums[name] / sums[count]) if name in sums else np.nan
+                for column, (name, count) in pairs.items()
+            }
 
     def rounded(self, message: LearningMessage, sent: LearningSent) -> LearningMessage:
         """Cut off digits, so that sums over clients are exact; see `ebfed.engines.sums`."""
@@ -160,9 +177,12 @@ class Exchange:
             What the clients keep; a server has None.
         """
         losses = (2 + bool(len(sent["classes"]))) / sent["every"]
+        if self.schedule.evaluate_every:
+            losses += 2 / self.schedule.evaluate_every
         numbers = size_of(sent) + losses + self.sends_weights
         bits = 64.0 * numbers * self.schedule.sample_rate * m * rounds
-        what = "changes of the shared parameters and losses, as they are"
+        held = " of training and of rows held back" if self.schedule.evaluate_every else ""
+        what = f"changes of the shared parameters and losses{held}, as they are"
         return [ledger.disclosure(what, m, bits) | {"times": rounds}]
 
     # Server -----------------------------------------------------------------------------------
@@ -210,6 +230,8 @@ class Exchange:
             shapes["weights"] = (c, 1)
         if recorded := self._recorded(sent):
             shapes |= {LOSSES + name: (c, 1) for name in (*recorded, "clients")}
+        if self._evaluated(sent):
+            shapes |= {LOSSES + name: (c, 1) for name in ("validation", "validated")}
         return shapes
 
     def average(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import Named
+from ebfed.engines.protocol import LearningState, Named
 from ebfed.learning.base import Learner
+from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, SharedTraining, Task
 from ebfed.models import Batch
+from ebfed.privacy.calibration import check_positive
 
 __all__ = ["FedAvg"]
 
@@ -33,6 +35,12 @@ class FedAvg(Learner):
         Whether all clients have the same weight a_i in an average, or one in proportion to their
         numbers of rows, as in the paper. These numbers are public. With `privacy` the weighted
         changes are clipped, and the average is over the expected sum of weights.
+    server_optimizer : {"sgd", "momentum", "adam"}
+        How the server moves w along the average change: by it, with a momentum of 0.9 (FedAvgM), or
+        as Adam does (FedAdam), for which a `server_learning_rate` near 0.01 is usual. The server
+        computes it from averages alone, so that it costs no privacy.
+    server_learning_rate : float
+        Factor of the server's steps.
     fine_tune : int
         Number of steps that each client makes from the final parameters, for itself; 0: its
         predictor is the shared one.
@@ -42,6 +50,9 @@ class FedAvg(Learner):
     McMahan, Moore, Ramage, Hampson and Agüera y Arcas (2017), Communication-efficient learning of
     deep networks from decentralized data, Algorithm 1. Jiang, Konečný, Rush and Kannan (2019),
     Improving federated learning personalization via model agnostic meta learning (fine-tuning).
+    Hsu, Qi and Brown (2019), Measuring the effects of non-identical data distribution for federated
+    visual classification (FedAvgM). Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and
+    McMahan (2021), Adaptive federated optimization, Algorithm 2 (FedAdam).
 
     Examples
     --------
@@ -55,7 +66,11 @@ class FedAvg(Learner):
     (0.7..., 0.9...)
     """
 
+    any_optimizer: ClassVar[bool] = True
+
     weights: Literal["clients", "rows"] = "clients"
+    server_optimizer: Optimizer = "sgd"
+    server_learning_rate: float = 1.0
     fine_tune: int = 0
 
     def check(self) -> None:
@@ -69,6 +84,8 @@ class FedAvg(Learner):
                 "weights='rows' needs a fixed clip: clip_quantile is a share of clients, which "
                 "count alike."
             )
+        check_optimizer("server_optimizer", self.server_optimizer)
+        check_positive("server_learning_rate", self.server_learning_rate)
         if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
             raise ValueError(f"fine_tune must be a number of steps; got {self.fine_tune!r}.")
 
@@ -82,9 +99,16 @@ class FedAvg(Learner):
         return {"w": self._descend(shared["w"], task, task) - shared["w"]}, own
 
     def _descend(self, theta: NDArray, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:
+        descend = task.descent(self.learning_rate)
         for batch in batches:
-            theta = theta - task.rate * self.learning_rate * task.gradient(theta, batch)
+            theta = descend(theta, task.gradient(theta, batch))
         return theta
+
+    def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
+        """Return the server's step along the average change of w, and the state with moments."""
+        step, moments = server_step(self.server_optimizer, average["w"], state.get("moments", {}))
+        state = state | {"moments": moments} if moments else state
+        return average | {"w": self.server_learning_rate * step}, state
 
     def local_training(self) -> LocalTraining:
         """Return the object that trains clients; without fine-tuning there is one predictor."""

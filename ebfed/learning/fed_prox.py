@@ -58,7 +58,8 @@ class FedProx(FedAvg):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""
         theta = w = shared["w"]
+        descend = task.descent(self.learning_rate)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - w)
-            theta = theta - task.rate * self.learning_rate * slope
+            theta = descend(theta, slope)
         return {"w": theta - w}, own

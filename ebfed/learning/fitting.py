@@ -16,6 +16,7 @@ from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.memory import losses
 from ebfed.learning.schedule import INVITE, draw
+from ebfed.learning.validation import hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.alignment import aligned
@@ -33,6 +34,7 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     clients, labels = learner._read(X, y, groups, reset=True)
+    clients = hold_back(clients, learner.validation_fraction)
     if learner._numeric:
         check_size(np.asarray(clients.y), "y")
     elif learner._declared is not None and len(learner.classes_) > len(learner._declared):
@@ -189,6 +191,8 @@ def history_rows(learner: Learner) -> list[dict]:
         noted["loss"] = losses(learner._memory, "loss", n, learner._every)
         if not learner._numeric:
             noted["accuracy"] = losses(learner._memory, "score", n, learner._every)
+    if learner.evaluate_every and not all("validation" in row for row in learner._history):
+        noted["validation"] = losses(learner._memory, "validation", n, learner.evaluate_every)
     spent = learner.exchange(learner._n_clients).spent(n, learner._ledger)
     if spent is not None:
         noted["epsilon"] = spent

@@ -94,8 +94,9 @@ class JointDPSGD(Learner):
         Distance tau of clipped gradients of an owner's users from some point, for
         ``private_mean="winsorized"``. Accuracy depends on it, privacy does not.
     privacy : ClientPrivacy
-        Differential privacy of one user more or less; it must be given, and its `clip_quantile`
-        must be None. With ``private_mean="winsorized"`` it is about one user exchanged for another;
+        Differential privacy of one user more or less; it must be given. With `clip_quantile`, C
+        follows that quantile of the norms of users' gradients, and owners send sums of their users'
+        bits. With ``private_mean="winsorized"`` it is about one user exchanged for another;
         a round costs an owner that takes part :math:`\rho = 2 / z^2` (zero-concentrated), as
         Gaussian noise would.
 
@@ -165,8 +166,8 @@ class JointDPSGD(Learner):
             raise TypeError(f"personal must be a sequence of names; got {self.personal!r}.")
         if self.schedule.sampling != "poisson":
             raise ValueError(f"sampling must be 'poisson'; got {self.sampling!r}.")
-        if self.privacy.clip_quantile is not None:
-            raise ValueError("clip_quantile must be None: gradients of users are clipped.")
+        if self.validation_fraction:
+            raise ValueError("validation_fraction must be 0: owners learn from all their users.")
         if self.protect not in ("shared", "all"):
             raise ValueError(f"protect must be 'shared' or 'all'; got {self.protect!r}.")
         if isinstance(self.personal, str):
@@ -188,6 +189,12 @@ class JointDPSGD(Learner):
             )
 
     def _check_winsorized(self, clip: float, trust: str) -> None:
+        assert self.privacy is not None
+        if self.privacy.clip_quantile is not None:
+            raise ValueError(
+                "clip_quantile must be None with private_mean='winsorized', whose noise is for how "
+                "far gradients are from one another, not for their norm."
+            )
         if self.concentration is None:
             raise ValueError(
                 "concentration must be given with private_mean='winsorized': how far gradients of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class LocalOnly(Learner):
     [0.0]
     """
 
+    any_optimizer: ClassVar[bool] = True
+
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
@@ -58,6 +61,7 @@ class LocalOnly(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch."""
         theta = own["theta"]
+        descend = task.descent(self.learning_rate)
         for batch in task:
-            theta = theta - task.rate * self.learning_rate * task.gradient(theta, batch)
+            theta = descend(theta, task.gradient(theta, batch))
         return {}, {"theta": theta}

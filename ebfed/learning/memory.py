@@ -29,6 +29,10 @@ def remember(sent: LearningSent, memory: LearningMemory, m: int) -> LearningMemo
         more = np.full((m, short), np.nan, np.float32)
         loss, score = (np.hstack([each, more]) for each in (memory["loss"], memory["score"]))
         memory = memory | {"loss": loss, "score": score}
+    if sent["evaluations"] or "validation" in memory:
+        seen = memory.get("validation", np.full((m, 0), np.nan, np.float32))
+        more = np.full((m, max(sent["evaluations"] - seen.shape[1], 0)), np.nan, np.float32)
+        memory = memory | {"validation": writable(np.hstack([seen, more]))}
     return memory | {
         "own": {name: writable(value) for name, value in memory["own"].items()},
         "trained": writable(memory["trained"]),
@@ -38,7 +42,10 @@ def remember(sent: LearningSent, memory: LearningMemory, m: int) -> LearningMemo
 
 
 def losses(
-    memory: LearningMemory | None, name: Literal["loss", "score"], n_rounds: int, every: int
+    memory: LearningMemory | None,
+    name: Literal["loss", "score", "validation"],
+    n_rounds: int,
+    every: int,
 ) -> list[float]:
     """Average over clients what they recorded in each round; NaN where nothing was."""
     mean = np.full(n_rounds, np.nan)
@@ -47,5 +54,5 @@ def losses(
         count = np.isfinite(values).sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             each = np.nansum(values.astype(np.float64), axis=0) / count
-        mean[::every] = each[: len(mean[::every])]
+        mean[: len(each) * every : every] = each[: len(mean[::every])]
     return mean.tolist()

@@ -94,10 +94,9 @@ class NodeSums:
     @cached_property
     def grid(self) -> IntegerSum:
         """How the vector becomes integers; its noise has a standard deviation of 1."""
-        limits = self.exchange.limits(self.sent)
-        ratios = [limits[name] / self._units[name][1] for name in limits]
-        if self.exchange.bounds(self.sent) is None:  # one limit for all parts together
-            ratios = ratios[:1]
+        ratios = [
+            limit / self._units[names[0]][1] for names, limit in self.exchange.clipped(self.sent)
+        ]
         if self.exchange.privacy.clip_quantile is not None:
             ratios.append(0.5 / self._units["bit"][1])
         norm = math.hypot(*ratios)

@@ -88,16 +88,28 @@ class OwnerExchange(PrivateExchange):
     ) -> LearningMessage:
         """Add noise where the server is not trusted; gradients are clipped already."""
         memory["answered"][members] += 1
+        message: LearningMessage = {"changes": {"u": changes["u"]}}
+        if "bit" in changes:  # sums over users, as those of gradients are
+            message["bit"] = changes["bit"]
         if self.privacy.trust == "server" or self.private_mean == "winsorized":
-            return {"changes": changes}  # the server adds noise, or the means have it
-        scale = self.multiplier * self.privacy.clip
-        return {"changes": {"u": self.disturb(changes["u"], scale, memory, members, rng)}}
+            return message  # the server adds noise, or the means have it
+        scales, noise = self.scales(sent)
+        message["changes"] = {
+            "u": self.disturb(message["changes"]["u"], scales["u"], memory, members, rng)
+        }
+        if "bit" in message:
+            message["bit"] = self.disturb(message["bit"], noise, memory, members, rng)
+        return message
 
     # Server -----------------------------------------------------------------------------------
 
     def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
         """Return the largest norm of each owner's sum."""
-        return [self.privacy.clip * facts["users"][turn == 0]]
+        return [sent["clip"] * facts["users"][turn == 0]]
+
+    def halves(self, facts: LearningFacts, turn: NDArray) -> NDArray[np.int64]:
+        """Return the number of users of each owner, each of whom has a bit."""
+        return facts["users"][turn == 0]
 
     def invite(self, state: LearningState, rng: np.random.Generator) -> NDArray[np.int8]:
         """Invite every owner, unless it is owners that are drawn, rather than users."""
@@ -113,13 +125,17 @@ class OwnerExchange(PrivateExchange):
         rng: Any,
     ) -> tuple[Named, LearningState]:
         """Sum over users with noise, divided by how many were expected, or are known to be in."""
-        scales, _ = self.server_scales(sent)
+        scales, noise = self.server_scales(sent)
         total = noisy_sum(message["changes"]["u"], scales["u"], rng)
         if self.private_mean == "winsorized":
             expected = float(state["users"][state["turn"] == 0].sum())
         else:
             expected = self.schedule.sample_rate * float(state["users"].sum())
-        return {"u": total / max(expected, 1e-300)}, state
+        average = {"u": total / max(expected, 1e-300)}
+        if self.privacy.clip_quantile is None:
+            return average, state
+        bits = float(noisy_sum(message["bit"], noise, rng)[0]) / max(expected, 1e-300)
+        return average, self.follow(state, bits)
 
     # Accounts ---------------------------------------------------------------------------------
 
@@ -138,7 +154,8 @@ class OwnerExchange(PrivateExchange):
             by = "the server" if self.privacy.trust == "server" else "each owner"
             users = "all users" if q == 1 else f"users drawn by their owners, q={q:g}"
             row["what"] = f"clipped gradients, Gaussian noise z={z:.4g} added by {by}, {users}"
-            row["bits"] = 64.0 * size_of(sent) * len(members) * rounds
+            size = size_of(sent) + (self.privacy.clip_quantile is not None)
+            row["bits"] = 64.0 * size * len(members) * rounds
         else:
             cost = f"rho={WinsorizedRound.rho(z):.4g}" if z else "no noise"
             row["what"] = f"winsorized means over users, {cost} in each round, by each owner"

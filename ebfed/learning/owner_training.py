@@ -33,11 +33,6 @@ class OwnerTraining(LocalTraining):
 
     _learner: JointDPSGD
 
-    def __init__(self, learner: JointDPSGD):
-        super().__init__(learner)
-        assert learner.privacy is not None
-        self._clip = learner.privacy.clip
-
     def work(
         self,
         sent: LearningSent,
@@ -59,7 +54,8 @@ class OwnerTraining(LocalTraining):
             chosen, share = np.flatnonzero(np.isin(users.owner, members)), 1.0
             sums = self._sum_means(sent, memory, clients, users, members, at, rng)
             slope = sums.total[:, places.own]
-        message = sums.total[:, places.shared]
+        shared = sums.total[:, places.shared][members]
+        bits = sums.bits[members, None]
         expected = np.maximum(share * users.count, 1e-300)[:, None]
         own_rate = learner.own_learning_rate
         eta = learner.learning_rate if own_rate is None else own_rate
@@ -79,7 +75,9 @@ class OwnerTraining(LocalTraining):
             with np.errstate(invalid="ignore", divide="ignore"):
                 memory["loss"][:, sent["record"]] = sums.loss / sums.count
                 memory["score"][:, sent["record"]] = sums.score / sums.count
-        return {"u": message[members]}
+        assert learner.privacy is not None
+        adaptive = learner.privacy.clip_quantile is not None
+        return {"u": shared} | ({"bit": bits} if adaptive else {})
 
     def predictors(
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
@@ -96,7 +94,7 @@ class OwnerTraining(LocalTraining):
         users: Users,
         chosen: NDArray[np.int64],
         x: NDArray,
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], Slope]]:
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], Slope, NDArray[np.float64]]]:
         """Compute clipped gradients of users at own parameters x, shape (m, k), part by part."""
         net, places = self._learner.predictor(sent), self._learner.split(sent)
         y = encoder(self._learner, sent)
@@ -105,9 +103,9 @@ class OwnerTraining(LocalTraining):
             theta = places.assemble(sent["shared"]["u"], x[owner])
             step = net.gradient(theta, users.gather(clients, part, y))
             gradient = step.gradient + self._learner.weight_decay * theta
-            short, norm = shorten(gradient, self._clip)
-            memory["clipped"][owner[norm > self._clip]] = True
-            yield part, short, step
+            short, norm = shorten(gradient, sent["clip"])
+            memory["clipped"][owner[norm > sent["clip"]]] = True
+            yield part, short, step, norm
 
     def _sum(
         self,
@@ -120,8 +118,10 @@ class OwnerTraining(LocalTraining):
     ) -> Sums:
         """Sum clipped gradients over users of each owner."""
         sums = Sums(len(clients), self._learner.predictor(sent).size)
-        for part, short, step in self._gradients(sent, memory, clients, users, chosen, x):
+        for part, short, step, norm in self._gradients(sent, memory, clients, users, chosen, x):
             sums.add(users.owner[part], short, step)
+            bits = np.where(norm <= sent["clip"], 0.5, -0.5) * (norm > 0)
+            np.add.at(sums.bits, users.owner[part], bits)
         return sums
 
     def _sum_means(
@@ -143,7 +143,7 @@ class OwnerTraining(LocalTraining):
             first, count = ends[owner] - users.count[owner], users.count[owner]
             vectors = np.empty((count, sums.total.shape[1]))
             chosen = np.arange(first, ends[owner])
-            for part, short, step in self._gradients(sent, memory, clients, users, chosen, x):
+            for part, short, step, _ in self._gradients(sent, memory, clients, users, chosen, x):
                 vectors[part - first] = short
                 sums.add(users.owner[part], short, step)
             sums.total[owner] = count * release(mean, vectors, own_rng, secure)
@@ -161,4 +161,4 @@ class OwnerTraining(LocalTraining):
         if not values.size:
             return values
         exchange = self._learner.exchange(sent["n_clients"])
-        return exchange.disturb(values, exchange.multiplier * self._clip, memory, members, rng)
+        return exchange.disturb(values, exchange.scales(sent)[0]["u"], memory, members, rng)

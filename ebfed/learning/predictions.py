@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.kernels.threads import one_thread
 from ebfed.learning.minibatches import CELLS, deal
@@ -18,7 +19,7 @@ from ebfed.tables.unseen import warn_of_mistyped
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["Predictions", "expected_of", "term_names"]
+__all__ = ["Predictions", "expected_of", "export", "term_names"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,43 @@ def expected_of(learner: Learner, X: Any, groups: Any) -> NDArray[np.float64]:
     place = _places(learner.clients_.ids, labels, len(rows))
     place[(place >= 0) & learner._without_own[place]] = -1
     return Predictions(learner._net, learner.parameters_, *learner._unseen).of_rows(rows, place)
+
+
+def export(learner: Learner, group: Any = None) -> dict[str, Any]:
+    """Return the parameters of a group's predictor, by name.
+
+    Parameters
+    ----------
+    group : label, optional
+        Group of the fit. None: the predictor of groups that were not in it.
+
+    Returns
+    -------
+    dict of ndarrays, or of tensors
+        Of a module of PyTorch its ``state_dict``, for ``module.load_state_dict``.
+
+    Raises
+    ------
+    ValueError
+        If the group was not in the fit.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 1, 0]
+    >>> fit = eb.FedAvg(n_rounds=3, random_state=0).fit(X, y, groups=list("aabb"))
+    >>> fit.export("a")["coefficients"].shape
+    (1, 2)
+    """
+    check_is_fitted(learner, "clients_")
+    net, theta = learner._unseen
+    if group is not None:
+        (place,) = _places(learner.clients_.ids, np.array([group]), 1)
+        if place < 0:
+            raise ValueError(f"group must be one of the fit; got {group!r}.")
+        if not learner._without_own[place]:
+            net, theta = learner._net, learner.parameters_[place]
+    return net.model.exported({name: x[0].copy() for name, x in net.named(theta[None]).items()})
 
 
 def _places(ids: NDArray, labels: NDArray | None, n_rows: int) -> NDArray[np.int64]:

@@ -63,7 +63,7 @@ from ebfed.tables.clients import LARGEST, SMALLEST
 
 __all__ = ["ClientPrivacy", "PrivateExchange"]
 
-Bounds = Callable[[LearningSent], dict[str, float] | None]
+Bounds = Callable[[LearningSent], dict[str, float]]
 
 
 class ClientPrivacy(BaseEstimator):
@@ -180,7 +180,8 @@ class PrivateExchange(Exchange):
     bounds : callable
         `Learner.message_bounds`.
     shares : mapping of str to float
-        Of what a round costs, the share of each part that has a bound of its own; they add up to 1.
+        Of what a round costs, the share of each part that has a bound of its own, and that of the
+        parts that are clipped together; they add up to 1.
     """
 
     sends_losses: ClassVar[bool] = False
@@ -248,8 +249,7 @@ class PrivateExchange(Exchange):
 
     def limits(self, sent: LearningSent) -> dict[str, float]:
         """Return the largest norm of each part of the changes, on which its noise is scaled."""
-        bounds = self.bounds(sent)
-        limits = dict.fromkeys(sent["shared"], sent["clip"]) if bounds is None else bounds
+        limits = dict.fromkeys(sent["shared"], sent["clip"]) | self.bounds(sent)
         for name, limit in limits.items():
             if not SMALLEST <= limit <= LARGEST:
                 raise ValueError(
@@ -307,18 +307,28 @@ class PrivateExchange(Exchange):
         memory: LearningMemory,
         members: NDArray[np.int64],
     ) -> tuple[LearningMessage, NDArray[np.float64]]:
-        """Shorten changes to their limits; return them, and the norm of all parts."""
-        limits, short, norm = self.limits(sent), {}, np.zeros(len(members))
-        if self.bounds(sent) is not None:
-            for name, change in changes.items():
-                short[name], norm = shorten(change, limits[name])
-                memory["clipped"][members] |= norm > limits[name]
-            return {"changes": short}, norm
-        whole, norm = shorten(np.hstack(list(changes.values())), sent["clip"])
-        memory["clipped"][members] |= norm > sent["clip"]
-        edges = np.cumsum([change.shape[1] for change in changes.values()])[:-1]
-        parts = np.split(whole, edges, axis=1)
-        return {"changes": dict(zip(changes, parts, strict=True))}, norm
+        """Shorten changes to their limits; return them, and the norm of what C is for."""
+        self.limits(sent)  # which are checked
+        norm, short = np.zeros(len(members)), dict[str, NDArray]()
+        for (names, limit), whole in zip(
+            self.clipped(sent), self.joined(changes, sent), strict=True
+        ):
+            whole, length = shorten(whole, limit)
+            memory["clipped"][members] |= length > limit
+            norm = length if names[0] not in self.bounds(sent) else norm
+            edges = np.cumsum([changes[name].shape[1] for name in names])[:-1]
+            short |= zip(names, np.split(whole, edges, axis=1), strict=True)
+        return {"changes": {name: short[name] for name in changes}}, norm
+
+    def clipped(self, sent: LearningSent) -> list[tuple[list[str], float]]:
+        """Return which parts are clipped together, and to which norm: C is that of the first."""
+        bounds = self.bounds(sent)
+        together = [name for name in sent["shared"] if name not in bounds]
+        return [(together, sent["clip"])] * bool(together) + [([n], x) for n, x in bounds.items()]
+
+    def joined(self, changes: Named, sent: LearningSent) -> list[NDArray]:
+        """Return parts that are clipped together as one array each."""
+        return [np.hstack([changes[name] for name in names]) for names, _ in self.clipped(sent)]
 
     def disturb(
         self,
@@ -357,24 +367,34 @@ class PrivateExchange(Exchange):
         changes, c, bit = message["changes"], int((turn == 0).sum()), message.get("bit")
         if sums := "clients" in message:
             changes = {name: total(change)[None] for name, change in changes.items()}
-        if self.bounds(sent) is None:
-            changes = {", ".join(changes): np.hstack(list(changes.values()))}
-        for (name, change), limit in zip(
-            changes.items(), self.longest(sent, facts, turn), strict=True
+        for (names, _), change, limit in zip(
+            self.clipped(sent),
+            self.joined(changes, sent),
+            self.longest(sent, facts, turn),
+            strict=True,
         ):
             with np.errstate(over="ignore"):
                 norm = np.linalg.norm(change, axis=1)
             most = np.sum(np.broadcast_to(limit, c)) if sums else limit
             if np.any(norm > np.multiply(most, 1 + 1e-9)):
-                raise ValueError(f"changes of {name} must have norms of at most {np.max(most):g}.")
-        if bit is not None and sums and not abs(total(bit)[0]) <= c / 2:
-            raise ValueError(f"bit must be a sum of at most {c / 2:g}.")
-        if bit is not None and not sums and not np.isin(bit, (-0.5, 0.0, 0.5)).all():
-            raise ValueError("bit must be a half, minus a half, or 0.")
+                raise ValueError(
+                    f"changes of {', '.join(names)} must have norms of at most {np.max(most):g}."
+                )
+        if bit is None:
+            return
+        halves = self.halves(facts, turn)
+        if sums and not abs(total(bit)[0]) <= halves.sum() / 2:
+            raise ValueError(f"bit must be a sum of at most {halves.sum() / 2:g}.")
+        if not sums and not np.all((np.abs(2 * bit[:, 0]) <= halves) & (2 * bit[:, 0] % 1 == 0)):
+            raise ValueError("bit must be a half, minus a half, or 0, for each that is clipped.")
 
     def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
-        """Return the largest norm that each bounded part of each message may have."""
-        return [sent["clip"]] if self.bounds(sent) is None else list(self.limits(sent).values())
+        """Return the largest norm that each part that is clipped may have, of each message."""
+        return [limit for _, limit in self.clipped(sent)]
+
+    def halves(self, facts: LearningFacts, turn: NDArray) -> NDArray[np.int64]:
+        """Return how many halves the bit of each message may have."""
+        return np.ones(int((turn == 0).sum()), np.int64)
 
     def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
         """Return the first state; solves for the noise, or says why there is none."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ebfed.engines.protocol import LearningFacts, Named
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.training import Task
-from ebfed.privacy.calibration import check_positive
 
 __all__ = ["Scaffold"]
 
@@ -30,10 +30,8 @@ class Scaffold(FedAvg):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, fine_tune and others
-        As for `FedAvg`; `weights` must be ``"clients"``.
-    server_learning_rate : float
-        Factor of the average change of w.
+    model, n_rounds, learning_rate, local_steps, server_learning_rate, fine_tune and others
+        As for `FedAvg`; `weights` must be ``"clients"``, and `optimizer` ``"sgd"``.
 
     Notes
     -----
@@ -57,12 +55,11 @@ class Scaffold(FedAvg):
     0.8...
     """
 
-    server_learning_rate: float = 1.0
+    any_optimizer: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        check_positive("server_learning_rate", self.server_learning_rate)
         if self.weights != "clients":
             raise ValueError("weights must be 'clients': control variates of clients count alike.")
 
@@ -87,8 +84,3 @@ class Scaffold(FedAvg):
         control = own["control"] - shared["c"] - change / (self.local_steps * eta)
         renewal = task.share * (control - own["control"])
         return {"w": change, "c": renewal}, {"control": control}
-
-    def move(self, shared: Named, average: Named, round_: int) -> Named:
-        """Move w by a step along the average, and c by its average."""
-        step = self.server_learning_rate * average["w"]
-        return {"w": shared["w"] + step, "c": shared["c"] + average["c"]}

@@ -37,6 +37,8 @@ class Schedule:
         Learning-rate decay per round.
     by_rows : bool
         Whether a client counts in proportion to its rows, rather than once.
+    evaluate_every : int, optional
+        Before every so many rounds clients evaluate their predictors.
     """
 
     n_rounds: int
@@ -44,6 +46,7 @@ class Schedule:
     sampling: Sampling
     decay: float
     by_rows: bool = False
+    evaluate_every: int | None = None
 
     def size(self, n_clients: int) -> int:
         """Return how many clients a round of a fixed size has."""
@@ -103,6 +106,13 @@ class Schedule:
     def every(self, n_clients: int) -> int:
         """Return k: every k-th round is recorded."""
         return 1 + n_clients * self.n_rounds // RECORDS
+
+    def evaluation(self, round_: int) -> tuple[int, int]:
+        """Return the place of a round among evaluations, or -1, and how many there are so far."""
+        every = self.evaluate_every
+        if every is None:
+            return -1, 0
+        return round_ // every if round_ % every == 0 else -1, 1 + round_ // every
 
     def record(self, round_: int, every: int) -> tuple[int, int]:
         """Return the place of a round in the records, or -1, and how many places there are."""

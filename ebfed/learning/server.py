@@ -16,6 +16,7 @@ from ebfed.engines.protocol import (
     State,
 )
 from ebfed.learning.schedule import INVITE, NOISE, OWN_START, START, draw
+from ebfed.learning.validation import has_stalled
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
@@ -67,6 +68,7 @@ def broadcast_of(learner: Learner, state: LearningState) -> LearningSent:
     """Return the shared parameters, which round it is, and what clients need besides."""
     m, schedule = len(state["n"]), learner.schedule
     record, records = schedule.record(state["round"], state["every"])
+    evaluate, evaluations = schedule.evaluation(state["round"])
     sent: LearningSent = {
         "round": state["round"],
         "done": state["done"],
@@ -82,6 +84,8 @@ def broadcast_of(learner: Learner, state: LearningState) -> LearningSent:
         "record": record,
         "records": records,
         "every": state["every"],
+        "evaluate": evaluate,
+        "evaluations": evaluations,
     }
     if state["done"]:
         sent["history"] = state["history"]
@@ -102,17 +106,15 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
     sent, rng = learner.broadcast(state), secure.noise(state, NOISE, round_)
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         average, state = exchange.average(state, sent, message, rng)
+        average, state = learner.accelerate(average, state)
         shared = learner.move(state["shared"], average, round_)
     if not all(np.isfinite(value).all() for value in shared.values()):
         raise ValueError(
             f"shared parameters are no longer finite in round {round_ + 1}: choose a "
             f"smaller learning_rate than {learner.learning_rate:g}, or rescale the features."
         )
-    row = exchange.note(state, learner.note(shared))
-    state = state | {
-        "round": round_ + 1,
-        "done": round_ + 1 >= learner.n_rounds,
-        "shared": shared,
-        "history": [*state["history"], row | exchange.losses(message, sent)],
-    }
+    row = exchange.note(state, learner.note(shared)) | exchange.losses(message, sent)
+    history = [*state["history"], row]
+    done = round_ + 1 >= learner.n_rounds or has_stalled(history, learner.early_stopping)
+    state = state | {"round": round_ + 1, "done": done, "shared": shared, "history": history}
     return state | {"turn": exchange.invite(state, draw(key, INVITE, round_ + 1))}

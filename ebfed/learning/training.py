@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.minibatches import Minibatches, deal
+from ebfed.learning.optimizers import Descent, Optimizer
+from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
 from ebfed.tables.clients import Clients
 
@@ -45,10 +47,11 @@ class Task:
         share: float,
         weight_decay: float,
         new: NDArray[np.bool_],
+        optimizer: Optimizer,
     ):
         self.net, self.rate, self.new = net, rate, new[:, None]
         self.expected, self.share = expected, share
-        self._rows, self._weight_decay = rows, weight_decay
+        self._rows, self._weight_decay, self._optimizer = rows, weight_decay, optimizer
 
     def __len__(self) -> int:
         """How many clients there are."""
@@ -105,6 +108,10 @@ class Task:
         self.note(slope.loss, slope.score)
         return self.decayed(slope.gradient, theta)
 
+    def descent(self, learning_rate: float) -> Descent:
+        """Return what makes steps down gradients in this round, by the learner's optimizer."""
+        return Descent(self._optimizer, self.rate * learning_rate)
+
     def decayed(self, gradient: NDArray, theta: NDArray) -> NDArray[np.float64]:
         """Add weight decay to a gradient."""
         return gradient + self._weight_decay * theta if self._weight_decay else gradient
@@ -153,6 +160,10 @@ class LocalTraining:
         """
         shared = {name: value[None] for name, value in sent["shared"].items()}
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
+        if sent["evaluate"] >= 0:
+            theta = self._personal(sent, memory, clients, members)
+            scores = scores_of(self._learner, sent, theta, clients, members)
+            memory["validation"][members, sent["evaluate"]] = scores
         for places, task in self.tasks(sent, memory, clients, members, rng):
             who = members[places]
             own = {name: value[who] for name, value in memory["own"].items()}
@@ -174,12 +185,22 @@ class LocalTraining:
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
-        theta = np.empty((len(clients), self._learner.predictor(sent).size))
+        return self._personal(sent, memory, clients, np.arange(len(clients)))
+
+    def _personal(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return the parameters of members' personal predictors, were this the end."""
+        theta = np.empty((len(members), self._learner.predictor(sent).size))
         shared = {name: value[None] for name, value in sent["shared"].items()}
-        for who, task in self.tasks(sent, memory, clients, np.arange(len(clients)), None):
-            own = {name: memory["own"][name][who] for name in sent["own"]}
+        for places, task in self.tasks(sent, memory, clients, members, None):
+            own = {name: memory["own"][name][members[places]] for name in sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
-                theta[who] = self._learner.personal_parameters(shared, own, task)
+                theta[places] = self._learner.personal_parameters(shared, own, task)
         return theta
 
     def tasks(
@@ -201,7 +222,7 @@ class LocalTraining:
         learner = self._learner
         net, steps = learner.predictor(sent), learner.local_steps
         dealt = deal(
-            clients,
+            Portion.training(clients, learner.validation_fraction),
             members,
             rng,
             encode=encoder(learner, sent),
@@ -216,7 +237,8 @@ class LocalTraining:
         rate, share = schedule.rate(sent["round"]), schedule.clients(m) / m
         for places, rows in dealt:
             new = ~memory["trained"][members[places]]
-            yield places, Task(rows, net, rate, sent["expected"], share, learner.weight_decay, new)
+            figures = rate, sent["expected"], share, learner.weight_decay
+            yield places, Task(rows, net, *figures, new, learner.optimizer)
 
 
 class SharedTraining(LocalTraining):

@@ -24,11 +24,14 @@ class Sums:
     total : ndarray of shape (m, p)
         Of gradients.
     count, loss, score : ndarrays of shape (m,)
+    bits : ndarray of shape (m,)
+        Of a half for each user whose gradient is short enough, minus a half for the others.
     """
 
     def __init__(self, m: int, size: int):
         self.total = np.zeros((m, size))
         self.count, self.loss, self.score = np.zeros(m), np.zeros(m), np.zeros(m)
+        self.bits = np.zeros(m)
 
     def add(self, owner: NDArray[np.int64], gradient: NDArray, step: Slope) -> None:
         """Add some users, each of that owner."""

@@ -112,6 +112,14 @@ class Model(BaseEstimator, ABC):
             Arrays for the result, which are overwritten.
         """
 
+    def loss_of_outputs(self) -> Loss:
+        """Return the loss of outputs."""
+        return CrossEntropy() if self.classifies else SquaredError()
+
+    def exported(self, parameters: Named) -> dict[str, Any]:
+        """Return parameters of one client as the libraries of the model take them: here arrays."""
+        return parameters
+
     def bind(self, n_features: int, n_outputs: int) -> Predictor:
         """Return the predictor for data of that shape.
 
@@ -152,7 +160,7 @@ class Predictor:
             )
         )
         self.size = edges[-1]
-        self.loss: Loss = CrossEntropy() if model.classifies else SquaredError()
+        self.loss: Loss = model.loss_of_outputs()
 
     def named(self, theta: NDArray) -> Named:
         """Return views of blocks of parameters of shape (c, p)."""

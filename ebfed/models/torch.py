@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.models.base import Model, Named
+from ebfed.models.losses import CrossEntropy, Loss
 from ebfed.privacy.calibration import check_count
 
 __all__ = ["Torch", "lenet"]
@@ -38,6 +39,11 @@ class Torch(Model):
         they come, (n_features,).
     classifies : bool
         Whether outputs are logits of classes, rather than a number.
+    loss : callable, optional
+        Function of outputs and responses of some rows, which returns the loss of each, (n,), or
+        their mean, such as ``torch.nn.CrossEntropyLoss(label_smoothing=0.1)``. None: the
+        cross-entropy of classes, or half the squared error of a number. Outputs have shape (n, k),
+        or (n,) for a number; responses are numbers of classes, or numbers.
     pretrained : bool
         Whether training starts from the parameters of the module, rather than from random ones.
 
@@ -61,12 +67,14 @@ class Torch(Model):
         input_shape: tuple[int, ...] | None = None,
         classifies: bool = True,
         pretrained: bool = False,
+        loss: Any = None,
     ):
         _import_torch()
         self.module = module
         self.input_shape = input_shape
         self.classifies = classifies
         self.pretrained = pretrained
+        self.loss = loss
 
     def shapes(self, n_features: int, n_outputs: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each block of parameters; check that the module can be used."""
@@ -114,6 +122,22 @@ class Torch(Model):
         """Turn slopes in the outputs into slopes in the parameters."""
         for name, gradient in tape(_tensor(slope, self._dtype())).items():
             _write(out[name], gradient)
+
+    def loss_of_outputs(self) -> Loss:
+        """Return the loss of outputs, of the user or the default."""
+        plain = super().loss_of_outputs()
+        if self.loss is None:
+            return plain
+        if not callable(self.loss):
+            raise ValueError(
+                f"loss must be a function of outputs and responses; got {self.loss!r}."
+            )
+        return TorchLoss(self.loss, plain, self._dtype())
+
+    def exported(self, parameters: Named) -> dict[str, Any]:
+        """Return the module's ``state_dict``, with these parameters in it."""
+        state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        return state | {name: _tensor(value, self._dtype()) for name, value in parameters.items()}
 
     def _dtype(self) -> Any:
         """Return the precision of the module."""
@@ -177,6 +201,63 @@ class Torch(Model):
                 "module must treat rows one by one, but outputs of a row depend on the rows beside "
                 "it; use GroupNorm or LayerNorm in place of BatchNorm."
             )
+
+
+class TorchLoss(Loss):
+    """A loss that is a function of tensors, whose slopes are found by PyTorch.
+
+    Parameters
+    ----------
+    function : callable
+        Of outputs and responses of the rows of one client.
+    plain : Loss
+        Has the divergence and the mean of predictions.
+    dtype : torch.dtype
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], plain: Loss, dtype: Any):
+        self._function, self._plain, self._dtype = function, plain, dtype
+
+    def divergence(
+        self, outputs: NDArray, reference: NDArray, weight: NDArray
+    ) -> tuple[NDArray, NDArray, NDArray]:
+        """Return the weighted divergence of each client from a reference, and its slopes."""
+        return self._plain.divergence(outputs, reference, weight)
+
+    def mean(self, outputs: NDArray) -> NDArray:
+        """Return the mean of the predictive distribution."""
+        return self._plain.mean(outputs)
+
+    def score(self, outputs: NDArray, y: NDArray, weight: NDArray) -> NDArray:
+        """Return the weight of each client's correctly predicted rows."""
+        return self._plain.score(outputs, y, weight)
+
+    def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the weighted loss of each client and its slope in the outputs."""
+        losses, slopes = np.zeros(len(outputs)), np.zeros(outputs.shape)
+        for i, own in enumerate(weight):
+            real = own > 0
+            if real.any():
+                losses[i], slopes[i, real] = self._client(outputs[i, real], y[i, real], own[real])
+        return losses, slopes
+
+    def _client(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[float, NDArray]:
+        torch = _import_torch()
+        with torch.enable_grad():
+            given = _tensor(outputs, self._dtype).requires_grad_()
+            classes = isinstance(self._plain, CrossEntropy)
+            response = _tensor(y, torch.long if classes else self._dtype)
+            value = self._function(given if classes else given[:, 0], response)
+            shape = tuple(getattr(value, "shape", (None,)))
+            if shape not in ((), (len(y),)):
+                raise ValueError(
+                    f"loss must return a number, or one for each of {len(y)} rows; got {shape}."
+                )
+            # of a mean, all rows have the same weight
+            each = _tensor(weight, self._dtype)
+            whole = value * each.sum() if shape == () else (value * each).sum()
+            (slope,) = torch.autograd.grad(whole, given)
+        return float(whole.detach()), slope.double().numpy()
 
 
 def lenet(n_outputs: int = 10) -> Any:

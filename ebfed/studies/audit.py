@@ -374,7 +374,8 @@ def trials() -> Iterator[tuple[str, Learner, Canary]]:
     more = ClientPrivacy(**moved, bit_noise=0.75)
     yield "FeO2 bits", FeO2(privacy=more, **common, ratio=0.5), "within"
     yield "FeO2 no trust", FeO2(privacy=local, **common), "beyond"
-    yield "DPAdaPeD", DPAdaPeD(privacy=budget, **common, local_steps=5, psi_clip=0.01), "beyond"
+    published: dict[str, Any] = {"variant": "paper", "local_steps": 5, "psi_clip": 0.01}
+    yield "DPAdaPeD", DPAdaPeD(privacy=budget, **common, **published), "beyond"
     yield "PPSGD q=.2", PPSGD(privacy=budget, **common, sample_rate=0.2), "beyond"
     yield "PPSGD no trust", PPSGD(privacy=local, **common, objective="rows"), "beyond"
 

@@ -286,7 +286,8 @@ LEARNERS = {
     ],
     "DPAdaPeD": [
         learning.DPAdaPeD(**SOME, **LOUD, unsampled=True),
-        learning.DPAdaPeD(**SOME, privacy=privacy(trust="none")),
+        learning.DPAdaPeD(**SOME, privacy=privacy(trust="none", clip_quantile=0.5)),
+        learning.DPAdaPeD(**SOME, **LOUD, variant="paper"),
     ],
     "DPFedAvg": [
         learning.DPFedAvg(**SOME, privacy=privacy(clip_quantile=0.5)),
@@ -311,9 +312,14 @@ LEARNERS = {
         learning.FedAvg(models.Linear(), **SOME, sampling="poisson", weight_decay=0.1),
         learning.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
         learning.FedAvg(**SOME, **LOUD),
+        learning.FedAvg(**SOME, validation_fraction=0.3, evaluate_every=2),
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
+    "FedRep": [
+        learning.FedRep(models.MLP(4), **SOME, head_steps=2),
+        learning.FedRep(**SOME, privacy=privacy(clip_quantile=0.5), head_steps=2),
+    ],
     "HierarchicalEB": [
         learning.HierarchicalEB(**SOME, fine_tune=3),
         learning.HierarchicalEB(models.Linear(), **SOME, fine_tune=2, folds=3, weights="rows"),
@@ -323,7 +329,11 @@ LEARNERS = {
     ],
     "JointDPSGD": [
         learning.JointDPSGD(models.Linear(), **JOINT, personal=["intercept"], average=True),
-        learning.JointDPSGD(**JOINT, personal=["intercept"], protect="all"),
+        learning.JointDPSGD(
+            **(JOINT | {"privacy": privacy(clip_quantile=0.5)}),
+            personal=["intercept"],
+            protect="all",
+        ),
     ],
     "LocalOnly": [learning.LocalOnly(**SOME)],
     "PFedMe": [learning.PFedMe(**SOME), learning.PFedMe(**SOME, **LOUD)],
@@ -927,6 +937,7 @@ SILENT = {"privacy": privacy(0.0)}
         (learning.FedAvg(models.MLP(20), **(FEW | {"n_rounds": 40}), learning_rate=0.3), {}),
         (learning.FedProx(**FEW), {}),
         (learning.Scaffold(**FEW), {}),
+        (learning.FedRep(**FEW), {}),
         (learning.HierarchicalEB(**FEW), {}),
         (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
         (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),

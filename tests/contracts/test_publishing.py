@@ -51,6 +51,7 @@ PRIVATE = {
     "FedAvg": learning.FedAvg(Linear(), **NOISE),
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
     "FedProx": learning.FedProx(Linear(), **NOISE),
+    "FedRep": learning.FedRep(Linear(), **NOISE),
     "Scaffold": learning.Scaffold(Linear(), **NOISE),
     # with more noise in few groups, weights of strengths would all be the least or the largest
     "HierarchicalEB": learning.HierarchicalEB(Linear(), **FAINT, fine_tune=2, strength_rounds=1),

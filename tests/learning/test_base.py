@@ -178,6 +178,52 @@ def invitations(est):
         yield np.flatnonzero(turn == 0)
 
 
+def test_fedrep():
+    """Collins et al. (2021), Algorithm 1, of a network with one hidden layer, by its own slopes."""
+    est = eb.FedRep(MLP(4), **SOME, head_steps=3, sample_rate=0.25)
+    clients, memory = est.prepare(FEATURES, CLASSES, groups=GROUPS)
+    key = np.array([3, 4], np.uint64)
+    state = est.start(est.describe(clients, memory), key)
+    w, heads, invited = state["shared"]["w"], [state["own"]["head"]] * 4, set()
+    assert w.shape == (12,)
+    assert heads[0].shape == (15,)
+    while not state["done"]:
+        bodies = []
+        for i in np.flatnonzero(state["turn"] == 0):
+            heads[i] = head_steps(w, heads[i], i, 3)
+            body = w
+            for _ in range(TAU):
+                body = body - RATE * slopes_of_network(body, heads[i], i)[0]
+            bodies.append(body)
+            invited.add(i)
+        w = np.mean(bodies, axis=0)
+        stream, turn = eb.streams.Stream(key, state["round"]), {"turn": state["turn"]}
+        message, memory = est.local(est.broadcast(state), memory | turn, clients, stream)
+        state = est.update(state, message)
+    est.finish(est.broadcast(state), memory, clients)
+    assert len(invited) < 4
+    own = [np.append(w, head_steps(w, head, i, 3)) for i, head in enumerate(heads)]
+    np.testing.assert_allclose(est.parameters_, own, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(est.shared_["w"], w, rtol=1e-10, atol=1e-10)
+    assert not est._without_own.any(), "heads of clients without a round are fitted in the end"
+
+
+def head_steps(w, head, i, steps):
+    for _ in range(steps):
+        head = head - RATE * slopes_of_network(w, head, i)[1]
+    return head
+
+
+def slopes_of_network(w, head, i):
+    """Gradients of the cross-entropy of four hidden units in body and head."""
+    A, _, y = rows_of(i)
+    inner = A @ np.vstack([w[:8].reshape(2, 4), w[8:]])
+    units = np.column_stack([np.maximum(inner, 0), np.ones(len(A))])
+    B = head.reshape(5, 3)
+    slope = (softmax(units @ B) - np.eye(3)[y]) / len(y)
+    return (A.T @ ((slope @ B[:4].T) * (inner > 0))).ravel(), (units.T @ slope).ravel()
+
+
 @both
 def test_on_its_own(loss):
     own = [loss.start] * 4
@@ -518,7 +564,8 @@ def test_adaped_with_clipped_gradients():
     """Every step is clipped, by itself: 2 tau steps of which none is longer than its bound."""
     more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
     plain = fit(eb.AdaPeD, Logits, **more)
-    loose = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=1e9, psi_clip=1e9)
+    paper = more | {"variant": "paper", "noise_multiplier": 0.0}
+    loose = fit(eb.DPAdaPeD, Logits, **paper, clip=1e9, psi_clip=1e9)
     compare(loose, plain.parameters_, **plain.shared_)
     mu, psi, own = Logits.start, 1.0, [Logits.start] * 4
     c1, c2 = 0.02, 0.3
@@ -535,10 +582,44 @@ def test_adaped_with_clipped_gradients():
                 s = max(s - 0.2 * k * min(1, c2 / abs(k)), 0.1)
             told.append((m, s))
         mu, psi = np.mean([m for m, _ in told], axis=0), np.mean([s for _, s in told])
-    tight = fit(eb.DPAdaPeD, Logits, **more, noise_multiplier=0.0, clip=c1, psi_clip=c2)
+    tight = fit(eb.DPAdaPeD, Logits, **paper, clip=c1, psi_clip=c2)
     compare(tight, own, mu=mu, psi=psi)
     assert np.abs(plain.shared_["mu"] - mu).max() > 1e-3
     assert abs(plain.shared_["psi"][0] - psi) > 1e-3
+
+
+def test_adaped_with_clipped_changes():
+    """A change is clipped as a whole, and C of mu follows a quantile of the norms."""
+    more = {"psi": 1.0, "psi_floor": 0.1, "shared_learning_rate": 0.5, "psi_learning_rate": 0.2}
+    more |= {"local_steps": 3, "noise_multiplier": 0.0, "clip": 0.02, "psi_clip": 0.3}
+    mu, psi, own, clip = Logits.start, 1.0, [Logits.start] * 4, 0.02
+    for _ in range(ROUNDS):
+        changes, below = [], []
+        for i in range(4):
+            start = mu, np.atleast_1d(psi)
+            m, s, theta = adaped_steps(Logits, own[i], *start, i, eta2=0.5, eta3=0.2, floor=0.1)
+            own[i] = theta
+            moves = [(m - mu, clip), (s - psi, 3 * 0.2 * 0.3)]
+            changes.append([x * min(1, c / np.linalg.norm(x)) for x, c in moves])
+            below.append(np.linalg.norm(m - mu) <= clip)
+        mu = mu + np.mean([m for m, _ in changes], axis=0)
+        psi = psi + np.mean([s for _, s in changes])
+        clip *= np.exp(-0.2 * (np.mean(below) - 0.5))
+    est = fit(eb.DPAdaPeD, Logits, **more, clip_quantile=0.5)
+    compare(est, own, mu=mu, psi=psi)
+    assert est.history_["clip"].iloc[-1] == pytest.approx(clip, rel=1e-12)
+    assert clip > 0.02
+
+
+def adaped_steps(loss, theta, mu, psi, i, *, eta2, eta3, floor, tau=3):
+    """The local steps of Ozkara et al. (2023), Algorithm 2."""
+    psi = max(psi[0], floor)
+    for _ in range(tau):
+        towards = loss.kd(theta, mu, i)[1]
+        theta = theta - RATE * (loss.gradient(theta, i) + towards / (2 * psi))
+        mu = mu - eta2 * loss.kd(theta, mu, i)[2] / (2 * psi)
+        psi = max(psi - eta3 * (1 / (2 * psi) - loss.kd(theta, mu, i)[0] / (2 * psi**2)), floor)
+    return mu, np.atleast_1d(psi), theta
 
 
 # Rows of a client, step by step

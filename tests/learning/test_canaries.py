@@ -84,6 +84,8 @@ def test_the_bound_is_near_the_limit(seed):
         make(DPFedAvg, clip_quantile=0.5),
         make(FeO2, clip_quantile=0.5, ratio=0.5, trust="none"),
         make(DPAdaPeD, shared_model=MLP([3]), local_steps=4),
+        make(DPAdaPeD, clip_quantile=0.5, local_steps=4),
+        make(JointDPSGD, clip_quantile=0.5, sample_rate=0.5, noise_multiplier=1.0),
         make(FedAvg, local_steps=6, batch_size=3, weight_decay=0.1, classes=[0, 1]),
     ],
     ids=lambda learner: " ".join(repr(learner).split()),

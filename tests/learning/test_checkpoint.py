@@ -10,11 +10,13 @@ import time
 import numpy as np
 import pytest
 from forks import fork
+from sklearn.base import clone
 
 import ebfed as eb
 from ebfed import wire
 from ebfed.learning import fitting
 from ebfed.learning.checkpoint import DIGEST
+from ebfed.learning.exchange import Exchange
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.models import MLP, Softmax
 
@@ -243,6 +245,43 @@ def test_a_full_disk_loses_nothing(steps, tmp_path):
     again = learner(checkpoint=folder).fit(X, Y, groups=GROUPS, consent=CONSENT)
     assert_same(again, whole)
     assert entered(folder) == list(range(60))
+
+
+SOME = {"n_rounds": 12, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3, "random_state": 3}
+HELD = {"validation_fraction": 0.3, "evaluate_every": 2}
+
+
+@pytest.mark.parametrize(
+    "est",
+    [
+        eb.FedAvg(**SOME, **HELD, early_stopping=2),
+        eb.AdaPeD(**SOME, **HELD),
+        eb.FedRep(MLP(3), **SOME),
+        eb.Scaffold(**SOME, server_optimizer="momentum"),
+        eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
+    ],
+    ids=lambda est: type(est).__name__,
+)
+def test_learners_without_privacy_go_on(est, tmp_path, monkeypatch):
+    """What a checkpoint has suffices, whatever a learner keeps between rounds."""
+    whole = clone(est).fit(X, Y, groups=GROUPS)
+    inner, seen = Exchange.average, []
+
+    def average(self, state, *others):
+        seen.append(state["round"])
+        if len(seen) == 5:
+            raise Interrupted
+        return inner(self, state, *others)
+
+    kept = est.set_params(checkpoint=tmp_path)
+    with monkeypatch.context() as context:
+        context.setattr(Exchange, "average", average)
+        with pytest.raises(Interrupted):
+            clone(kept).fit(X, Y, groups=GROUPS)
+    again = clone(kept).fit(X, Y, groups=GROUPS)
+    np.testing.assert_array_equal(again.parameters_, whole.parameters_)
+    assert again.history_.equals(whole.history_)
+    assert len(seen) == 5
 
 
 @pytest.mark.parametrize("cls", [eb.FedAvg, eb.Ditto, eb.AdaPeD])

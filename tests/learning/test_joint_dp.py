@@ -354,7 +354,10 @@ def test_rounds_in_which_nobody_takes_part_change_nothing():
         ({"personal": ["coefficients", "intercept"]}, "personal names all parameters"),
         ({"protect": "none"}, "protect must be 'shared' or 'all'"),
         ({"sampling": "fixed"}, "sampling must be 'poisson'"),
-        ({"clip_quantile": 0.5}, "clip_quantile must be None"),
+        (
+            {"clip_quantile": 0.5, "private_mean": "winsorized", "concentration": 0.1},
+            "clip_quantile must be None",
+        ),
         ({"own_learning_rate": -1}, "own_learning_rate must be a finite number above 0"),
         ({"radius": 0.0}, "radius must be a finite number above 0"),
         ({"private_mean": "median"}, "private_mean must be one of"),

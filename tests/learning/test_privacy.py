@@ -114,15 +114,17 @@ def test_one_client_cannot_spoil_the_rest(learner, trust):
     assert np.isfinite(est.predict(FEATURES[others], groups=GROUPS[others])).all()
 
 
-def test_limits_of_clipped_steps():
-    """tau steps of length eta C each, all in one direction, reach the limit and not beyond."""
+@pytest.mark.parametrize("variant", ["refined", "paper"])
+def test_limits_of_clipped_steps(variant):
+    """A change has one limit; or tau steps of eta C, all in one direction, reach theirs exactly."""
     est = make(eb.DPAdaPeD, Linear(), **FEW, local_steps=7, clip=0.1, psi_clip=0.2, decay=0.9)
-    est.set_params(shared_learning_rate=0.3, psi_learning_rate=0.05)
+    est.set_params(shared_learning_rate=0.3, psi_learning_rate=0.05, variant=variant)
     state, _, _ = begin(est)
     for round_ in range(3):
         limits = est.exchange(8).limits(est.broadcast(state | {"round": round_}))
         rate = 0.9**round_
-        assert limits["mu"] == pytest.approx(7 * 0.3 * 0.1 * rate, rel=1e-8)
+        whole = 0.1 if variant == "refined" else 7 * 0.3 * 0.1 * rate
+        assert limits["mu"] == pytest.approx(whole, rel=1e-8)
         assert limits["psi"] == pytest.approx(7 * 0.05 * 0.2 * rate, rel=1e-8)
 
 
@@ -198,7 +200,7 @@ def test_noise_of_a_server_in_two_parts():
     """mu and psi are one release of multiplier z: that of psi costs a share of it."""
     wide = np.zeros((8, 3000))
     est = make(eb.DPAdaPeD, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip=0.4, local_steps=5)
-    est.set_params(learning_rate=0.2)
+    est.set_params(learning_rate=0.2, variant="paper")
     state, _, _ = begin(est, wide, np.zeros(8), np.arange(8))
     message = {"changes": {"mu": np.zeros((8, 3001)), "psi": np.zeros((8, 1))}}
     shared = est.update(state, message)["shared"]
@@ -212,6 +214,33 @@ def test_noise_of_a_server_in_two_parts():
     limits = est.exchange(8).limits(est.broadcast(state))
     each = [scales[name] / limits[name] for name in limits]
     assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("trust", ["server", "none"])
+@pytest.mark.parametrize("learner", [eb.DPAdaPeD, eb.JointDPSGD])
+def test_an_adaptive_clip_is_accounted_for(learner, trust):
+    """All parts of a message and its bit are one release of multiplier z, of any clip."""
+    est = make(learner, Linear(), **(FEW | {"noise_multiplier": 1.5}), clip_quantile=0.5)
+    est.set_params(privacy__trust=trust, privacy__clip=0.4)
+    state, clients, memory = begin(est)
+    sent = est.broadcast(state | {"clip": 0.07})
+    exchange = est.exchange(8)
+    scales, bits = exchange.scales(sent)
+    each = [scales[names[0]] / limit for names, limit in exchange.clipped(sent)] + [2 * bits]
+    assert events.joint_multiplier(each) == pytest.approx(1.5, rel=1e-12)
+    assert exchange.clipped(sent)[0][1] == 0.07
+    silent = est.set_params(privacy__noise_multiplier=0.0)
+    turn = {"turn": np.zeros(8, np.int8)}
+    stream = Stream(key(0), 0)
+    message, _ = silent.local(silent.broadcast(state), memory | turn, clients, stream)
+    longest = exchange.longest(sent, silent.describe(clients, memory), turn["turn"])[0]
+    norm = np.linalg.norm(message["changes"]["u" if "u" in scales else "mu"], axis=1)
+    assert np.all(norm <= np.multiply(longest, 0.4 / 0.07 * (1 + 1e-12)))
+    moved = silent.update(state | turn, message)["clip"]
+    users = est.describe(clients, memory).get("users", np.ones(8))
+    share = message["bit"].sum() / users.sum()
+    assert moved == pytest.approx(0.4 * math.exp(-0.2 * share), rel=1e-12)
+    assert np.isin(2 * message["bit"], np.arange(-users.max(), users.max() + 1)).all()
 
 
 def test_noise_of_bits():
@@ -274,7 +303,7 @@ def test_noise_that_would_underflow_is_refused(name, value):
 
 @pytest.mark.filterwarnings("ignore:the predictors")
 def test_limits_that_would_underflow_are_refused():
-    est = make(eb.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300)
+    est = make(eb.DPAdaPeD, Linear(), **FEW, learning_rate=1e-300, variant="paper")
     with pytest.raises(ValueError, match="clip and learning_rate must limit"):
         est.fit(FEATURES, NUMBERS, groups=GROUPS)
 
@@ -491,7 +520,7 @@ def test_own_parameters_and_losses_stay_with_clients():
         *((eb.DPAdaPeD, "psi_learning_rate", x) for x in (0, None)),
         *((eb.DPAdaPeD, "psi_weight", x) for x in (0, np.nan)),
         *((eb.DPAdaPeD, "shared_learning_rate", x) for x in (0, np.nan)),
-        (eb.DPAdaPeD, "clip_quantile", 0.5),
+        (eb.DPAdaPeD, "variant", "other"),
         *((eb.PPSGD, "alpha", x) for x in (-1, np.nan)),
         (eb.PPSGD, "local_steps", 2),
         (eb.PPSGD, "objective", "everyone"),

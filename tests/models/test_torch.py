@@ -303,3 +303,62 @@ def test_a_pretrained_module_starts_from_its_own_parameters():
     rows = X, rng.integers(0, K, 60)
     still = FedAvg(inner["pretrained"], n_rounds=1, learning_rate=1e-300).fit(*rows, groups=groups)
     np.testing.assert_array_equal(still.shared_["w"], starts["pretrained"])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("classes", [True, False])
+def test_a_loss_of_the_user(reduction, classes):
+    """As the loss of the package where both are the same; slopes of another by autograd."""
+    make = nn.CrossEntropyLoss if classes else lambda reduction: nn.MSELoss(reduction=reduction)
+    module, k = layers(D, 6, K if classes else 1).double(), K if classes else 1
+    own = Torch(module, classifies=classes, loss=make(reduction=reduction)).bind(D, k)
+    plain = Torch(module, classifies=classes).bind(D, k)
+    batch = rows_of(classes=K if classes else 0)
+    weight = np.where(np.arange(ROWS) < 5, 0.2, 0.0).repeat(CLIENTS).reshape(ROWS, CLIENTS).T
+    batch, theta = batch._replace(weight=weight), parameters_of(plain)
+    first, second = (each.gradient(theta, batch) for each in (own, plain))
+    factor = 1 if classes else 2  # half the squared error
+    np.testing.assert_allclose(first.gradient, factor * second.gradient, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(first.loss, factor * second.loss, rtol=1e-10)
+    np.testing.assert_array_equal(first.score, second.score)
+    np.testing.assert_array_equal(own.predict(theta, batch.X), plain.predict(theta, batch.X))
+
+
+def test_a_loss_decides_what_is_learned():
+    rng = np.random.default_rng(4)
+    X, groups = rng.normal(size=(60, D)), np.repeat(np.arange(6), 10)
+    y, settings = X[:, 0] + 10.0 * (rng.random(60) < 0.2), {"n_rounds": 30, "random_state": 0}
+    module = nn.Linear(D, 1)
+    robust = FedAvg(Torch(module, classifies=False, loss=nn.HuberLoss(delta=0.1)), **settings)
+    plain = FedAvg(Torch(module, classifies=False), **settings)
+    errors = [
+        np.median(np.abs(each.fit(X, y, groups=groups).predict(X, groups=groups) - X[:, 0]))
+        for each in (robust, plain)
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_a_loss_must_be_one():
+    X, y = np.zeros((4, D)), np.array([0, 1, 2, 0])
+    for loss, words in (("huber", "loss must be a function"), (lambda o, y: o, "loss must return")):
+        with pytest.raises(ValueError, match=words):
+            FedAvg(Torch(layers(D, K), loss=loss), n_rounds=1).fit(X, y)
+
+
+def test_a_group_is_exported_as_a_module():
+    rng = np.random.default_rng(4)
+    X, groups = rng.normal(size=(60, D)), np.repeat(list("abcdef"), 10)
+    y, module = rng.integers(0, K, 60), layers(D, 6, K).double()
+    module[0].bias.requires_grad_(False)
+    before = copy.deepcopy(module.state_dict())
+    fit = FedAvg(Torch(module), n_rounds=3, fine_tune=4, random_state=0).fit(X, y, groups=groups)
+    for group, label in (("b", "b"), (None, "new")):
+        own = copy.deepcopy(module)
+        own.load_state_dict(fit.export(group))
+        rows = groups == "b"
+        expected = torch.softmax(own(torch.tensor(X[rows])), dim=1).detach().numpy()
+        found = fit.predict_proba(X[rows], groups=np.full(rows.sum(), label))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    with pytest.raises(ValueError, match="group must be one of the fit"):
+        fit.export("z")

@@ -97,6 +97,7 @@ ESTIMATORS = {
     "FedAvg": eb.FedAvg(**SOME),
     "FedMutual": eb.FedMutual(**SOME),
     "FedProx": eb.FedProx(**SOME),
+    "FedRep": eb.FedRep(**SOME),
     "Scaffold": eb.Scaffold(**SOME),
     "HierarchicalEB": eb.HierarchicalEB(**SOME),
     "JointDPSGD": eb.JointDPSGD(**STEP, **LOUD),

@@ -150,7 +150,7 @@ def test_what_theorem_5_of_adaped_claims_is_refuted():
     tau, m = 100, 10
     learner = make(
         DPAdaPeD, n_rounds=2, noise_multiplier=1.0, delta=0.1, local_steps=tau, psi_clip=0.01
-    )
+    ).set_params(variant="paper")
     # one joint release: both parts have the noise of sqrt(2), and each step of one client this
     step = math.sqrt(2) * math.sqrt(tau / m)
     claim = adaped_claimed_epsilon([step] * 2, 0.1, rounds=2, participants=m, n_clients=m)

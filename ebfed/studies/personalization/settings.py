@@ -47,6 +47,7 @@ ALWAYS = (ALWAYS_ALONE, ALWAYS_ADAPED)
 # step of .1, untried, failed in the study itself (one run 10 %, one not finite), so that it has the
 # paper's. Private methods: one hidden layer, 60 rounds, claimed 3.35; `clip` of .03, .1, .3 and 1
 # for DP-FedAvg, of .01 and .1 for DP-AdaPeD. All else is the paper's, or the default.
+PAPER: dict[str, Any] = {"variant": "paper"}
 METHODS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     ALONE: (LocalOnly, {"learning_rate": 0.2}),
     TUNED: (FedAvg, {"learning_rate": 0.2, "fine_tune": EPOCH}),
@@ -55,11 +56,14 @@ METHODS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "QuPeD": (QuPeD, {"learning_rate": 0.2}),
     "FedMutual": (FedMutual, {"learning_rate": 0.2, "own_weight": 0.25, "shared_weight": 0.25}),
     "Ditto": (Ditto, {"learning_rate": 0.2}),
-    ADAPED: (AdaPeD, {"learning_rate": 0.2, "psi_weight": 5.0}),
+    ADAPED: (AdaPeD, PAPER | {"learning_rate": 0.2, "psi_weight": 5.0}),
     ALWAYS_ALONE: (LocalOnly, {"learning_rate": 0.1, "sample_rate": 1.0}),
-    ALWAYS_ADAPED: (AdaPeD, {"learning_rate": 0.2, "psi_weight": 5.0, "unsampled": True}),
+    ALWAYS_ADAPED: (
+        AdaPeD,
+        PAPER | {"learning_rate": 0.2, "psi_weight": 5.0, "unsampled": True},
+    ),
     DP_SHARED: (DPFedAvg, {"learning_rate": 0.1, "clip": 0.1}),
-    DP_ADAPED: (DPAdaPeD, {"learning_rate": 0.1, "clip": 0.01, "psi_clip": 0.1}),
+    DP_ADAPED: (DPAdaPeD, PAPER | {"learning_rate": 0.1, "clip": 0.01, "psi_clip": 0.1}),
 }
 
 

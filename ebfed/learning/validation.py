@@ -1,0 +1,130 @@
+"""Rows that clients hold back, and how well their predictors do on these during training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import LearningSent
+from ebfed.learning.minibatches import deal
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["Portion", "has_stalled", "hold_back", "scores_of"]
+
+
+@dataclass(frozen=True)
+class Portion(Clients):
+    """Some rows of each client: `count` of them, from `indptr` on."""
+
+    count: NDArray[np.int64] = field(kw_only=True)
+
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """Number of rows of each client."""
+        return self.count
+
+    @classmethod
+    def training(cls, clients: Clients, fraction: float) -> Clients:
+        """Return the rows that are not held back."""
+        if not fraction:
+            return clients
+        count = clients.n - _held(clients.n, fraction)
+        return cls(clients.ids, clients.indptr, clients.X, clients.y, count=count)
+
+    @classmethod
+    def held_back(cls, clients: Clients, fraction: float) -> Self:
+        """Return the rows that are held back: the last of each client."""
+        count = _held(clients.n, fraction)
+        first = np.append(clients.indptr[1:] - count, clients.indptr[-1])
+        return cls(clients.ids, first, clients.X, clients.y, count=count)
+
+
+def _held(n: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """Return how many rows are held back; one of two or more at least, and never all."""
+    count = np.maximum(np.round(fraction * n).astype(np.int64), 1)
+    return np.clip(count, 0, np.maximum(n - 1, 0))
+
+
+def hold_back(clients: Clients, fraction: float) -> Clients:
+    """Put rows that are held back last among their client's; the others keep their order.
+
+    Which rows depends on the number of rows alone, so that a fit that goes on has the same.
+
+    Examples
+    --------
+    >>> clients = Clients.from_rows(np.arange(5.0), groups=[0, 0, 0, 0, 1])
+    >>> hold_back(clients, 0.25).X.ravel().tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+    if not fraction:
+        return clients
+    order = np.arange(len(clients.X))
+    for first, n, count in zip(
+        clients.indptr[:-1].tolist(), clients.n.tolist(), _held(clients.n, fraction), strict=True
+    ):
+        back = np.isin(np.arange(n), np.random.default_rng(n).permutation(n)[:count])
+        order[first : first + n] = first + np.argsort(back, kind="stable")
+    y = None if clients.y is None else np.asarray(clients.y)[order]
+    return replace(clients, X=clients.X[order], y=y)
+
+
+def scores_of(
+    learner: Learner,
+    sent: LearningSent,
+    parameters: NDArray,
+    clients: Clients,
+    members: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the metric of each member on its rows that are held back; NaN if it has none.
+
+    Parameters
+    ----------
+    learner : Learner
+    sent : dict
+        A broadcast.
+    parameters : ndarray of shape (len(members), p)
+        Of the members' predictors.
+    clients : Clients
+    members : ndarray of positions of clients
+    """
+    net, scores = learner.predictor(sent), np.full(len(members), np.nan)
+    held = Portion.held_back(clients, learner.validation_fraction)
+    classes = None if learner._numeric else sent["classes"]
+    for places, rows in deal(held, members, None, n_parameters=net.size):
+        batch = rows.all()
+        expected = net.predict(parameters[places], batch.X)
+        for place, y, guess, weight in zip(places, batch.y, expected, batch.weight, strict=True):
+            real = weight > 0
+            if real.any():
+                scores[place] = _metric(learner.metric, y[real], guess[real], classes)
+    return scores
+
+
+def _metric(metric: Any, y: NDArray, expected: NDArray, classes: NDArray | None) -> float:
+    predicted = expected[:, 0] if classes is None else classes[expected.argmax(axis=1)]
+    if metric is not None:
+        return float(metric(y, predicted))
+    if classes is None:
+        return -float(np.mean((y - predicted) ** 2))
+    return float(np.mean(y == predicted))
+
+
+def has_stalled(history: list[dict[str, float]], patience: int | None) -> bool:
+    """Whether so many evaluations in a row did not improve on the best before them.
+
+    Examples
+    --------
+    >>> history = [{"validation": x} for x in (0.5, 0.7, float("nan"), 0.6, 0.7)]
+    >>> has_stalled(history, 2), has_stalled(history, 3), has_stalled(history, None)
+    (True, False, False)
+    """
+    if patience is None:
+        return False
+    seen = [row["validation"] for row in history if np.isfinite(row["validation"])]
+    return len(seen) - 1 - int(np.argmax(seen)) >= patience if seen else False

@@ -22,7 +22,7 @@ number <- function(x) if (is.character(x)) as.numeric(sub("Infinity", "Inf", x))
 
 as_array <- function(x) {
   kind <- substr(x[[1]], 2, 2)
-  values <- if (kind == "U") unlist(x[[3]]) else unlist(lapply(x[[3]], number))
+  values <- if (kind == "U") unlist(x[[3]]) else as.numeric(unlist(lapply(x[[3]], number)))  # NULL if empty
   if (length(x[[2]]) < 2) return(values)
   aperm(array(values, rev(unlist(x[[2]]))), rev(seq_along(x[[2]])))  # row by row
 }

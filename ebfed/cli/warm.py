@@ -103,6 +103,7 @@ def _fit_every_kind() -> None:
     LinearEB("full").fit(X, y, groups=groups)
     LinearEB("full").fit(X, y, groups=[groups // 2, groups])
     GeneralizedEB("poisson", varying=["intercept"]).fit(X, np.round(np.exp(y)), groups=groups)
+    GeneralizedEB("poisson", "full").fit(stream.normals(60, 4), np.round(np.exp(y)), groups=groups)
     with warnings.catch_warnings():  # so few rows do not identify everything
         warnings.simplefilter("ignore")
         for method in ("aghq", "ep", "polya-gamma", "laplace"):

@@ -184,8 +184,8 @@ class SupervisedEstimator(BaseEstimator, ABC):
         return pickled(self, super().__getstate__(), getattr(self, "_ledger", ()))
 
     def expected_rounds(self) -> int | None:
-        """Return the most rounds there can be, if that is known."""
-        return None
+        """Return the most rounds there can be, if that is known: `n_rounds` of a learner."""
+        return getattr(self, "n_rounds", None)
 
     # Learning ---------------------------------------------------------------------------------
 

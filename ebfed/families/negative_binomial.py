@@ -202,7 +202,7 @@ class NegativeBinomial(Poisson):
         totals = np.array([_total(figures[f"rising_{k}"]) for k in range(len(nodes))])
         for j, column in enumerate(sums.T):
             _, first, times = number_rows([n, column])
-            order = np.lexsort((column[first], n[first]))  # whichever came first
+            order = np.lexsort((column[first], n[first]))  # in whatever order they stand
             first, times = first[order], times[order]
             sizes = np.maximum(n[first], 1) * np.exp(nodes)[:, None]
             totals[:, j] -= log_rising_of(column[first], sizes) @ times

@@ -441,10 +441,6 @@ class Learner(SupervisedEstimator):
         self._kept, self._n = self.keep(state), state["n"]
         return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
 
-    def expected_rounds(self) -> int | None:
-        """Return the number of rounds."""
-        return self.n_rounds
-
     # Learning ---------------------------------------------------------------------------------
 
     def _fit(self, clients: Clients, memory: Any) -> Self:
@@ -508,8 +504,6 @@ class Learner(SupervisedEstimator):
     _report = staticmethod(reports)
     save = save
 
-    _history_rows = history_rows
-
     @property
     def terms_(self) -> list[str]:
         """Names of the parameters of a predictor.
@@ -541,6 +535,7 @@ class Learner(SupervisedEstimator):
             history=self._history_rows,
         )
 
+    _history_rows = history_rows
     export = export
 
     def estimates(self, backend: str | None = None) -> Any:

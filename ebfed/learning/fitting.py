@@ -14,6 +14,7 @@ from ebfed.engines.protocol import LearningMemory, LearningSent, LearningState
 from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
+from ebfed.learning.checks import check_between
 from ebfed.learning.memory import losses
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import hold_back
@@ -34,6 +35,7 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     clients, labels = learner._read(X, y, groups, reset=True)
+    check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
     clients = hold_back(clients, learner.validation_fraction)
     if learner._numeric:
         check_size(np.asarray(clients.y), "y")

@@ -16,7 +16,7 @@ from ebfed.location.base import LocationEstimator
 from ebfed.location.learned import Learned, known_noise
 from ebfed.location.opt_out_rounds import OptOutClient, OptOutLearned, OptOutServer, OptOutTerms
 from ebfed.priors import Normal, Prior
-from ebfed.privacy.calibration import is_number
+from ebfed.privacy.calibration import as_float
 from ebfed.report.view import LocationView
 from ebfed.tables.clients import Summary
 
@@ -268,4 +268,4 @@ class OptOutMean(LocationEstimator):
 
 
 def _is_weight(value: Any) -> bool:
-    return is_number(value) and 0 <= float(value) < np.inf
+    return 0 <= as_float(value) < np.inf

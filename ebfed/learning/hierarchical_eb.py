@@ -110,8 +110,8 @@ class HierarchicalEB(FedAvg):
     array([0.8, 0.1, 0. , 0. , 0. , 0. ])
     >>> y = X[:, 0] + 5 * rng.normal(size=20)[groups] * X[:, 1] > 0
     >>> est.fit(X, y, groups=groups).shared_["strengths"].round(1)
-    array([0. , 0. , 0. , 0. , 0. , 1. ])
     array([0., 0., 0., 0., 0., 1.])
+    >>> est.score(X, y, groups=groups)
     0.9...
     """
 

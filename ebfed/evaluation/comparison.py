@@ -16,7 +16,7 @@ from ebfed.report.tidy import glance
 from ebfed.report.view import FitView, GroupView, LocationView, view_of
 from ebfed.tables.frames import Style, frame
 
-__all__ = ["compare"]
+__all__ = ["compare", "criteria", "view_by_name"]
 
 # Of Stein's estimate: how far means are moved, in their own standard errors; number of means up to
 # which moves are orthogonal; and number of moved means where there are more.
@@ -86,10 +86,29 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     >>> fits = {prior: eb.GaussianEB(prior=prior) for prior in ("normal", "npmle")}
     >>> for est in fits.values():
     ...     _ = est.fit(X, groups=groups)
-    >>> compare(**fits)[["fit", "npar", "risk", "sure", "local"]].round(3)
-          fit  npar   risk   sure  local
-    0  normal     3  0.195  0.195   0.24
-    1   npmle    14  0.197  0.203   0.24
+    >>> compare(**fits)[["fit", "risk", "sure", "local"]].round(2)
+          fit  risk  sure  local
+    0  normal   0.2   0.2   0.24
+    1   npmle   0.2   0.2   0.24
+    """
+    views = view_by_name(fits, named)
+    rows = criteria(views)
+    _check_sizes("n_groups", rows)
+    for row, fit in zip(rows, {**_named(fits), **named}.values(), strict=True):
+        row |= _scores(fit, views[row["fit"]], held_out)
+    titles = ["fit", "npar", "logLik", "likelihood", "AIC", "BIC", "risk", "sure", "local"]
+    titles += [] if held_out is None else ["score"]
+    columns = {name: np.array([row[name] for row in rows]) for name in titles}
+    return frame(columns, Style(next(iter(views.values())).style.backend))
+
+
+def view_by_name(fits: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, FitView]:
+    """Return the views of fits by the names of the fits, which formulas and classes give to others.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something is no fit, there is none, or two have one name.
     """
     unnamed = _named(fits)
     if twice := sorted(unnamed.keys() & named.keys()):
@@ -97,18 +116,41 @@ def compare(*fits: Any, held_out: Any = None, **named: Any) -> Any:
     every = {**unnamed, **named}
     if not every:
         raise ValueError("there is no fit to compare.")
-    views = {name: _view(name, fit) for name, fit in every.items()}
+    return {name: _view(name, fit) for name, fit in every.items()}
+
+
+def criteria(views: Mapping[str, FitView], *, keep_restricted: bool = True) -> list[dict[str, Any]]:
+    """Return the criteria of fits to the same rows, with likelihoods of one kind.
+
+    Parameters
+    ----------
+    views : mapping of str to FitView
+        Fits by name.
+    keep_restricted : bool
+        Whether restricted likelihoods stay where all fits have one, with the same columns of the
+        mean.
+
+    Returns
+    -------
+    list of dict
+        Of each fit: ``fit``, ``npar``, ``nobs``, ``n_groups``, ``logLik``, ``likelihood``,
+        ``AIC``, ``BIC``.
+
+    Raises
+    ------
+    ValueError
+        If rows differ, or likelihoods do not compare: see `compare`.
+    """
     _check_alike("the response", {name: _response(view) for name, view in views.items()})
     _check_alike("the likelihood", {name: _kind(view) for name, view in views.items()})
-    rows = [_row(name, fit, views[name], held_out) for name, fit in every.items()]
-    for what in ("nobs", "n_groups"):
-        sizes = {name: f"{row[what]:,}" for name, row in zip(every, rows, strict=True)}
-        _check_alike(what, sizes)
-    _align_likelihoods(rows, views)
-    titles = ["fit", "npar", "logLik", "likelihood", "AIC", "BIC", "risk", "sure", "local"]
-    titles += [] if held_out is None else ["score"]
-    columns = {name: np.array([row[name] for row in rows]) for name in titles}
-    return frame(columns, Style(next(iter(views.values())).style.backend))
+    rows = [_criteria(name, view) for name, view in views.items()]
+    _check_sizes("nobs", rows)
+    _align_likelihoods(rows, views, keep_restricted)
+    return rows
+
+
+def _check_sizes(what: str, rows: list[dict[str, Any]]) -> None:
+    _check_alike(what, {row["fit"]: f"{row[what]:,}" for row in rows})
 
 
 def _named(fits: tuple[Any, ...]) -> dict[str, Any]:
@@ -154,12 +196,17 @@ def _title(view: FitView) -> str:
     return view.title + prior
 
 
-def _row(name: str, fit: Any, view: FitView, held_out: Any) -> dict[str, Any]:
+def _criteria(name: str, view: FitView) -> dict[str, Any]:
     facts = {key: values[0] for key, values in glance(view).items()}
     row = {"fit": name} | {key: facts[key] for key in ("npar", "nobs", "n_groups")}
     row |= {key: facts.get(key, np.nan) for key in ("logLik", "AIC", "BIC")}
     row["likelihood"] = facts["likelihood"] if np.isfinite(row["logLik"]) else ""
-    row |= dict.fromkeys(("risk", "sure", "local"), np.nan)
+    return row
+
+
+def _scores(fit: Any, view: FitView, held_out: Any) -> dict[str, float]:
+    """Risk of a fit, and its score on held-out rows."""
+    row = dict.fromkeys(("risk", "sure", "local"), np.nan)
     if isinstance(view, GroupView):
         row["risk"] = float((view.posterior().sd[view.sizes > 0] ** 2).mean())
     if isinstance(view, LocationView) and view.noise_variance is not None:
@@ -172,7 +219,9 @@ def _row(name: str, fit: Any, view: FitView, held_out: Any) -> dict[str, Any]:
     return row
 
 
-def _align_likelihoods(rows: list[dict[str, Any]], views: Mapping[str, FitView]) -> None:
+def _align_likelihoods(
+    rows: list[dict[str, Any]], views: Mapping[str, FitView], keep_restricted: bool
+) -> None:
     """Put likelihoods of one kind into rows that have one.
 
     Raises
@@ -190,7 +239,8 @@ def _align_likelihoods(rows: list[dict[str, Any]], views: Mapping[str, FitView])
             "compare the scores of the fits on held-out rows."
         )
     restricted = [name for name, kind in kinds.items() if kind == "REML"]
-    if len(restricted) == len(kinds) and _have_one_design([views[name] for name in restricted]):
+    alike = len(restricted) == len(kinds) and keep_restricted
+    if alike and _have_one_design([views[name] for name in restricted]):
         return
     for row in rows:
         if row["fit"] not in restricted:

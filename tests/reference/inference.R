@@ -72,8 +72,10 @@ write.csv(terms, "inference_terms.csv", row.names = FALSE)
 
 # Likelihood-ratio tests
 alone <- mixed(Reaction ~ Days + (1 | Subject), sleep)
-flat <- mixed(Reaction ~ 1 + (Days | Subject), sleep)
-pairs_of <- list(slopes = list(alone, fits$sleepstudy), days = list(flat, fits$sleepstudy))
+bent <- mixed(Reaction ~ Days + I(Days^2) + (Days | Subject), sleep)
+pairs_of <- list(
+  slopes = list(alone, fits$sleepstudy), curve = list(fits$sleepstudy, bent), both = list(alone, bent)
+)
 ratios <- NULL
 for (case in names(pairs_of)) {
   found <- as.data.frame(do.call(anova, unname(pairs_of[[case]])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
+from ebfed.learning.fine_tuning import check_fine_tuning
 from ebfed.learning.optimizers import check_optimizer
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
@@ -46,6 +47,7 @@ def check_arguments(learner: Learner) -> None:
     if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
     check_optimizer("optimizer", learner.optimizer)
+    check_fine_tuning(learner)
     if learner.optimizer != "sgd" and not learner.any_optimizer:
         raise ValueError(
             f"optimizer must be 'sgd' in {type(learner).__name__}; got {learner.optimizer!r}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -14,7 +13,6 @@ from ebfed.learning.base import Learner
 from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, SharedTraining, Task
-from ebfed.models import Batch
 from ebfed.privacy.calibration import check_positive
 
 __all__ = ["FedAvg"]
@@ -29,8 +27,9 @@ class FedAvg(Learner):
 
     Parameters
     ----------
-    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
-        As for every learner: see `ebfed.learning.Learner`.
+    model, n_rounds, learning_rate, local_steps, batch_size, sample_rate, fine_tune and others
+        As for every learner: see `ebfed.learning.Learner`. Without fine-tuning, the predictor of
+        all clients is the shared one.
     weights : {"clients", "rows"}
         Whether all clients have the same weight a_i in an average, or one in proportion to their
         numbers of rows, as in the paper. These numbers are public. With `privacy` the weighted
@@ -41,9 +40,6 @@ class FedAvg(Learner):
         computes it from averages alone, so that it costs no privacy.
     server_learning_rate : float
         Factor of the server's steps.
-    fine_tune : int
-        Number of steps that each client makes from the final parameters, for itself; 0: its
-        predictor is the shared one.
 
     References
     ----------
@@ -71,7 +67,6 @@ class FedAvg(Learner):
     weights: Literal["clients", "rows"] = "clients"
     server_optimizer: Optimizer = "sgd"
     server_learning_rate: float = 1.0
-    fine_tune: int = 0
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
@@ -86,8 +81,6 @@ class FedAvg(Learner):
             )
         check_optimizer("server_optimizer", self.server_optimizer)
         check_positive("server_learning_rate", self.server_learning_rate)
-        if not isinstance(self.fine_tune, int | np.integer) or self.fine_tune < 0:
-            raise ValueError(f"fine_tune must be a number of steps; got {self.fine_tune!r}.")
 
     @property
     def schedule(self) -> Schedule:
@@ -96,13 +89,10 @@ class FedAvg(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
-        return {"w": self._descend(shared["w"], task, task) - shared["w"]}, own
-
-    def _descend(self, theta: NDArray, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:
-        descend = task.descent(self.learning_rate)
-        for batch in batches:
+        theta, descend = shared["w"], task.descent(self.learning_rate)
+        for batch in task:
             theta = descend(theta, task.gradient(theta, batch))
-        return theta
+        return {"w": theta - shared["w"]}, own
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""
@@ -115,5 +105,5 @@ class FedAvg(Learner):
         return LocalTraining(self) if self.fine_tune else SharedTraining(self)
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
-        """Return the shared parameters after steps on the client's own rows."""
-        return self._descend(shared["w"], task.batches(self.fine_tune), task)
+        """Return the shared parameters."""
+        return shared["w"]

@@ -165,7 +165,8 @@ def settle(
     learner.model_ = learner._net.model
     learner._unseen = learner.unseen_predictor(sent)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
-    if memory is not None and sent["own"] and not memory["trained"].all():
+    tuned = learner.fine_tune and learner.shares_model  # also who was never invited
+    if memory is not None and sent["own"] and not tuned and not memory["trained"].all():
         new = learner._without_own = ~memory["trained"]
         learner._notes = [
             f"{new.sum()} of {len(new)} groups were never invited: the shared parameters predict "

@@ -19,7 +19,7 @@ from ebfed.engines.protocol import (
 from ebfed.learning.checks import check_between
 from ebfed.learning.fed_avg import FedAvg
 from ebfed.learning.strengths import StrengthTraining, moved, responsibilities, unit_of
-from ebfed.privacy.calibration import as_float, check_count, check_positive
+from ebfed.privacy.calibration import as_float, check_count
 
 __all__ = ["HierarchicalEB"]
 
@@ -56,7 +56,7 @@ class HierarchicalEB(FedAvg):
     fine_tune : int
         Number of steps towards each :math:`\theta_i(g)`. They begin at the last smaller strength,
         the first at w, so that larger strengths also have made more steps.
-    own_learning_rate : float, optional
+    fine_tune_rate : float, optional
         Learning rate of these steps, which does not decay; `learning_rate` if None.
     strengths : sequence of float
         Strengths s_g, increasing, from 0 or more up to ``inf``.
@@ -116,7 +116,6 @@ class HierarchicalEB(FedAvg):
     """
 
     fine_tune: int = 50
-    own_learning_rate: float | None = None
     strengths: Sequence[float] = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf)
     folds: int = 5
     strength_rounds: int = 10
@@ -129,8 +128,6 @@ class HierarchicalEB(FedAvg):
             check_count(name, getattr(self, name))
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2; got {self.folds!r}.")
-        if self.own_learning_rate is not None:
-            check_positive("own_learning_rate", self.own_learning_rate)
         check_between("averaged", self.averaged, 0, 1)
         if not np.iterable(self.strengths) or isinstance(self.strengths, str):
             raise TypeError(f"strengths must be a sequence of numbers; got {self.strengths!r}.")

@@ -170,6 +170,11 @@ class JointDPSGD(Learner):
             raise ValueError("validation_fraction must be 0: owners learn from all their users.")
         if self.protect not in ("shared", "all"):
             raise ValueError(f"protect must be 'shared' or 'all'; got {self.protect!r}.")
+        if self.fine_tune and self.protect == "all":
+            raise ValueError(
+                "fine_tune must be 0 with protect='all': its steps have no noise; "
+                f"got {self.fine_tune!r}."
+            )
         if isinstance(self.personal, str):
             raise TypeError(f"personal must be a list of names; got the string {self.personal!r}.")
         if self.guide_learning_rate is not None:

@@ -48,6 +48,12 @@ class LocalOnly(Learner):
                 f"got {self.privacy!r}."
             )
 
+        if self.fine_tune:
+            raise ValueError(
+                "fine_tune must be 0: LocalOnly has no shared predictor to begin with; give it "
+                f"more rounds, or use FedAvg; got {self.fine_tune!r}."
+            )
+
     def exchange(self, n_clients: int) -> Exchange:
         """Send nothing."""
         return Silence(self.schedule, n_clients)

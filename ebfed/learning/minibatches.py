@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed import kernels
+from ebfed.engines.protocol import LearningSent
 from ebfed.models import Batch
 from ebfed.streams import Stream
 from ebfed.tables.clients import Clients
 
-__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "width_of"]
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+
+__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "encoder", "width_of"]
 
 # Draws that each client may take in a round: more rows than that are not shuffled as a whole.
 STRIDE = 2**32
@@ -124,6 +128,13 @@ class Minibatches:
         X = self._clients.X[rows]
         X[self.n == 0] = 0.0  # of clients without rows
         return Batch(X, y, weight)
+
+
+def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
+    """Return the function that turns responses into what losses take: numbers of classes."""
+    if learner._numeric:
+        return np.asarray
+    return lambda y: np.searchsorted(sent["classes"], y)
 
 
 def width_of(n: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -27,8 +27,8 @@ class Descent:
     Parameters
     ----------
     optimizer : {"sgd", "momentum", "adam"}
-    rate : float
-        Learning rate.
+    rate : float, or ndarray of shape (c, 1)
+        Learning rate, or that of each client.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Descent:
     (array([[0.9]]), array([[0.71]]))
     """
 
-    def __init__(self, optimizer: Optimizer, rate: float):
+    def __init__(self, optimizer: Optimizer, rate: float | NDArray[np.float64]):
         self._optimizer, self._rate, self._count = optimizer, rate, 0
         self._first: NDArray = np.zeros(1)
         self._second: NDArray = np.zeros(1)

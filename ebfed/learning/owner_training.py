@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.clipping import project, shorten
-from ebfed.learning.training import LocalTraining, encoder
+from ebfed.learning.minibatches import encoder
+from ebfed.learning.training import LocalTraining
 from ebfed.learning.users import Sums, Users
 from ebfed.learning.winsorized_rounds import generators, release
 from ebfed.models import Slope
@@ -84,7 +85,8 @@ class OwnerTraining(LocalTraining):
     ) -> NDArray[np.float64]:
         """Return the parameters of each owner's predictor in the end, shape (m, p)."""
         x = memory["own"]["x_average" if self._learner.average else "x"]
-        return self._learner.split(sent).assemble(sent["shared"]["u"], x)
+        theta = self._learner.split(sent).assemble(sent["shared"]["u"], x)
+        return self.tuned(sent, memory, clients, np.arange(len(clients)), theta)
 
     def _gradients(
         self,

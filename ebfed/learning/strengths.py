@@ -170,7 +170,7 @@ class StrengthTraining(LocalTraining):
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
         options = self._options
-        rate, strengths = options.own_learning_rate, np.asarray(options.strengths, float)
+        rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
         eta = options.learning_rate if rate is None else rate
         batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
         spread = _mean_squares(task.net, w[0]) * np.maximum(task.n, 1)[:, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
-from ebfed.learning.minibatches import Minibatches, deal
+from ebfed.learning.fine_tuning import FineTuning
+from ebfed.learning.minibatches import Minibatches, deal, encoder
 from ebfed.learning.optimizers import Descent, Optimizer
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
@@ -19,7 +20,7 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["LocalTraining", "SharedTraining", "Task", "encoder"]
+__all__ = ["LocalTraining", "SharedTraining", "Task"]
 
 
 class Task:
@@ -112,16 +113,13 @@ class Task:
         """Return what makes steps down gradients in this round, by the learner's optimizer."""
         return Descent(self._optimizer, self.rate * learning_rate)
 
+    def steps(self, rates: NDArray[np.float64]) -> Descent:
+        """Return what makes steps of these learning rates, whatever the round; shape (c, 1)."""
+        return Descent(self._optimizer, rates)
+
     def decayed(self, gradient: NDArray, theta: NDArray) -> NDArray[np.float64]:
         """Add weight decay to a gradient."""
         return gradient + self._weight_decay * theta if self._weight_decay else gradient
-
-
-def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
-    """Return the function that turns responses into what losses take: numbers of classes."""
-    if learner._numeric:
-        return np.asarray
-    return lambda y: np.searchsorted(sent["classes"], y)
 
 
 class LocalTraining:
@@ -162,6 +160,8 @@ class LocalTraining:
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
         if sent["evaluate"] >= 0:
             theta = self._personal(sent, memory, clients, members)
+            if self._learner.fine_tune != "auto":  # which chooses by the rows that are held back
+                theta = self.tuned(sent, memory, clients, members, theta)
             scores = scores_of(self._learner, sent, theta, clients, members)
             memory["validation"][members, sent["evaluate"]] = scores
         for places, task in self.tasks(sent, memory, clients, members, rng):
@@ -185,7 +185,24 @@ class LocalTraining:
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the parameters of each client's personal predictor in the end, shape (m, p)."""
-        return self._personal(sent, memory, clients, np.arange(len(clients)))
+        everyone = np.arange(len(clients))
+        theta = self._personal(sent, memory, clients, everyone)
+        return self.tuned(sent, memory, clients, everyone, theta)
+
+    def tuned(
+        self,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+        theta: NDArray,
+    ) -> NDArray[np.float64]:
+        """Return the parameters of members' predictors, shape (c, p), after `fine_tune` steps."""
+        if not self._learner.fine_tune:
+            return theta
+        steps = FineTuning(self._learner, self, sent, memory, clients, members)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return steps.tune(theta)
 
     def _personal(
         self,
@@ -210,6 +227,7 @@ class LocalTraining:
         clients: Clients,
         members: NDArray[np.int64],
         rng: Any,
+        whole: bool = False,
     ) -> Iterator[tuple[NDArray[np.int64], Task]]:
         """Cut clients into sets that are computed together.
 
@@ -218,11 +236,13 @@ class LocalTraining:
         rng : Stream, "secure" or None
             None for the order of rows that `Learner.personal_parameters` sees: it is known
             beforehand.
+        whole : bool
+            Whether rows that are held back are among the batches.
         """
         learner = self._learner
         net, steps = learner.predictor(sent), learner.local_steps
         dealt = deal(
-            Portion.training(clients, learner.validation_fraction),
+            Portion.training(clients, 0 if whole else learner.validation_fraction),
             members,
             rng,
             encode=encoder(learner, sent),

@@ -65,7 +65,7 @@ CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
     ALONE: [
         {"n_rounds": rounds, "learning_rate": rate} for rounds in (5, 20, 80) for rate in (0.1, 0.3)
     ],
-    LEARNED: [{"own_learning_rate": ADAPTED}],
+    LEARNED: [{"fine_tune_rate": ADAPTED}],
 }
 
 

@@ -110,7 +110,8 @@ def check_single(estimator: Any) -> None:
         elif isinstance(default, int | float | str) and "Array" not in str(argument.annotation):
             known = value is None or hasattr(value, "get_params") or isinstance(value, str | Real)
             known = known and not isinstance(value, np.timedelta64)  # a whole number, to NumPy
-            if not known or (isinstance(default, int | float) and isinstance(value, str)):
+            words = isinstance(default, str) or "Literal" in str(argument.annotation)
+            if not known or (isinstance(value, str) and not words):
                 what = "text or a number" if isinstance(default, str) else "a number"
                 raise ValueError(f"{name} must be {what}, such as {default!r}; got {value!r}.")
 

@@ -298,7 +298,7 @@ LEARNERS = {
     ],
     "Ditto": [
         learning.Ditto(**SOME),
-        learning.Ditto(**SOME, own_learning_rate=0.2),
+        learning.Ditto(**SOME, own_learning_rate=0.2, fine_tune=2, fine_tune_rate=0.3),
         learning.Ditto(**SOME, **LOUD),
     ],
     "FeO2": [
@@ -313,6 +313,7 @@ LEARNERS = {
         learning.FedAvg(models.MLP(4), **(SOME | {"batch_size": None})),
         learning.FedAvg(**SOME, **LOUD),
         learning.FedAvg(**SOME, validation_fraction=0.3, evaluate_every=2),
+        learning.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],

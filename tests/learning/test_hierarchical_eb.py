@@ -185,7 +185,7 @@ def test_save_and_load(tmp_path):
         ("fine_tune", 0, "fine_tune"),
         ("strength_rounds", 0, "strength_rounds"),
         ("averaged", 1.5, "averaged"),
-        ("own_learning_rate", 0, "own_learning_rate"),
+        ("fine_tune_rate", 0, "fine_tune_rate"),
     ],
 )
 def test_wrong_arguments(name, value, error):

@@ -114,7 +114,7 @@ def test_rounds_of_strengths(loss, last):
         n_rounds=3 + last,
         strength_rounds=last,
         learning_rate=RATE,
-        own_learning_rate=ETA,
+        fine_tune_rate=ETA,
         fine_tune=STEPS,
         strengths=STRENGTHS,
         folds=FOLDS,

@@ -1,0 +1,164 @@
+"""Steps that clients make in the end, for themselves, and how many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.protocol import LearningMemory, LearningSent
+from ebfed.learning.minibatches import deal, encoder
+from ebfed.learning.validation import Portion
+from ebfed.privacy.calibration import check_positive
+from ebfed.tables.clients import Clients
+
+if TYPE_CHECKING:
+    from ebfed.learning.base import Learner
+    from ebfed.learning.training import LocalTraining, Task
+
+__all__ = ["TRIED", "FineTuning", "check_fine_tuning"]
+
+# Numbers of steps that "auto" compares.
+TRIED = (0, 1, 2, 5, 10, 20, 50, 100)
+
+
+def check_fine_tuning(learner: Learner) -> None:
+    """Raise an error if `fine_tune` or `fine_tune_rate` is wrong."""
+    count, rate = learner.fine_tune, learner.fine_tune_rate
+    if isinstance(count, str) and count == "auto":
+        if not learner.validation_fraction:
+            raise ValueError(
+                "fine_tune='auto' needs rows that are held back, to compare numbers of steps: give "
+                "validation_fraction, such as 0.2."
+            )
+    elif not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0:
+        raise ValueError(f"fine_tune must be a number of steps, or 'auto'; got {count!r}.")
+    if rate is not None:
+        check_positive("fine_tune_rate", rate)
+
+
+class FineTuning:
+    """Steps of a few clients, in the end, down the losses of their own rows.
+
+    Parameters
+    ----------
+    learner : Learner
+    training : LocalTraining
+        Deals batches of rows.
+    sent : dict
+        The last broadcast.
+    memory : dict
+        What clients keep.
+    clients : Clients
+    members : ndarray of positions of the clients
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        training: LocalTraining,
+        sent: LearningSent,
+        memory: LearningMemory,
+        clients: Clients,
+        members: NDArray[np.int64],
+    ):
+        self._learner, self._training, self._sent = learner, training, sent
+        self._memory, self._clients, self._members = memory, clients, members
+
+    def rates(self) -> list[float]:
+        """Return learning rates of the steps: the user's, or those that "auto" compares."""
+        learner = self._learner
+        if learner.fine_tune_rate is not None:
+            return [float(learner.fine_tune_rate)]
+        last = learner.learning_rate * learner.schedule.rate(self._sent["round"])
+        return [last, last / 10] if learner.fine_tune == "auto" else [last]
+
+    def tune(self, theta: NDArray) -> NDArray[np.float64]:
+        """Return parameters after the steps, shape (len(members), p).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (len(members), p)
+            Parameters before them.
+        """
+        if self._learner.fine_tune != "auto":
+            count = np.full(len(theta), self._learner.fine_tune)
+            return self._steps(theta, count, np.full(len(theta), self.rates()[0]))
+        return self._steps(theta, *self.choose(theta), whole=True)
+
+    def choose(self, theta: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Compare losses of rows that are held back, after steps on the others.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (len(members), p)
+
+        Returns
+        -------
+        count : ndarray of shape (len(members),)
+            Number of steps of each client: the smallest one of least loss. 0 for a client that
+            holds nothing back.
+        rate : ndarray of shape (len(members),)
+        """
+        everyone = np.arange(len(theta))
+        best, count = self.losses(theta, everyone), np.zeros(len(theta), np.int64)
+        rates = self.rates()
+        rate = np.full(len(theta), rates[0])
+        for eta in rates:
+            for places, task in self._tasks():
+                near, batches = theta[places], task.batches(TRIED[-1])
+                descend = task.steps(np.full((len(places), 1), eta))
+                for step, batch in enumerate(batches, start=1):
+                    near = descend(near, task.gradient(near, batch))
+                    if step in TRIED:
+                        loss = self.losses(near, places)
+                        better = places[loss < best[places]]
+                        best[places] = np.fmin(best[places], loss)
+                        count[better], rate[better] = step, eta
+        return count, rate
+
+    def losses(self, theta: NDArray, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the mean loss of the rows that clients hold back; NaN if there are none.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (len(places), p)
+        places : ndarray of positions among members
+        """
+        learner, net = self._learner, self._learner.predictor(self._sent)
+        held = Portion.held_back(self._clients, learner.validation_fraction)
+        who, out = self._members[places], np.full(len(places), np.nan)
+        encode = encoder(learner, self._sent)
+        for some, rows in deal(held, who, None, encode=encode, n_parameters=net.size):
+            batch = rows.all()
+            loss = net.loss.of(net.outputs(theta[some], batch.X), batch.y, batch.weight)[0]
+            out[some] = np.where(rows.n > 0, loss, np.nan)
+        return out
+
+    def _steps(
+        self,
+        theta: NDArray,
+        count: NDArray[np.int64],
+        rate: NDArray[np.float64],
+        whole: bool = False,
+    ) -> NDArray[np.float64]:
+        """Return parameters after as many steps of each client as `count` has."""
+        out = theta.copy()
+        for places, task in self._tasks(whole):
+            near = theta[places]
+            steps = np.where(self._tunes(task), count[places], 0)[:, None]
+            descend = task.steps(rate[places, None])
+            for step, batch in enumerate(task.batches(int(steps.max(initial=0)))):
+                near = np.where(steps > step, descend(near, task.gradient(near, batch)), near)
+            out[places] = near
+        return out
+
+    def _tunes(self, task: Task) -> NDArray[np.bool_]:
+        """Whether clients have rows, and a predictor to begin with."""
+        return (task.n > 0) & (self._learner.shares_model | ~task.new[:, 0])
+
+    def _tasks(self, whole: bool = False) -> Iterator[tuple[NDArray[np.int64], Task]]:
+        some = self._sent, self._memory, self._clients, self._members, None
+        return self._training.tasks(*some, whole=whole)

@@ -116,6 +116,7 @@ LME4 = [
     ("predict(m, new, re.form = NA)", 'm.predict(new.drop(columns="Subject"))'),
     ("merTools::predictInterval(m, new)", "m.predict_interval(new, level=0.8)"),
     ("AIC(m, m2)", "eb.compare(m, m2)"),
+    ("emmeans(m, ~ Days, at = list(Days = c(0, 9)))", 'm.margins("Days", at={"Days": [0, 9]})'),
     ("anova(m, m2)", "eb.anova(m, m2, boundary=False)"),
     ("lattice::dotplot(ranef(m))", 'eb.report.plot_caterpillar(m, column="Days")'),
 ]

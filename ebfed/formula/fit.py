@@ -32,6 +32,7 @@ from ebfed.formula.design import (
 )
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.inferring import formula_tests
+from ebfed.formula.margins import margins
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
@@ -500,6 +501,7 @@ class FormulaFit:
         return summary_table(self.view())
 
     tests = formula_tests
+    margins = margins
 
     # Other frames -----------------------------------------------------------------------------
 

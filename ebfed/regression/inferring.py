@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ebfed.families.base import IDENTITY, LOG, LOGIT, Link
 from ebfed.inference.contrasts import contrast_tests, term_tests
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference, Method, inference_of
 from ebfed.inference.sums import LinearMixedFit
@@ -25,7 +26,9 @@ __all__ = [
     "coefficient_tests",
     "inference_of_generalized",
     "inference_of_linear",
+    "link_of",
     "mixed_fit",
+    "spread_of",
 ]
 
 Tested = Literal["wald", "III"]
@@ -94,6 +97,23 @@ def inference_of_generalized(self: Any, ddf: Method = "asymptotic") -> Inference
             f"{ddf!r}."
         )
     return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+
+
+def link_of(fit: Any) -> Link:
+    """Return the scale of the linear predictor of a fit; the identity for ordered classes."""
+    if fit.inference.__func__ is inference_of_linear:
+        return IDENTITY
+    family = getattr(fit, "family", "binomial")
+    if family == "ordinal":
+        return IDENTITY
+    return LOGIT if family == "binomial" else LOG
+
+
+def spread_of(fit: Any) -> NDArray[np.float64]:
+    """Return the covariance of the coefficients of a new group, over all levels, (p, p)."""
+    within = np.asarray(fit.covariance_)
+    p = len(within)
+    return within + sum(np.asarray(each)[:p, :p] for each in fit._result.get("above", ()))
 
 
 def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | None = None) -> Any:

@@ -14,6 +14,7 @@ from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.families import Binomial
+from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
 from ebfed.regression.numerics.normal_population import Covariance
@@ -278,6 +279,9 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
         ndarray of shape (n_rows, 2)
         """
         return np.exp(self.predict_log_proba(X, groups=groups))
+
+    inference = inference_of_generalized
+    tests = coefficient_tests
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""

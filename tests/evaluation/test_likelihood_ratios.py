@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from r_fits import data_of, stored
 from scipy.stats import binom, chi2
 
 import ebfed as eb
-from tests.shared.r_fits import data_of, stored
 
 SLEEP = data_of("sleepstudy")
 DAYS = "Reaction ~ Days + "

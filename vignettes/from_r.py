@@ -112,6 +112,7 @@ LME4 = [
     ("ranef(m)$Subject", "m.ranef()"),
     ("coef(m)$Subject", "m.coef()"),
     ('confint(m, method = "Wald")', "m.confint()"),
+    ('confint(m, method = "profile")', 'm.confint(method="profile")'),
     ("predict(m, new)", "m.predict(new)"),
     ("predict(m, new, re.form = NA)", 'm.predict(new.drop(columns="Subject"))'),
     ("merTools::predictInterval(m, new)", "m.predict_interval(new, level=0.8)"),

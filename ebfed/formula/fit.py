@@ -45,7 +45,7 @@ from ebfed.formula.rows import (
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
-from ebfed.regression import GeneralizedEB, LogisticEB
+from ebfed.regression import GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of, levels_of
@@ -191,7 +191,7 @@ def from_formula(
     if model.varying is not None:
         bars = zip(model.terms_of_levels, model.levels, strict=True)
         varying = [design.names_in(text, rows.data, f"({text} | {name})") for text, name in bars]
-    of_rows = isinstance(estimator, LogisticEB | GeneralizedEB)
+    of_rows = isinstance(estimator, LinearEB | LogisticEB | GeneralizedEB)
     if of_rows and not design.names and design.constant:
         design, columns = design.of_constant(), np.ones((len(columns), 1))
     fit = FormulaFit(model, design, kept, rows)

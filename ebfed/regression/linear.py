@@ -20,6 +20,7 @@ from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
+from ebfed.regression.intervals import confint_of_linear
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
@@ -438,6 +439,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     inference = inference_of_linear
     tests = coefficient_tests
+    confint = confint_of_linear
 
     # Estimates --------------------------------------------------------------------------------
 

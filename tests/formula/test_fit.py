@@ -485,7 +485,7 @@ def test_a_category_that_only_dropped_rows_have():
             {"family": "gaussian", "estimator": eb.LinearEB()},
             "family chooses an estimator; give one of the two",
         ),
-        ("y ~ 1 | county", {"estimator": eb.LinearEB()}, "no term for LinearEB to learn from"),
+        ("y ~ 0 | county", {"estimator": eb.LinearEB()}, "no term for LinearEB to learn from"),
     ],
 )
 def test_refused(data, formula, options, message):
@@ -565,3 +565,15 @@ def test_it_is_the_estimator_besides(fitted):
         fitted.nonsense  # noqa: B018
     with pytest.raises(AttributeError, match="estimator_"):
         object.__new__(type(fitted)).estimator_  # noqa: B018
+
+
+def test_linear_models_need_no_covariates():
+    """The model of means, by its own estimator and by that of coefficients: REML of both."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(20), 4)})
+    rows["y"] = 3 + rng.normal(size=20)[rows["g"]] + rng.normal(size=80)
+    means = eb.from_formula("y ~ 1 + (1 | g)", rows)
+    fit = eb.from_formula("y ~ 1 + (1 | g)", rows, eb.LinearEB())
+    assert isinstance(fit.estimator_, eb.LinearEB)
+    np.testing.assert_allclose(fit.predict(rows.head(8)), means.predict(rows.head(8)), rtol=1e-5)
+    assert fit.tests()["df"][0] == pytest.approx(19, rel=1e-4)

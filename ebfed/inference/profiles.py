@@ -1,0 +1,372 @@
+"""Intervals of linear mixed models by the profile of their likelihood, and by parametric bootstrap.
+
+The deviance at a value v of one parameter is the smallest over all others. Its excess over the
+smallest of all is the square of a statistic that is about standard normal, so that the interval is
+where it is at most ``z**2`` (Bates and others 2015, section 5.1), as lme4's
+``confint(method = "profile")`` has it: of the likelihood, not the restricted one.
+
+Covariances are searched by a root L of each, ``G = L L'``. The coefficient whose spread is held at
+v comes first in the order of L, where ``v = L_11``; of a correlation v, the first two rows are
+``(a, 0)`` and ``s (v, sqrt(1 - v**2))``. The search has no bounds then. The slope of the deviance
+in G is from sums over groups (`ebfed.inference.sums`), and no matrix has a row for each row.
+
+The bootstrap draws factors of rows from the fit rather than rows: the projections of responses on
+the columns of a group are normal, and what is left of them is ``noise`` times a chi-squared number
+(Cochran's theorem).
+
+References
+----------
+Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
+Softw. 67.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.inference.sums import LinearMixedFit
+
+__all__ = ["Held", "MixedDeviance", "drawn"]
+
+# Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
+FIRST, GROWTH, STEPS = 0.25, 1.8, 40
+# A correlation of 1 in the search.
+NEARLY_ONE = 1 - 1e-10
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter that is held at a value.
+
+    Attributes
+    ----------
+    kind : {"mean", "spread", "correlation", "noise"}
+        ``"noise"`` is the standard deviation of rows.
+    level : int
+        Level of the groups, from the top.
+    first, second : int
+        Place of a coefficient: among all of the mean, or among those that differ in the level.
+    """
+
+    kind: str
+    level: int = 0
+    first: int = 0
+    second: int = 0
+
+
+class MixedDeviance:
+    """The deviance of a linear mixed model as a function of roots of covariances, and noise.
+
+    Parameters
+    ----------
+    fit : LinearMixedFit
+        The rows, and parameters where the search begins.
+    restricted : bool
+        Whether it is that of the restricted likelihood.
+    """
+
+    def __init__(self, fit: LinearMixedFit, *, restricted: bool = False):
+        self.fit, self.restricted = fit, restricted
+        X = fit.rows[:, :, :-1]
+        inside = np.einsum("nrp,nrp->p", X, X) / len(X)
+        typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
+        self.sizes = [
+            np.maximum(np.sqrt(np.diag(G)), typical[each])
+            for G, each in zip(fit.covariances, fit.places, strict=True)
+        ]
+
+    # Search -----------------------------------------------------------------------------------
+
+    def least(
+        self, held: Held | None = None, value: float = 0.0, start: NDArray | None = None
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return the smallest deviance with a parameter at a value, and where it is.
+
+        Parameters
+        ----------
+        held : Held, optional
+            None: nothing is held.
+        value : float
+        start : ndarray, optional
+            Where to begin, as this function returned it for the same parameter.
+        """
+        from scipy.optimize import minimize
+
+        begin = self._start(held) if start is None else start
+        if not len(begin):
+            return self._at(begin, held, value)[0], begin
+        found = minimize(
+            self._at, begin, (held, value), "BFGS", jac=True, options={"gtol": 1e-6, "maxiter": 500}
+        )
+        return float(found.fun), found.x
+
+    def interval(self, held: Held, z: float) -> tuple[float, float, float]:
+        """Return the value of a parameter at the smallest deviance, and the ends of its interval.
+
+        Parameters
+        ----------
+        held : Held
+        z : float
+            Quantile of the standard normal distribution.
+        """
+        centre = self.value(held, self._roots(self._best[1], None, 0.0))
+        below, above = {"mean": (-np.inf, np.inf), "correlation": (-NEARLY_ONE, NEARLY_ONE)}.get(
+            held.kind, (0.0, np.inf)
+        )
+        low, high = (self._end(held, centre, limit, z) for limit in (below, above))
+        return centre, low, high
+
+    def estimates(self, every: list[Held]) -> NDArray[np.float64]:
+        """Return parameters at the smallest deviance."""
+        roots = self._roots(self._best[1], None, 0.0)
+        return np.array([self.value(held, roots) for held in every])
+
+    @cached_property
+    def _best(self) -> tuple[float, NDArray[np.float64]]:
+        return self.least()
+
+    def _end(self, held: Held, centre: float, limit: float, z: float) -> float:
+        """Return where the deviance exceeds the smallest by ``z**2``; the limit if nowhere."""
+        from scipy.optimize import brentq
+
+        start = self._start(held, self._best[1])
+
+        def excess(value: float) -> float:
+            nonlocal start
+            deviance, start = self.least(held, value, start)
+            return float(np.sqrt(max(deviance - self._best[0], 0.0))) - z
+
+        sign = 1.0 if limit > centre else -1.0
+        if centre == limit or not np.isfinite(centre):
+            return centre
+        inner, step = centre, FIRST * self._scale(held, centre)
+        for _ in range(STEPS):
+            outer = inner + sign * step
+            if sign * (outer - limit) >= 0:
+                outer = limit
+            if excess(outer) >= 0:
+                return float(
+                    brentq(excess, inner, outer, xtol=1e-7 * abs(outer - inner), rtol=1e-7)
+                )
+            if outer == limit:
+                return 1.0 * round(limit) if held.kind == "correlation" else limit
+            inner, step = outer, step * GROWTH
+        return sign * np.inf
+
+    def _scale(self, held: Held, centre: float) -> float:
+        """Return a typical error of a parameter."""
+        if held.kind == "mean":
+            return 4 * float(np.sqrt(self.fit.mean_covariance[held.first, held.first]))
+        if held.kind == "correlation":
+            return 1.0
+        if held.kind == "noise":
+            return centre
+        return max(centre, float(self.sizes[held.level][held.first]))
+
+    # Parameters -------------------------------------------------------------------------------
+
+    def value(self, held: Held, roots: tuple[list[NDArray], float]) -> float:
+        """Return the value of a parameter where roots and noise are these."""
+        covariances = [L @ L.T for L in roots[0]]
+        if held.kind == "noise":
+            return float(np.sqrt(roots[1]))
+        if held.kind == "mean":
+            sums = self.fit.sums(covariances, roots[1])
+            B = self.fit.basis[0]
+            own = np.linalg.solve(sums.inner[:-1, :-1], sums.inner[:-1, -1])
+            return float((self.fit.mean + B @ own)[held.first])
+        G = covariances[held.level]
+        j, k = held.first, held.second
+        if held.kind == "spread":
+            return float(np.sqrt(G[j, j]))
+        both = np.sqrt(G[j, j] * G[k, k])
+        return float(G[j, k] / both) if both > 0 else np.nan
+
+    def _start(self, held: Held | None, best: NDArray | None = None) -> NDArray[np.float64]:
+        """Return where to begin: the parameters of the fit, or of the smallest deviance."""
+        if best is None:
+            noise = self.fit.noise
+            covariances = [
+                G + np.diag((0.1 * size) ** 2 * (np.diag(G) <= (0.01 * size) ** 2))
+                for G, size in zip(self.fit.covariances, self.sizes, strict=True)
+            ]
+        else:
+            roots, noise = self._roots(best, None, 0.0)
+            covariances = [
+                L @ L.T + np.diag((1e-3 * size) ** 2)
+                for L, size in zip(roots, self.sizes, strict=True)
+            ]
+        parts: list[NDArray] = []
+        for level, (G, size) in enumerate(zip(covariances, self.sizes, strict=True)):
+            order = self._order(held, level)
+            scaled = (G / np.outer(size, size))[np.ix_(order, order)]
+            if not len(scaled):
+                continue
+            if self.fit.kind == "spherical":
+                entries = np.sqrt(np.mean(np.diag(G))) / np.mean(size) * np.ones(1)
+            elif self.fit.kind == "diag":
+                entries = np.sqrt(np.diag(scaled))
+            else:
+                entries = np.linalg.cholesky(scaled + 1e-9 * np.eye(len(scaled)))[
+                    np.tril_indices(len(scaled))
+                ]
+            parts.append(entries)
+            if self._is(held, level, "spread"):
+                parts[-1] = entries[1:]
+            elif self._is(held, level, "correlation"):
+                second = np.hypot(*entries[1:3])
+                parts[-1] = np.concatenate([entries[:1], [second], entries[3:]])
+        if held is None or held.kind != "noise":
+            parts.append(np.array([np.log(noise / self.fit.noise)]))
+        return np.concatenate([*parts, np.zeros(0)])
+
+    @staticmethod
+    def _is(held: Held | None, level: int, kind: str) -> bool:
+        return held is not None and held.kind == kind and held.level == level
+
+    def _order(self, held: Held | None, level: int) -> list[int]:
+        """Return the order of coefficients in a root: those that are held first."""
+        places = list(range(len(self.sizes[level])))
+        moved = held is not None and held.kind in ("spread", "correlation") and held.level == level
+        if held is None or not moved or self.fit.kind == "spherical":
+            return places
+        first = [held.first] + ([held.second] if held.kind == "correlation" else [])
+        return first + [each for each in places if each not in first]
+
+    def _roots(self, at: NDArray, held: Held | None, value: float) -> tuple[list[NDArray], float]:
+        """Return the root of each covariance, and the variance of the noise."""
+        roots, used = [], 0
+        for level, size in enumerate(self.sizes):
+            L, count = self._root(at[used:], held, value, level)
+            order = self._order(held, level)
+            back = np.zeros_like(L)
+            back[order] = L
+            roots.append(size[:, None] * back if self.fit.kind != "spherical" else back)
+            used += count
+        if self._is(held, 0, "noise"):
+            return roots, value**2
+        return roots, self.fit.noise * float(np.exp(np.clip(at[used], -60, 60)))
+
+    def _root(
+        self, at: NDArray, held: Held | None, value: float, level: int
+    ) -> tuple[NDArray, int]:
+        """Return the root of the scaled covariance of a level, in its order, and what it used."""
+        size = self.sizes[level]
+        q, kind = len(size), self.fit.kind
+        if not q:
+            return np.zeros((0, 0)), 0
+        spread, correlation = (self._is(held, level, each) for each in ("spread", "correlation"))
+        if kind == "spherical":
+            root = value if spread else float(at[0]) * float(np.mean(size))
+            return root * np.eye(q), 0 if spread else 1
+        fixed = np.array([value / size[held.first]]) if spread and held is not None else np.zeros(0)
+        if kind == "diag":
+            count = q - len(fixed)
+            return np.diag(np.concatenate([fixed, at[:count]])), count
+        L, low = np.zeros((q, q)), np.tril_indices(q)
+        if correlation:
+            count = len(low[0]) - 1
+            second = at[1] * np.array([value, np.sqrt(1 - value**2)])
+            L[low] = np.concatenate([at[:1], second, at[2:count]])
+            return L, count
+        count = len(low[0]) - len(fixed)
+        L[low] = np.concatenate([fixed, at[:count]])
+        return L, count
+
+    # Deviance ---------------------------------------------------------------------------------
+
+    def _at(
+        self, at: NDArray, held: Held | None, value: float
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return the deviance, but for a constant, and its slope."""
+        fit = self.fit
+        roots, noise = self._roots(at, held, value)
+        sums = fit.sums([L @ L.T for L in roots], noise)
+        inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
+        own = np.linalg.solve(inner, cross)
+        deviance = float(sums.log_det + square - cross @ own)
+        inverse = np.linalg.inv(inner)
+        if held is not None and held.kind == "mean":
+            along = fit.basis[0][held.first]
+            variance = float(along @ inverse @ along)
+            beyond = float(fit.mean[held.first] + along @ own - value)
+            deviance += beyond**2 / variance
+            own = own - inverse @ along * beyond / variance
+        residual = np.append(-own, 1.0)
+        slopes = sums.trace - np.einsum("i,aij,j->a", residual, sums.first, residual)
+        if self.restricted:
+            deviance += float(np.linalg.slogdet(inner)[1])
+            slopes = slopes - np.einsum("ij,aji->a", inverse, sums.first[:, :-1, :-1])
+        return deviance, self._chained(slopes, roots, noise, held, value)
+
+    def _chained(
+        self, slopes: NDArray, roots: list[NDArray], noise: float, held: Held | None, value: float
+    ) -> NDArray[np.float64]:
+        """Return the slope in what is searched, of that in the entries of covariances."""
+        fit, parts = self.fit, []
+        for level, (L, own, bases) in enumerate(zip(roots, fit.own, fit.bases, strict=True)):
+            if not len(L):
+                continue
+            size, order = self.sizes[level], self._order(held, level)
+            spread = self._is(held, level, "spread")
+            if fit.kind == "spherical":
+                along = 2 * slopes[own] * L[0, 0] * np.mean(size)
+                parts.append(along[1:] if spread else along)
+                continue
+            # of a symmetric matrix: an entry off the diagonal has half of the slope
+            halves = np.tensordot(slopes[own], bases * (1 + np.eye(len(L))) / 2, 1)
+            by_root = (size[:, None] * (2 * halves @ L))[order]
+            along = np.diag(by_root) if fit.kind == "diag" else by_root[np.tril_indices(len(L))]
+            if self._is(held, level, "correlation"):
+                second = along[1] * value + along[2] * np.sqrt(1 - value**2)
+                along = np.concatenate([along[:1], [second], along[3:]])
+            parts.append(along[1:] if spread else along)
+        if not self._is(held, 0, "noise"):
+            parts.append(slopes[-1:] * noise)
+        return np.concatenate([*parts, np.zeros(0)])
+
+
+def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], LinearMixedFit]:
+    """Return a function that draws the responses of all groups from a fit.
+
+    Parameters
+    ----------
+    fit : LinearMixedFit
+    rng : Generator
+
+    Returns
+    -------
+    callable
+        Without arguments; returns a `LinearMixedFit` with other responses.
+    """
+    m, _, width = fit.rows.shape
+    p = width - 1
+    upper = np.asarray(np.linalg.qr(fit.rows[:, :, :-1], mode="r"))
+    r = upper.shape[1]
+    # directions of a group's columns that its rows do have
+    rank = np.linalg.matrix_rank(upper)
+    left, inside = np.maximum(fit.n - rank, 0), np.arange(r) < rank[:, None]
+    _, s, Vt = np.linalg.svd(upper, full_matrices=False)
+    X = s[:, :, None] * Vt
+    values = [np.linalg.eigh(G) for G in fit.covariances]
+    halves = [vectors * np.sqrt(np.maximum(x, 0)) for x, vectors in values]
+
+    def draw() -> LinearMixedFit:
+        coefficients = np.zeros((1, p))
+        for owner, places, half in zip(fit.owners, fit.places, halves, strict=True):
+            coefficients = coefficients[owner]
+            coefficients[:, places] += rng.normal(size=(len(owner), len(places))) @ half.T
+        coefficients = coefficients + fit.mean
+        noise = np.sqrt(fit.noise)
+        z = np.einsum("nrp,np->nr", X, coefficients) + noise * rng.normal(size=(m, r)) * inside
+        rest = noise * np.sqrt(rng.chisquare(np.maximum(left, 1)) * (left > 0))
+        rows = np.zeros((m, r + 1, p + 1))
+        rows[:, :r, :p], rows[:, :r, p], rows[:, r, p] = X, z, rest
+        return replace(fit, rows=rows)
+
+    return draw

@@ -1,0 +1,156 @@
+"""Intervals of the parameters of linear mixed models, spreads included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.inference.profiles import Held, MixedDeviance, drawn
+from ebfed.inference.sums import LinearMixedFit
+from ebfed.regression.inferring import mixed_fit
+from ebfed.report.effects import GroupEffects
+from ebfed.tables.frames import frame
+
+if TYPE_CHECKING:
+    from ebfed.regression.linear import LinearEB
+
+__all__ = ["confint_of_linear"]
+
+IntervalMethod = Literal["wald", "profile", "bootstrap"]
+
+
+def confint_of_linear(
+    self: LinearEB,
+    level: float = 0.95,
+    *,
+    method: IntervalMethod = "wald",
+    n_boot: int = 1000,
+    random_state: Any = 0,
+    progress: bool = False,
+) -> Any:
+    """Return intervals for the parameters of the population.
+
+    Parameters
+    ----------
+    level : float
+    method : {"wald", "profile", "bootstrap"}
+        Wald's are ``estimate ± z std.error`` of the mean's coefficients, right for many groups.
+        Those by the profile of the likelihood, and by parametric bootstrap, are of spreads,
+        correlations and noise too, as lme4's ``confint``. The profile is of the likelihood, not the
+        restricted one (Bates and others 2015, section 5.1); the bootstrap draws rows from the fit,
+        fits each draw by the fit's own method, and takes quantiles of the estimates.
+    n_boot : int
+        Number of draws.
+    random_state : int, Generator or None
+        Seed of the draws.
+    progress : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    DataFrame
+        ``term``, ``estimate``, ``conf.low``, ``conf.high``; by profile and bootstrap with
+        ``effect`` and ``group`` first, as in `tidy`. A parameter that is not identified has NaN.
+
+    Raises
+    ------
+    ValueError
+        If the level or the method is none; or the fit has not the rows, no likelihood or no noise,
+        or covariates of groups, and the method is not Wald's.
+
+    References
+    ----------
+    Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
+    Softw. 67.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(20), 6)
+    >>> x = rng.normal(size=120)
+    >>> y = 3 + x + rng.normal(size=20)[groups] + rng.normal(size=120)
+    >>> fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    >>> fit.confint(method="profile")[["term", "estimate", "conf.low", "conf.high"]].round(1)
+                  term  estimate  conf.low  conf.high
+    0        intercept       2.9       2.4        3.5
+    1               x0       1.0       0.8        1.2
+    2    sd__intercept       1.2       0.8        1.7
+    3  sd__Observation       1.1       0.9        1.2
+    """
+    if method not in get_args(IntervalMethod):
+        raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
+    if method == "wald":
+        return GroupEffects.confint(self, level)
+    if not 0 < level < 1:
+        raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
+    if self.covariate_names_:
+        raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
+    fit = mixed_fit(self)
+    every = _parameters(fit)
+    rows = self.view().parameters()
+    if method == "profile":
+        ends = _profiled(fit, every, level, progress)
+    else:
+        ends = _bootstrapped(fit, every, level, n_boot, random_state, progress)
+    unknown = [
+        held.kind == "mean" and np.isnan(row[4]) for held, row in zip(every, rows, strict=True)
+    ]
+    ends[unknown] = np.nan
+    columns = {
+        name: np.array([row[j] for row in rows])
+        for j, name in enumerate(("effect", "group", "term", "estimate"))
+    }
+    return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, self._style_)
+
+
+def _parameters(fit: LinearMixedFit) -> list[Held]:
+    """Parameters in the order of `tidy`."""
+    found = [Held("mean", first=j) for j in range(len(fit.mean))]
+    for level, places in enumerate(fit.places):
+        found += [Held("spread", level, j) for j in range(len(places))]
+        if fit.kind == "full":
+            found += [
+                Held("correlation", level, k, j) for j in range(len(places)) for k in range(j)
+            ]
+    return [*found, Held("noise")]
+
+
+def _profiled(
+    fit: LinearMixedFit, every: list[Held], level: float, progress: bool
+) -> NDArray[np.float64]:
+    from scipy.special import ndtri
+    from tqdm import tqdm
+
+    z, deviance = float(ndtri((1 + level) / 2)), MixedDeviance(fit)
+    known = fit.identified(np.eye(len(fit.mean)))
+    ends = np.full((len(every), 2), np.nan)
+    for row, held in enumerate(tqdm(every, desc="profiles", disable=not progress)):
+        if held.kind != "mean" or known[held.first]:
+            ends[row] = deviance.interval(held, z)[1:]
+    return ends
+
+
+def _bootstrapped(
+    fit: LinearMixedFit,
+    every: list[Held],
+    level: float,
+    n_boot: int,
+    random_state: Any,
+    progress: bool,
+) -> NDArray[np.float64]:
+    from tqdm import trange
+
+    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
+        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
+    draw = drawn(fit, np.random.default_rng(random_state))
+    found = np.array(
+        [
+            MixedDeviance(draw(), restricted=fit.restricted).estimates(every)
+            for _ in trange(int(n_boot), desc="bootstrap", disable=not progress)
+        ]
+    )
+    tail = (1 - level) / 2
+    return np.nanquantile(found, [tail, 1 - tail], axis=0).T

@@ -1,0 +1,122 @@
+"""Intervals by profile and bootstrap: beside lme4's, and what must hold of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from r_fits import data_of, fit_of, stored
+from scipy.stats import chi2
+from sklearn.exceptions import ConvergenceWarning
+
+import ebfed as eb
+from ebfed.inference.profiles import Held, MixedDeviance, drawn
+from ebfed.regression.inferring import mixed_fit
+
+PROFILES = stored("profiles")
+
+
+@pytest.mark.parametrize("case", ["sleepstudy", "sleepstudy_diag", "radon", "oats"])
+def test_profiles_are_those_of_lme4(case):
+    """lme4 interpolates its profile by splines: ends agree to 2e-3 of the interval."""
+    expected = PROFILES[PROFILES["case"] == case]
+    found = fit_of(case).confint(method="profile")
+    spreads, means = found[found["effect"] == "ran_pars"], found[found["effect"] == "fixed"]
+    told = expected["term"].str.contains("sd_|cor_|sigma")
+    for here, in_r in ((spreads, expected[told]), (means, expected[~told])):
+        low, high = (np.sort(here[name]) for name in ("conf.low", "conf.high"))
+        width = (in_r["high"] - in_r["low"]).min()
+        np.testing.assert_allclose(low, np.sort(in_r["low"]), atol=2e-3 * width, rtol=1e-3)
+        np.testing.assert_allclose(high, np.sort(in_r["high"]), atol=2e-3 * width, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("restricted", [False, True])
+def test_slopes_are_those_of_the_deviance(kind, restricted):
+    """Central differences of steps of 1e-6: 1e-6 of the deviance is rounding and curvature."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(15), 6), rng.normal(size=(90, 2))
+    coef = rng.normal(size=(15, 3)) @ np.diag([1, 0.5, 0.7])
+    y = coef[groups, 0] + (X * coef[groups, 1:]).sum(axis=1) + rng.normal(size=90)
+    fit = eb.LinearEB(kind).fit(X, y, groups=groups)
+    deviance = MixedDeviance(mixed_fit(fit), restricted=restricted)
+    asked = [(None, 0.0), (Held("mean", first=1), 0.3), (Held("noise"), 0.9)]
+    asked += [(Held("spread", 0, 1), 0.6)]
+    asked += [(Held("correlation", 0, 0, 2), 0.3)] if kind == "full" else []
+    for held, value in asked:
+        start = deviance._start(held)
+        start = start + 0.1 * rng.normal(size=len(start))
+        slope = deviance._at(start, held, value)[1]
+        moves = 1e-6 * np.eye(len(start))
+        numeric = [
+            (deviance._at(start + e, held, value)[0] - deviance._at(start - e, held, value)[0])
+            / 2e-6
+            for e in moves
+        ]
+        np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=1e-4)
+        if held is not None and held.kind != "mean":
+            roots = deviance._roots(start, held, value)
+            assert deviance.value(held, roots) == pytest.approx(value)
+
+
+def test_the_smallest_deviance_is_that_of_the_fit():
+    for case, restricted in (("sleepstudy", True), ("sleepstudy_ml", False), ("oats", True)):
+        fit = fit_of(case)
+        own = mixed_fit(fit.estimator_)
+        shaken = MixedDeviance(own, restricted=restricted)
+        start = shaken._start(None) * 1.3 + 0.1
+        roots = shaken._roots(shaken.least(start=start)[1], None, 0.0)
+        for G, L in zip(own.covariances, roots[0], strict=True):
+            np.testing.assert_allclose(L @ L.T, G, rtol=1e-3, atol=1e-3 * np.diag(G).max())
+
+
+def test_a_spread_that_may_be_zero_has_an_interval_from_zero():
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"g": np.repeat(np.arange(12), 4), "y": rng.normal(size=48)})
+    fit = eb.from_formula("y ~ 1 + (1 | g)", rows, eb.LinearEB())
+    found = fit.confint(method="profile").set_index("term")
+    assert found.loc["sd__intercept", "conf.low"] == 0
+    assert 0 < found.loc["sd__intercept", "conf.high"] < 1
+
+
+def test_draws_are_of_the_fit():
+    """Sums of squares of the rest over the noise are chi-squared: false alarm 1 in 1,000."""
+    fit = mixed_fit(fit_of("gaps").estimator_)
+    draw = drawn(fit, np.random.default_rng(0))
+    rest = np.array([(draw().rows[:, -1, -1] ** 2).sum() / fit.noise for _ in range(200)])
+    left = (fit.n - np.minimum(fit.n, 3)).sum() * 200
+    assert chi2.ppf(0.0005, left) < rest.sum() < chi2.ppf(0.9995, left)
+    one = draw()
+    np.testing.assert_allclose(
+        np.einsum("nri,nrj->nij", one.rows[:, :, :-1], one.rows[:, :, :-1]),
+        np.einsum("nri,nrj->nij", fit.rows[:, :, :-1], fit.rows[:, :, :-1]),
+        atol=1e-8 * np.abs(fit.rows).max() ** 2,
+    )
+
+
+def test_bootstrap_agrees_with_the_profile_where_both_are_exact():
+    """Of many rows, the noise has a known interval; 400 draws find its ends to a tenth of it."""
+    fit = fit_of("radon")
+    found = fit.confint(method="bootstrap", n_boot=400).set_index("term")
+    profile = fit.confint(method="profile").set_index("term")
+    for term in ("sd__Observation", "floor", "log_uranium"):
+        width = profile.loc[term, "conf.high"] - profile.loc[term, "conf.low"]
+        for end in ("conf.low", "conf.high"):
+            assert abs(found.loc[term, end] - profile.loc[term, end]) < 0.2 * width
+    again = fit.confint(method="bootstrap", n_boot=400).set_index("term")
+    pd.testing.assert_frame_equal(found, again)
+
+
+def test_what_cannot_be_is_refused():
+    fit = fit_of("sleepstudy")
+    with pytest.raises(ValueError, match="method must be"):
+        fit.confint(method="boot")
+    with pytest.raises(ValueError, match="a level must lie"):
+        fit.confint(95, method="profile")
+    with pytest.raises(ValueError, match="n_boot must be"):
+        fit.confint(method="bootstrap", n_boot=1)
+    rows = data_of("sleepstudy")
+    with pytest.warns(ConvergenceWarning):
+        descent = eb.LinearEB("spherical", solver="gradient", n_steps=5).fit(
+            rows[["Days"]], rows["Reaction"], groups=rows["Subject"]
+        )
+    with pytest.raises(ValueError, match="gradient descent has no likelihood"):
+        descent.confint(method="profile")

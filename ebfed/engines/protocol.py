@@ -208,6 +208,8 @@ class LearningSent(Sent):
     """Largest norm of what a client sends; with privacy."""
     opened: NotRequired[int]
     """Number of clients that opted out of privacy."""
+    ratio: NotRequired[float]
+    """Weight of a client that did not opt out of privacy beside 1 of one that did."""
     budget: NotRequired[NDArray[np.float64]]
 
 

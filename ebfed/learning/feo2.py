@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ebfed.engines.protocol import LearningFacts, LearningMemory
 from ebfed.learning.checks import check_between
@@ -31,12 +32,24 @@ class FeO2(Ditto):
     ----------
     model, n_rounds, learning_rate, local_steps, batch_size, sample_rate and others
         As for `Ditto`, with `regularization` (lambda) and `own_learning_rate` (eta_p).
-    ratio : float
+    ratio : float or "optimal"
         Weight r of a private client beside 1 of an open one, in [0, 1]. With 0, private clients are
-        never invited.
+        never invited. ``"optimal"``: that of Lemma 1, for the noise that is left in the mean of all
+        rounds, and for changes of clients as long as S: see `ratio_`.
     privacy : ClientPrivacy
         Differential privacy of clients that did not opt out; it must be given. S is its `clip`; the
         bits that move S are centred and part of the promise.
+
+    Attributes
+    ----------
+    ratio_ : float
+        The weight r. For p parameters, T rounds and N_p private clients ``"optimal"`` is
+
+        .. math:: r^* = \Big(1 + \frac{p\, z_\Delta^2}{T q^2 N_p}\Big)^{-1}
+
+        with z in place of z / sqrt(q N_p) where each client adds noise of its own. All of this is
+        public, so that it costs no privacy. The lemma is of one round with unbounded messages: its
+        noise is that of all rounds here, and its variance between clients is S^2 / p.
 
     Notes
     -----
@@ -58,20 +71,27 @@ class FeO2(Ditto):
     >>> y = X[:, 0] > 0
     >>> consent = {g: "open" if g < 20 else "private" for g in range(400)}
     >>> privacy = ClientPrivacy(epsilon=1.0)
-    >>> est = FeO2(privacy=privacy, ratio=0.1, n_rounds=20, learning_rate=1.0, random_state=0)
-    >>> est = est.fit(X, y, groups=groups, consent=consent)
+    >>> est = FeO2(privacy=privacy, ratio="optimal", n_rounds=20, random_state=0)
+    >>> est = est.set_params(learning_rate=1.0).fit(X, y, groups=groups, consent=consent)
+    >>> round(est.ratio_, 2)
+    0.82
     >>> est.privacy_[["who", "clients", "epsilon"]].round(2).values.tolist()
     [['private', 380, 1.0], ['open', 20, inf]]
     """
 
     requires_privacy: ClassVar[bool] = True
 
-    ratio: float = 1.0
+    ratio: float | Literal["optimal"] = 1.0
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        check_between("ratio", self.ratio, 0, 1)
+        if isinstance(self.ratio, str) and self.ratio != "optimal":
+            raise ValueError(
+                f"ratio must be 'optimal' or a number from 0 to 1; got {self.ratio!r}."
+            )
+        if self.ratio != "optimal":
+            check_between("ratio", self.ratio, 0, 1)
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
         """Learn from rows.
@@ -113,6 +133,13 @@ class FeO2(Ditto):
             and np.isin(consent, (0, 1)).all()
         ):
             raise ValueError("consent must be 0 (private) or 1 (open) for each client.")
+
+    @property
+    def ratio_(self) -> float:
+        """Weight of a private client beside 1 of an open one."""
+        check_is_fitted(self, "clients_")
+        state: Any = self._kept
+        return self.broadcast(state)["ratio"]
 
     def exchange(self, n_clients: int) -> OptOutExchange:
         """Protect the messages of private clients, and weigh them."""

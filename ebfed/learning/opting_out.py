@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +35,42 @@ class OptOutExchange(PrivateExchange):
     ----------
     schedule, n_clients, privacy, bounds
         As in `PrivateExchange`.
-    ratio : float
-        Weight of a private client beside 1 of an open one.
+    ratio : float or "optimal"
+        Weight of a private client beside 1 of an open one; see `optimal`.
     """
 
-    ratio: float
+    ratio: float | Literal["optimal"]
 
     @property
     def terms(self) -> tuple:
         """Arguments on which the account rests: with a ratio of 0, it is of nothing."""
         return (self.ratio,)
+
+    def optimal(self, n_private: int, size: int) -> float:
+        r"""Return the weight that makes the variance of the sum of all rounds least.
+
+        .. math:: r^* = \frac{\sigma^2}{\sigma^2 + N_p \gamma^2}, \qquad
+            \sigma^2 = \frac{S^2}{p}, \qquad
+            N_p \gamma^2 = \frac{z^2 S^2}{T q^2 N_p}
+
+        The variance sigma^2 of changes of different clients is, in each of p coordinates, that of
+        changes as long as S. The noise of T rounds averages out, and what clients have of their own
+        does not: N_p gamma^2 is the noise of a private client's share in the mean of all rounds.
+        Where clients add the noise themselves, it is :math:`z^2 S^2 / (T q)`.
+
+        Parameters
+        ----------
+        n_private : int
+            Number N_p of private clients.
+        size : int
+            Number p of shared parameters.
+        """
+        z, _ = self.split()
+        invited = self.schedule.sample_rate * max(n_private, 1)
+        noise = z**2 * (invited if self.privacy.trust == "none" else 1.0)
+        # each in units of S ** 2
+        share = max(n_private, 1) * noise / (self.schedule.n_rounds * invited**2)
+        return 1 / (1 + size * share)  # [O] Lemma 1
 
     # Clients ----------------------------------------------------------------------------------
 
@@ -58,13 +84,13 @@ class OptOutExchange(PrivateExchange):
     ) -> LearningMessage:
         """Return what clients send: changes times their weights, so that their sum is enough."""
         message = super().send(changes, sent, memory, members, rng)
-        weights = self.weights(memory["consent"][members])[:, None]
+        weights = self.weights(memory["consent"][members], sent)[:, None]
         changes = {name: weights * values for name, values in message["changes"].items()}
         return message | {"changes": changes}
 
-    def weights(self, consent: NDArray[np.int8]) -> NDArray[np.float64]:
+    def weights(self, consent: NDArray[np.int8], sent: LearningSent) -> NDArray[np.float64]:
         """Return the weight of each client, by its choice."""
-        return np.where(consent == 0, self.ratio, 1.0)
+        return np.where(consent == 0, sent["ratio"], 1.0)
 
     def disturb(
         self,
@@ -86,7 +112,7 @@ class OptOutExchange(PrivateExchange):
         """State all that a run may take from m clients, by their choice."""
         private, opened = (memory["consent"] == index for index in range(2))
         plans = [Plan.exact("open", opened, self.schedule.n_rounds)] if opened.any() else []
-        if private.any() and self.ratio > 0:
+        if private.any() and self.ratio != 0:
             plans.append(self.plan_of("private", private))
         return plans
 
@@ -120,7 +146,7 @@ class OptOutExchange(PrivateExchange):
 
     def longest(self, sent: LearningSent, facts: LearningFacts, turn: NDArray) -> list[Any]:
         """Return the largest norm that each bounded part of each message may have."""
-        weights = self.weights(facts["consent"][turn == 0])
+        weights = self.weights(facts["consent"][turn == 0], sent)
         return [limit * weights for limit in super().longest(sent, facts, turn)]
 
     def start(self, state: LearningState, facts: LearningFacts) -> LearningState:
@@ -137,8 +163,13 @@ class OptOutExchange(PrivateExchange):
         return turn
 
     def broadcast(self, state: LearningState, sent: LearningSent) -> LearningSent:
-        """Return what is broadcast, with the number of clients that opted out."""
-        return super().broadcast(state, sent) | {"opened": int(state["consent"].sum())}
+        """Return what is broadcast, with how many clients opted out, and the others' weight."""
+        opened = int(state["consent"].sum())
+        ratio = self.ratio
+        if isinstance(ratio, str):
+            size = sum(len(value) for value in sent["shared"].values())
+            ratio = self.optimal(self.n_clients - opened, size)
+        return super().broadcast(state, sent) | {"opened": opened, "ratio": float(ratio)}
 
     def average(
         self,
@@ -152,9 +183,10 @@ class OptOutExchange(PrivateExchange):
         counts = sent["expected"] / self.n_clients * np.bincount(state["consent"], minlength=2)
         if self.ratio == 0:
             counts[0] = 0.0
-        weight = counts[1] + self.ratio * counts[0]  # [O] Algorithm 1
+        ratio = sent["ratio"]
+        weight = counts[1] + ratio * counts[0]  # [O] Algorithm 1
         average = {
-            name: noisy_sum(message["changes"][name], self.ratio * scales[name], rng) / weight
+            name: noisy_sum(message["changes"][name], ratio * scales[name], rng) / weight
             for name in sent["shared"]
         }
         if self.privacy.clip_quantile is None:

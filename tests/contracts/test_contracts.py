@@ -303,7 +303,7 @@ LEARNERS = {
     ],
     "FeO2": [
         learning.FeO2(**SOME, privacy=privacy(clip_quantile=0.5), ratio=0.5),
-        learning.FeO2(**SOME, privacy=privacy(trust="none"), ratio=0.5),
+        learning.FeO2(**SOME, privacy=privacy(trust="none"), ratio="optimal"),
         learning.FeO2(**SOME, privacy=privacy(0.0), ratio=0.0),
     ],
     "FedAvg": [

@@ -3,7 +3,8 @@
 #
 # In R, the packages lme4, ebnm, ashr and ebbr estimate many groups at once, metafor combines
 # studies, and sae estimates small areas. This page shows their commands and the commands of ebfed.
-# Every line of Python on this page is executed when the page is built. The data are reaction times
+# Every line of Python on this page is executed when the page is built.
+# [An analysis in R, line by line](analysis.md) has a whole script. The data are reaction times
 # of drivers on ten days without sleep (lme4's `sleepstudy`; Belenky and others, 2003), trials of a
 # vaccine and a survey (see [Meta-analysis](meta_analysis.md) and [Small areas](small_areas.md)),
 # and effects and batting records that are made up.
@@ -280,11 +281,11 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# **Intervals.** `confint` gives Wald intervals, and none for standard deviations; lme4 profiles the
-# likelihood by default. **Names.** Columns have the names of broom.mixed. The constant is
-# `intercept`, without parentheses, and `mean` in models without other terms. **Counts.** A model of
-# counts, `family="poisson"`, has a normal population of log rates, as in `glmer`, where it has
-# columns or `prior="log-normal"`; else rates are gamma.
+# **Intervals.** `confint` gives Wald intervals by default, and none for standard deviations; lme4
+# profiles the likelihood by default, as `method="profile"` does here. **Names.** Columns have the
+# names of broom.mixed. The constant is `intercept`, without parentheses, and `mean` in models
+# without other terms. **Counts.** A model of counts, `family="poisson"`, has a normal population of
+# log rates, as in `glmer`, where it has columns or `prior="log-normal"`; else rates are gamma.
 # **Missing values** are an error. `missing="drop"` drops rows with missing values, and the summary
 # counts them.
 

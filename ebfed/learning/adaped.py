@@ -250,11 +250,6 @@ class AdaPeD(Learner):
             return own["theta"]
         return np.where(task.new, shared["mu"], own["theta"])
 
-    @property
-    def shares_model(self) -> bool:
-        """Whether the predictor of a client that was never invited is the shared one."""
-        return self.shared_model is None
-
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
         """Return the shared predictor, and mu."""
         return self._teacher(self.predictor(sent)), sent["shared"]["mu"]

@@ -325,11 +325,6 @@ class Learner(SupervisedEstimator):
         """Return the object that calls `train` and `personal_parameters` with batches of rows."""
         return LocalTraining(self)
 
-    @property
-    def shares_model(self) -> bool:
-        """Whether the predictor of a client that was never invited is the shared one."""
-        return True
-
     # What a method may use --------------------------------------------------------------------
 
     def predictor(

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from ebfed.learning.base import Learner
     from ebfed.learning.training import LocalTraining, Task
 
-__all__ = ["TRIED", "FineTuning", "check_fine_tuning"]
+__all__ = ["TRIED", "FineTuning", "check_fine_tuning", "shares_model"]
 
 # Numbers of steps that "auto" compares.
 TRIED = (0, 1, 2, 5, 10, 20, 50, 100)
+
+
+def shares_model(learner: Learner) -> bool:
+    """Return whether a client that was never invited is predicted by a model of its own form."""
+    return getattr(learner, "shared_model", None) is None
 
 
 def check_fine_tuning(learner: Learner) -> None:
@@ -157,7 +162,7 @@ class FineTuning:
 
     def _tunes(self, task: Task) -> NDArray[np.bool_]:
         """Whether clients have rows, and a predictor to begin with."""
-        return (task.n > 0) & (self._learner.shares_model | ~task.new[:, 0])
+        return (task.n > 0) & (shares_model(self._learner) | ~task.new[:, 0])
 
     def _tasks(self, whole: bool = False) -> Iterator[tuple[NDArray[np.int64], Task]]:
         some = self._sent, self._memory, self._clients, self._members, None

@@ -15,6 +15,7 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.checks import check_between
+from ebfed.learning.fine_tuning import shares_model
 from ebfed.learning.memory import losses
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import hold_back
@@ -165,7 +166,7 @@ def settle(
     learner.model_ = learner._net.model
     learner._unseen = learner.unseen_predictor(sent)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
-    tuned = learner.fine_tune and learner.shares_model  # also who was never invited
+    tuned = learner.fine_tune and shares_model(learner)  # also who was never invited
     if memory is not None and sent["own"] and not tuned and not memory["trained"].all():
         new = learner._without_own = ~memory["trained"]
         learner._notes = [

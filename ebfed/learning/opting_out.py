@@ -70,7 +70,7 @@ class OptOutExchange(PrivateExchange):
         noise = z**2 * (invited if self.privacy.trust == "none" else 1.0)
         # each in units of S ** 2
         share = max(n_private, 1) * noise / (self.schedule.n_rounds * invited**2)
-        return 1 / (1 + size * share)  # [O] Lemma 1
+        return 1 / (1 + size * share)
 
     # Clients ----------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ import ebfed as eb
 from ebfed import wire
 from ebfed.learning import fitting
 from ebfed.learning.checkpoint import DIGEST
-from ebfed.learning.exchange import Exchange
 from ebfed.learning.opting_out import OptOutExchange
 from ebfed.models import MLP, Softmax
 
@@ -251,37 +250,65 @@ SOME = {"n_rounds": 12, "batch_size": 3, "local_steps": 2, "sample_rate": 0.3, "
 HELD = {"validation_fraction": 0.3, "evaluate_every": 2}
 
 
+NOISY = {"privacy": eb.ClientPrivacy(noise_multiplier=1.0, clip_quantile=0.5)}
+
+
+def killed_in_round(est, number):
+    """Fit in a process of its own, that is killed when a server has the messages of a round."""
+    child = fork()
+    if child == 0:
+        inner = type(est).update
+
+        def update(self, state, messages):
+            if state["round"] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return inner(self, state, messages)
+
+        type(est).update = update
+        est.fit(X, Y, groups=GROUPS)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     "est",
     [
         eb.FedAvg(**SOME, **HELD, early_stopping=2),
+        eb.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
         eb.AdaPeD(**SOME, **HELD),
+        eb.AdaPeD(**SOME, unsampled=True, shared_model=MLP(3)),
         eb.FedRep(MLP(3), **SOME),
+        eb.FedRep(MLP(3), **SOME, **NOISY),
         eb.Scaffold(**SOME, server_optimizer="momentum"),
+        eb.Scaffold(**SOME, **NOISY),
         eb.FedProx(**SOME, optimizer="adam", server_optimizer="adam", server_learning_rate=0.1),
+        eb.FedProx(**SOME, **NOISY),
+        eb.HierarchicalEB(**SOME, strength_rounds=5, fine_tune=3),
+        eb.HierarchicalEB(**SOME, **NOISY, strength_rounds=5, fine_tune=3),
+        eb.Ditto(**SOME, **NOISY, fine_tune=3),
+        eb.DPAdaPeD(**SOME, **NOISY),
+        eb.PPSGD(**SOME | {"local_steps": 1}, **NOISY),
     ],
-    ids=lambda est: type(est).__name__,
+    ids=lambda est: f"{type(est).__name__}-{'private' if est.privacy else 'plain'}",
 )
-def test_learners_without_privacy_go_on(est, tmp_path, monkeypatch):
+def test_every_learner_goes_on_when_it_was_killed(est, tmp_path, monkeypatch):
     """What a checkpoint has suffices, whatever a learner keeps between rounds."""
     whole = clone(est).fit(X, Y, groups=GROUPS)
-    inner, seen = Exchange.average, []
-
-    def average(self, state, *others):
-        seen.append(state["round"])
-        if len(seen) == 5:
-            raise Interrupted
-        return inner(self, state, *others)
-
-    kept = est.set_params(checkpoint=tmp_path)
-    with monkeypatch.context() as context:
-        context.setattr(Exchange, "average", average)
-        with pytest.raises(Interrupted):
-            clone(kept).fit(X, Y, groups=GROUPS)
+    monkeypatch.setattr("ebfed.learning.checkpoint.SPARE", 0.0)  # write all rounds
+    kept, rounds = clone(est).set_params(checkpoint=tmp_path), []
+    last = whole.n_iter_ - 2
+    for number in (4, last):
+        assert killed_in_round(clone(kept), number)
+        content = (tmp_path / "fit.ebfed").read_bytes()
+        rounds.append(wire.unpack(content[DIGEST:])["state"]["round"])
+    assert rounds == [4, last]
     again = clone(kept).fit(X, Y, groups=GROUPS)
     np.testing.assert_array_equal(again.parameters_, whole.parameters_)
+    for name, value in whole.shared_.items():
+        np.testing.assert_array_equal(again.shared_[name], value)
     assert again.history_.equals(whole.history_)
-    assert len(seen) == 5
+    assert again.privacy_.equals(whole.privacy_)
 
 
 @pytest.mark.parametrize("cls", [eb.FedAvg, eb.Ditto, eb.AdaPeD])

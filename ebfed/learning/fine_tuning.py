@@ -114,7 +114,7 @@ class FineTuning:
         for eta in rates:
             for places, task in self._tasks():
                 near, batches = theta[places], task.batches(TRIED[-1])
-                descend = task.steps(np.full((len(places), 1), eta))
+                descend = task.steps(np.full((len(places), 1), eta, theta.dtype))
                 for step, batch in enumerate(batches, start=1):
                     near = descend(near, task.gradient(near, batch))
                     if step in TRIED:
@@ -154,7 +154,7 @@ class FineTuning:
         for places, task in self._tasks(whole):
             near = theta[places]
             steps = np.where(self._tunes(task), count[places], 0)[:, None]
-            descend = task.steps(rate[places, None])
+            descend = task.steps(rate[places, None].astype(theta.dtype))
             for step, batch in enumerate(task.batches(int(steps.max(initial=0)))):
                 near = np.where(steps > step, descend(near, task.gradient(near, batch)), near)
             out[places] = near

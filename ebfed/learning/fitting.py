@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     clients, labels = learner._read(X, y, groups, reset=True)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
-    clients = hold_back(clients, learner.validation_fraction)
+    X = clients.X.astype(learner.precision, copy=False)
+    clients = hold_back(replace(clients, X=X), learner.validation_fraction)
     if learner._numeric:
         check_size(np.asarray(clients.y), "y")
     elif learner._declared is not None and len(learner.classes_) > len(learner._declared):
@@ -156,7 +158,8 @@ def settle(
     parameters: NDArray[np.float64],
 ) -> Learner:
     """Set the learned attributes, of clients or of a server, whose memory is None."""
-    learner.clients_, learner.parameters_ = clients, parameters
+    learner.clients_ = clients
+    learner.parameters_ = parameters.astype(learner.precision, copy=False)
     learner.n_iter_, learner.shared_ = sent["round"], sent["shared"]
     learner._history, learner._every = sent["history"], sent["every"]
     learner._n_clients, learner._memory = sent["n_clients"], memory
@@ -164,7 +167,8 @@ def settle(
         learner.classes_ = sent["classes"]
     learner._net = learner.predictor(sent)
     learner.model_ = learner._net.model
-    learner._unseen = learner.unseen_predictor(sent)
+    unseen_net, unseen = learner.unseen_predictor(sent)
+    learner._unseen = unseen_net, unseen.astype(learner.precision, copy=False)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
     tuned = learner.fine_tune and shares_model(learner)  # also who was never invited
     if memory is not None and sent["own"] and not tuned and not memory["trained"].all():

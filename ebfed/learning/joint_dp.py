@@ -154,6 +154,8 @@ class JointDPSGD(Learner):
     local_steps: int = field(default=1, init=False)
     batch_size: int | None = field(default=None, init=False)
     shuffle: bool = field(default=True, init=False)
+    # Rows hold numbers of users, which may not be rounded.
+    dtype: Literal["float64", "float32"] = field(default="float64", init=False)
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""

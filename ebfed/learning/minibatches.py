@@ -118,11 +118,11 @@ class Minibatches:
         real = (places >= 0) & (self.n > 0)[:, None]
         rows = np.where(real, places, 0) + self._first[:, None]
         rows = np.minimum(rows, max(len(self._clients.X) - 1, 0))
-        weight = real.astype(np.float64)
+        weight = real.astype(self._clients.X.dtype)
         if not self._total:
             weight /= np.maximum(real.sum(axis=1, keepdims=True), 1)
         if len(self._clients.X) == 0:  # there are no rows
-            X = np.zeros((*rows.shape, self._clients.X.shape[1]))
+            X = np.zeros((*rows.shape, self._clients.X.shape[1]), weight.dtype)
             return Batch(X, np.zeros(rows.shape, np.int64), weight)
         y = self._encode(np.asarray(self._clients.y)[rows])
         X = self._clients.X[rows]
@@ -133,7 +133,7 @@ class Minibatches:
 def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
     """Return the function that turns responses into what losses take: numbers of classes."""
     if learner._numeric:
-        return np.asarray
+        return lambda y: np.asarray(y, learner.precision)
     return lambda y: np.searchsorted(sent["classes"], y)
 
 

@@ -40,8 +40,9 @@ class Descent:
 
     def __init__(self, optimizer: Optimizer, rate: float | NDArray[np.float64]):
         self._optimizer, self._rate, self._count = optimizer, rate, 0
-        self._first: NDArray = np.zeros(1)
-        self._second: NDArray = np.zeros(1)
+        # of the lesser precision, so that moments have that of gradients
+        self._first: NDArray = np.zeros(1, np.float32)
+        self._second: NDArray = np.zeros(1, np.float32)
 
     def __call__(self, theta: NDArray, gradient: NDArray) -> NDArray[np.float64]:
         """Return parameters, shape (c, p), after a step down their gradients."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,8 @@ class Predictions:
         place : ndarray of shape (n_rows,)
             Position of each row's group, -1 for one that was not in the fit.
         """
-        out = np.empty((len(rows), self.net.n_outputs))
+        rows = rows.astype(self.parameters.dtype, copy=False)
+        out = np.empty((len(rows), self.net.n_outputs), rows.dtype)
         unknown = np.flatnonzero(place < 0)
         size = max(1, CELLS // self.net.n_features)
         with one_thread():
@@ -60,6 +61,7 @@ class Predictions:
                 out[part] = self.unseen_net.predict(self.unseen[None], rows[None, part])[0]
             known = np.flatnonzero(place >= 0)
             block = Clients.from_rows(rows[known], place[known], known)
+            block = replace(block, X=block.X.astype(rows.dtype, copy=False))
             everyone = np.arange(len(block))
             for who, each in deal(block, everyone, None, n_parameters=self.net.size):
                 batch = each.all()

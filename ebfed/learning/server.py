@@ -48,6 +48,7 @@ def first_state(
             )
     facts = facts | {"classes": classes}
     shared = learner.shared_parameters(facts, draw(key, START))
+    own = learner.own_parameters(shared, facts, draw(key, OWN_START))
     first: LearningState = {
         **state,
         "history": [],
@@ -57,7 +58,7 @@ def first_state(
         "model": repr(learner.predictor(facts).model),
         "every": learner.schedule.every(m),
         "shared": shared,
-        "own": learner.own_parameters(shared, facts, draw(key, OWN_START)),
+        "own": {name: value.astype(learner.precision) for name, value in own.items()},
     }
     exchange = learner.exchange(m)
     first = exchange.start(first, facts)

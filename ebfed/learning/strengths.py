@@ -116,11 +116,11 @@ class StrengthTraining(LocalTraining):
         # those that no round invited have their own predictors, too
         memory["trained"][clients.n > 0] = True
         r = responsibilities(memory["own"]["scores"], sent["shared"]["strengths"])
-        w = sent["shared"]["w"][None]
-        theta = np.zeros((len(clients), w.shape[1]))
+        w = self.shared(sent)["w"]
+        theta = np.zeros((len(clients), w.shape[1]), w.dtype)
         for who, task in self.tasks(sent, memory, clients, everyone, None):
             for near, weight in zip(self._paths(w, task), r[who].T, strict=True):
-                part = weight[:, None]
+                part = weight[:, None].astype(w.dtype)
                 theta[who] += np.where(part > 0, part * near, 0.0)
         return theta
 
@@ -135,7 +135,7 @@ class StrengthTraining(LocalTraining):
         """Find the log-likelihoods of members that have none for the w that is now shared."""
         own, round_ = memory["own"], self._options.shared_rounds
         missing = members[own["scored"][members, 0] != round_]
-        w = sent["shared"]["w"][None]
+        w = self.shared(sent)["w"]
         for places, task in self.tasks(sent, memory, clients, missing, rng):
             own["scores"][missing[places]] = self._likelihoods(w, task)
         own["scored"][missing] = round_
@@ -149,7 +149,7 @@ class StrengthTraining(LocalTraining):
         rng: Any,
     ) -> None:
         """Write down how well w predicts the first batch of members."""
-        w = sent["shared"]["w"][None]
+        w = self.shared(sent)["w"]
         for places, task in self.tasks(sent, memory, clients, members, rng):
             task.gradient(w, next(iter(task)))
             memory["loss"][members[places], sent["record"]] = task._rows.loss
@@ -173,7 +173,7 @@ class StrengthTraining(LocalTraining):
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
         eta = options.learning_rate if rate is None else rate
         batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
-        spread = _mean_squares(task.net, w[0]) * np.maximum(task.n, 1)[:, None]
+        spread = _mean_squares(task.net, w[0]) * np.maximum(task.n, 1)[:, None].astype(w.dtype)
         theta = w
         for strength in strengths.tolist():
             if strength > 0:
@@ -187,7 +187,7 @@ class StrengthTraining(LocalTraining):
 def _mean_squares(net: Predictor, w: NDArray) -> NDArray[np.float64]:
     """Return the mean square of w in the block of each parameter, or overall if that is larger."""
     overall = np.mean(w**2) or 1.0
-    squares = np.empty(len(w))
+    squares = np.empty_like(w)
     for place in net.blocks.values():
         squares[place] = max(np.mean(w[place] ** 2), overall)
     return squares

@@ -135,6 +135,11 @@ class LocalTraining:
     def __init__(self, learner: Learner, total: bool = False):
         self._learner, self._total = learner, total
 
+    def shared(self, sent: LearningSent) -> Named:
+        """Return the shared parameters in the precision of clients, each of shape (1, size)."""
+        precision = self._learner.precision
+        return {name: value[None].astype(precision) for name, value in sent["shared"].items()}
+
     def work(
         self,
         sent: LearningSent,
@@ -156,7 +161,7 @@ class LocalTraining:
         changes : dict of ndarrays of shape (len(members), size)
             By which each would move the shared parameters.
         """
-        shared = {name: value[None] for name, value in sent["shared"].items()}
+        shared = self.shared(sent)
         changes = {name: np.zeros((len(members), v.shape[1])) for name, v in shared.items()}
         if sent["evaluate"] >= 0:
             theta = self._personal(sent, memory, clients, members)
@@ -212,8 +217,9 @@ class LocalTraining:
         members: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """Return the parameters of members' personal predictors, were this the end."""
-        theta = np.empty((len(members), self._learner.predictor(sent).size))
-        shared = {name: value[None] for name, value in sent["shared"].items()}
+        size = self._learner.predictor(sent).size
+        theta = np.empty((len(members), size), self._learner.precision)
+        shared = self.shared(sent)
         for places, task in self.tasks(sent, memory, clients, members, None):
             own = {name: memory["own"][name][members[places]] for name in sent["own"]}
             with np.errstate(over="ignore", invalid="ignore"):
@@ -268,5 +274,5 @@ class SharedTraining(LocalTraining):
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the shared parameters of all clients, shape (m, p): a view of one row."""
-        _, shared = self._learner.unseen_predictor(sent)
+        shared = self._learner.unseen_predictor(sent)[1].astype(self._learner.precision)
         return np.broadcast_to(shared, (len(clients), len(shared)))

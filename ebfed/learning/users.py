@@ -139,6 +139,6 @@ class Split:
 
     def assemble(self, u: NDArray, x: NDArray) -> NDArray[np.float64]:
         """Put shared parameters u and own ones x, shape (m, k), together: shape (m, p)."""
-        theta = np.empty((len(x), len(self.shared) + len(self.own)))
+        theta = np.empty((len(x), len(self.shared) + len(self.own)), x.dtype)
         theta[:, self.shared], theta[:, self.own] = u, x
         return theta

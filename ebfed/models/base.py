@@ -199,7 +199,7 @@ class Predictor:
         outputs, tape = self.model.forward(parameters, X)
 
         def back(slope: NDArray) -> NDArray[np.float64]:
-            gradient = np.empty((len(X), self.size))
+            gradient = np.empty((len(X), self.size), X.dtype)
             self.model.backward(parameters, X, tape, slope, self.named(gradient))
             return gradient
 

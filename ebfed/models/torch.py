@@ -114,7 +114,7 @@ class Torch(Model):
         outputs, tape = (_in_turn if _takes_turns(self.module) else _at_once)(
             self.module, values, rows
         )
-        return outputs.double().numpy(), tape
+        return outputs.numpy().astype(X.dtype, copy=False), tape
 
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
@@ -234,7 +234,7 @@ class TorchLoss(Loss):
 
     def of(self, outputs: NDArray, y: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
         """Return the weighted loss of each client and its slope in the outputs."""
-        losses, slopes = np.zeros(len(outputs)), np.zeros(outputs.shape)
+        losses, slopes = np.zeros(len(outputs), outputs.dtype), np.zeros_like(outputs)
         for i, own in enumerate(weight):
             real = own > 0
             if real.any():
@@ -257,7 +257,7 @@ class TorchLoss(Loss):
             each = _tensor(weight, self._dtype)
             whole = value * each.sum() if shape == () else (value * each).sum()
             (slope,) = torch.autograd.grad(whole, given)
-        return float(whole.detach()), slope.double().numpy()
+        return float(whole.detach()), slope.numpy()
 
 
 def lenet(n_outputs: int = 10) -> Any:

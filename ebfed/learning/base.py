@@ -32,11 +32,12 @@ from ebfed.engines.protocol import (
 )
 from ebfed.engines.supervised import SupervisedEstimator, paired_rows, score_of
 from ebfed.kernels.threads import one_thread
-from ebfed.learning.checks import check_arguments, check_dtype
+from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.files import LearnerFile, save
 from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
 from ebfed.learning.memory import remember
+from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import node_sums
 from ebfed.learning.optimizers import Optimizer
 from ebfed.learning.predictions import expected_of, export, term_names
@@ -361,12 +362,6 @@ class Learner(SupervisedEstimator):
             raise TypeError(f"model must be an ebfed.models.Model; got {self.model!r}.")
         return self.model is not None and not self.model.classifies
 
-    @property
-    def precision(self) -> np.dtype:
-        """What clients compute in."""
-        check_dtype(self.dtype)
-        return np.dtype(self.dtype)
-
     # Clients ----------------------------------------------------------------------------------
 
     def prepare(
@@ -460,7 +455,7 @@ class Learner(SupervisedEstimator):
         sent, m = self.broadcast(state), len(state["n"])
         nothing = np.zeros((0, self.n_features_in_)), np.zeros(0)
         clients = Clients(np.arange(m), np.zeros(m + 1, np.int64), *nothing)
-        unseen = self.unseen_predictor(sent)[1].astype(self.precision)
+        unseen = self.unseen_predictor(sent)[1].astype(precision_of(self))
         self._kept, self._n = self.keep(state), state["n"]
         return settle(self, sent, None, clients, np.broadcast_to(unseen, (m, len(unseen))))
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, get_args
 
 from ebfed.learning.fine_tuning import check_fine_tuning
+from ebfed.learning.minibatches import precision_of
 from ebfed.learning.optimizers import check_optimizer
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
@@ -14,7 +15,7 @@ from ebfed.tables.clients import LARGEST
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["check_arguments", "check_between", "check_dtype"]
+__all__ = ["check_arguments", "check_between"]
 
 MOST_GROWTH = math.log(LARGEST)
 # Sums are divided by the expected number of clients: below this rate their noise has no bounds.
@@ -25,12 +26,6 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Raise a ValueError if an argument is not a number of an interval."""
     if not low <= as_float(value) <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}.")
-
-
-def check_dtype(value: Any) -> None:
-    """Raise a ValueError if an argument is no precision."""
-    if not isinstance(value, str) or value not in ("float64", "float32"):
-        raise ValueError(f"dtype must be 'float64' or 'float32'; got {value!r}.")
 
 
 def check_arguments(learner: Learner) -> None:
@@ -52,7 +47,7 @@ def check_arguments(learner: Learner) -> None:
         )
     if learner.sampling is not None and str(learner.sampling) not in get_args(Sampling):
         raise ValueError(f"sampling must be one of {get_args(Sampling)}; got {learner.sampling!r}.")
-    check_dtype(learner.dtype)
+    precision_of(learner)
     check_optimizer("optimizer", learner.optimizer)
     check_fine_tuning(learner)
     if learner.optimizer != "sgd" and not learner.any_optimizer:

@@ -18,6 +18,7 @@ from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.checks import check_between
 from ebfed.learning.fine_tuning import shares_model
 from ebfed.learning.memory import losses
+from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
 from ebfed.learning.validation import hold_back
 from ebfed.privacy.promises import simulated
@@ -38,7 +39,7 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
     clients, labels = learner._read(X, y, groups, reset=True)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
-    X = clients.X.astype(learner.precision, copy=False)
+    X = clients.X.astype(precision_of(learner), copy=False)
     clients = hold_back(replace(clients, X=X), learner.validation_fraction)
     if learner._numeric:
         check_size(np.asarray(clients.y), "y")
@@ -159,7 +160,7 @@ def settle(
 ) -> Learner:
     """Set the learned attributes, of clients or of a server, whose memory is None."""
     learner.clients_ = clients
-    learner.parameters_ = parameters.astype(learner.precision, copy=False)
+    learner.parameters_ = parameters.astype(precision_of(learner), copy=False)
     learner.n_iter_, learner.shared_ = sent["round"], sent["shared"]
     learner._history, learner._every = sent["history"], sent["every"]
     learner._n_clients, learner._memory = sent["n_clients"], memory
@@ -168,7 +169,7 @@ def settle(
     learner._net = learner.predictor(sent)
     learner.model_ = learner._net.model
     unseen_net, unseen = learner.unseen_predictor(sent)
-    learner._unseen = unseen_net, unseen.astype(learner.precision, copy=False)
+    learner._unseen = unseen_net, unseen.astype(precision_of(learner), copy=False)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
     tuned = learner.fine_tune and shares_model(learner)  # also who was never invited
     if memory is not None and sent["own"] and not tuned and not memory["trained"].all():

@@ -23,7 +23,7 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "encoder", "width_of"]
+__all__ = ["CELLS", "Minibatches", "Uniforms", "deal", "encoder", "precision_of", "width_of"]
 
 # Draws that each client may take in a round: more rows than that are not shuffled as a whole.
 STRIDE = 2**32
@@ -133,7 +133,7 @@ class Minibatches:
 def encoder(learner: Learner, sent: LearningSent) -> Callable[[NDArray], NDArray]:
     """Return the function that turns responses into what losses take: numbers of classes."""
     if learner._numeric:
-        return lambda y: np.asarray(y, learner.precision)
+        return lambda y: np.asarray(y, precision_of(learner))
     return lambda y: np.searchsorted(sent["classes"], y)
 
 
@@ -245,3 +245,17 @@ def _order(
     elif skipped:
         order = (order + skipped) % np.maximum(n, 1)[:, None]
     return np.where(np.arange(width) < n[:, None], order, -1)
+
+
+def precision_of(learner: Learner) -> np.dtype:
+    """Return the type of the numbers that clients compute in.
+
+    Raises
+    ------
+    ValueError
+        If `dtype` is neither ``"float64"`` nor ``"float32"``.
+    """
+    value = learner.dtype
+    if not isinstance(value, str) or value not in ("float64", "float32"):
+        raise ValueError(f"dtype must be 'float64' or 'float32'; got {value!r}.")
+    return np.dtype(value)

@@ -15,6 +15,7 @@ from ebfed.engines.protocol import (
     LearningState,
     State,
 )
+from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, NOISE, OWN_START, START, draw
 from ebfed.learning.validation import has_stalled
 
@@ -58,7 +59,7 @@ def first_state(
         "model": repr(learner.predictor(facts).model),
         "every": learner.schedule.every(m),
         "shared": shared,
-        "own": {name: value.astype(learner.precision) for name, value in own.items()},
+        "own": {name: value.astype(precision_of(learner)) for name, value in own.items()},
     }
     exchange = learner.exchange(m)
     first = exchange.start(first, facts)

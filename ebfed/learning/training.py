@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.protocol import LearningMemory, LearningSent, Named
 from ebfed.learning.fine_tuning import FineTuning
-from ebfed.learning.minibatches import Minibatches, deal, encoder
+from ebfed.learning.minibatches import Minibatches, deal, encoder, precision_of
 from ebfed.learning.optimizers import Descent, Optimizer
 from ebfed.learning.validation import Portion, scores_of
 from ebfed.models import Batch, Predictor
@@ -137,7 +137,7 @@ class LocalTraining:
 
     def shared(self, sent: LearningSent) -> Named:
         """Return the shared parameters in the precision of clients, each of shape (1, size)."""
-        precision = self._learner.precision
+        precision = precision_of(self._learner)
         return {name: value[None].astype(precision) for name, value in sent["shared"].items()}
 
     def work(
@@ -218,7 +218,7 @@ class LocalTraining:
     ) -> NDArray[np.float64]:
         """Return the parameters of members' personal predictors, were this the end."""
         size = self._learner.predictor(sent).size
-        theta = np.empty((len(members), size), self._learner.precision)
+        theta = np.empty((len(members), size), precision_of(self._learner))
         shared = self.shared(sent)
         for places, task in self.tasks(sent, memory, clients, members, None):
             own = {name: memory["own"][name][members[places]] for name in sent["own"]}
@@ -274,5 +274,5 @@ class SharedTraining(LocalTraining):
         self, sent: LearningSent, memory: LearningMemory, clients: Clients
     ) -> NDArray[np.float64]:
         """Return the shared parameters of all clients, shape (m, p): a view of one row."""
-        shared = self._learner.unseen_predictor(sent)[1].astype(self._learner.precision)
+        shared = self._learner.unseen_predictor(sent)[1].astype(precision_of(self._learner))
         return np.broadcast_to(shared, (len(clients), len(shared)))

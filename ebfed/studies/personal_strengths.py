@@ -5,9 +5,10 @@ different ways, or not at all: by their classes, by the correctness of their lab
 mean (one of five permutations), by how images are rotated. In each setting another strength of
 personalisation is best.
 
-*Fair tuning.* Each rival has six configurations, of which the one is taken that is most accurate in
-a draw of other clients, tested on images that are left over for it. `HierarchicalEB` has one
-configuration in all settings. All methods have the same rounds, invitations, batches and network.
+*Fair tuning.* Each rival has six configurations: three of its own, each without and with weight
+decay. The one is taken that is most accurate in a draw of other clients, tested on images that are
+left over for it. `HierarchicalEB` has one configuration in all settings. All methods have the same
+rounds, invitations, batches and network; `LocalOnly`, which sends nothing, works in every round.
 
 *Privacy.* With a finite epsilon all messages are clipped and have noise for that epsilon of the
 whole training; what clients do for themselves is free.
@@ -26,12 +27,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from ebfed.datasets import fetch_fashion_mnist, fetch_mnist, load_digits
-from ebfed.learning import ClientPrivacy, Ditto, FedAvg, HierarchicalEB, Learner, LocalOnly
+from ebfed.learning import (
+    AdaPeD,
+    ClientPrivacy,
+    Ditto,
+    FedAvg,
+    HierarchicalEB,
+    Learner,
+    LocalOnly,
+)
 from ebfed.models import MLP
 from ebfed.report import new_axes
-from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, VERMILLION
+from ebfed.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION
 from ebfed.studies.scaffold import SIMULATED_NOISE, THIN, SimulatedStudy, Study, average, print_row
 from ebfed.tables.clients import Clients
 
@@ -39,34 +49,38 @@ __all__ = ["Dealt", "PersonalStrengthsStudy", "deal", "run"]
 
 FETCH = {"mnist": fetch_mnist, "fashion-mnist": fetch_fashion_mnist, "digits": load_digits}
 TESTS = 100  # images each client is tested on
-SHARED, TUNED, DITTO, ALONE, LEARNED = (
+SHARED, TUNED, DITTO, ADAPED, ALONE, LEARNED = (
     "FedAvg",
     "FedAvg + fine-tuning",
     "Ditto",
+    "AdaPeD",
     "LocalOnly",
     "HierarchicalEB",
 )
-RIVALS = (TUNED, DITTO, ALONE)
-COLOURS = dict(zip((SHARED, *RIVALS, LEARNED), (GREY, VERMILLION, GREEN, BLACK, BLUE), strict=True))
+RIVALS = (TUNED, DITTO, ADAPED, ALONE)
+HEADS = {TUNED: "FedAvg+FT", LEARNED: "EB"}
+LOOKS = dict(
+    zip((SHARED, *RIVALS, LEARNED), (GREY, VERMILLION, GREEN, ORANGE, BLACK, BLUE), strict=True)
+)
 COMMON = {"learning_rate": 0.3, "local_steps": 10, "batch_size": 20, "sample_rate": 0.2}
 CLIP, DELTA = 0.3, 1e-5
 ADAPTED = 0.1  # learning rate of steps of a client's own
-CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
-    TUNED: [
-        {"weight_decay": decay, "fine_tune": steps}
-        for decay in (0.0, 1e-3)
-        for steps in (20, 60, 200)
-    ],
+OWN: dict[str, list[dict[str, Any]]] = {
+    TUNED: [{"fine_tune": steps} for steps in (20, 60, 200)],
     DITTO: [
-        {"regularization": strength, "own_learning_rate": rate}
-        for strength in (0.01, 0.1, 1.0)
-        for rate in (0.1, 0.3)
+        {"regularization": strength, "own_learning_rate": ADAPTED} for strength in (0.01, 0.1, 1.0)
     ],
-    ALONE: [
-        {"n_rounds": rounds, "learning_rate": rate} for rounds in (5, 20, 80) for rate in (0.1, 0.3)
+    ADAPED: [
+        {"variant": "paper"},
+        {"psi": 1.0, "psi_floor": 1.0},
+        {"psi": 1.0, "psi_floor": 0.15},
     ],
-    LEARNED: [{"fine_tune_rate": ADAPTED}],
+    ALONE: [{"n_rounds": rounds, "learning_rate": 0.3} for rounds in (5, 20, 80)],
 }
+CONFIGURATIONS = {
+    name: [{"weight_decay": decay} | more for decay in (0.0, 1e-3) for more in own]
+    for name, own in OWN.items()
+} | {LEARNED: [{"fine_tune_rate": ADAPTED}]}
 
 
 @dataclass(frozen=True)
@@ -222,7 +236,7 @@ def _fits(
             settings = common | more | {"sample_rate": 1.0}
             yield more, LocalOnly(MLP(hidden), **settings).fit(dealt.clients)
         else:
-            kind = Ditto if method == DITTO else HierarchicalEB
+            kind = {DITTO: Ditto, ADAPED: AdaPeD, LEARNED: HierarchicalEB}[method]
             yield more, kind(MLP(hidden), **common, **more).fit(dealt.clients)
 
 
@@ -266,7 +280,7 @@ def _one_run(
     dealt = deal(setting, m, seed)
     best = _best(method, setting, m, hidden, rounds, epsilon)
     ((chosen, learner),) = _fits(method, dealt, hidden, rounds, epsilon, [best], seed[1])
-    words = ", ".join(f"{name}={value:g}" for name, value in chosen.items())
+    words = ", ".join(f"{name}={value}" for name, value in chosen.items())
     rows = [{"chosen": words} | _measure(learner, dealt)]
     if method == TUNED:
         decay = f"weight_decay={chosen['weight_decay']:g}"
@@ -282,7 +296,8 @@ class PersonalStrengthsStudy(SimulatedStudy):
     table : DataFrame
         A row for each ``setting``, ``epsilon`` and ``method``: ``accuracy``, ``calibration``, the
         expected error of calibration, and ``log_likelihood`` of tests, with standard errors; and
-        by how much the method is ``ahead`` of the best rival of the setting.
+        by how much the method is ``ahead`` of the best rival of the setting, with a 95 %
+        interval, ``ahead_lower`` to ``ahead_upper``.
     runs : DataFrame
     reps, seed : int
     """
@@ -299,13 +314,13 @@ class PersonalStrengthsStudy(SimulatedStudy):
 
     def lines(self) -> Iterator[str]:
         """Yield accuracies and errors of calibration by setting and method."""
-        methods = [name for name in COLOURS if name in set(self.table["method"])]
-        heads = [name.replace(" + fine-tuning", "+FT") for name in methods]
+        methods = [name for name in LOOKS if name in set(self.table["method"])]
+        heads = [HEADS.get(name, name) for name in methods]
         for title, value in (
             ("Accuracy, %", "accuracy"),
             ("Calibration, %", "calibration"),
         ):
-            yield print_row(title, heads, 20, 15)
+            yield print_row(title, heads, 17, 13)
             yield THIN
             for (setting, epsilon), rows in self._settings():
                 rows = rows.set_index("method").reindex(methods)
@@ -316,7 +331,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
                     + ("*" if method == best else " ")
                     for method, row in rows.iterrows()
                 ]
-                yield print_row(name, cells, 20, 15).rstrip()
+                yield print_row(name, cells, 17, 13).rstrip()
             if value == "accuracy":
                 yield ""
 
@@ -324,17 +339,23 @@ class PersonalStrengthsStudy(SimulatedStudy):
         """Yield the notes at the end of the page."""
         yield (
             f"Means ± standard errors over {self.reps} runs, each with new clients. *: the best of "
-            "the row. FedAvg+FT: FedAvg + fine-tuning. Calibration: expected error of the largest "
-            "probability. Rivals have the best of six configurations in other clients; "
-            "HierarchicalEB has one in all settings."
+            "the row. FedAvg+FT: FedAvg + fine-tuning. EB: HierarchicalEB. Calibration: expected "
+            "error of the largest probability. Rivals have the best of six configurations in other "
+            "clients; HierarchicalEB has one in all settings."
         )
         names = self.table["setting"].unique()
         yield "; ".join(f"{name}: {SETTINGS[name].title}" for name in names) + "."
         learned = self.table[self.table["method"] == LEARNED]
-        yield "HierarchicalEB is ahead of the best rival, in points, by " + ", ".join(
-            f"{100 * row.ahead:+.1f} ({row.setting}"
-            + (")" if math.isinf(row.epsilon) else f", epsilon {row.epsilon:g})")
-            for row in learned.itertuples()
+        yield (
+            "HierarchicalEB is ahead of the best rival, in points (95 % intervals of paired runs, "
+            "by Student's t), by "
+            + "; ".join(_say_lead(row) for row in learned.itertuples())
+            + f"; in the mean of settings by {100 * learned['ahead'].mean():+.1f}."
+        )
+        yield "Chosen: " + "; ".join(
+            f"{row.setting}: {row.method}, {row.chosen}"
+            for row in self.runs[self.runs["run"] == 0].itertuples()
+            if row.method in RIVALS
         )
         if np.isfinite(self.table["epsilon"]).any():
             yield SIMULATED_NOISE
@@ -356,7 +377,7 @@ class PersonalStrengthsStudy(SimulatedStudy):
                         100 * row[value],
                         k,
                         xerr=200 * row[f"{value}_se"],
-                        color=COLOURS[row["method"]],
+                        color=LOOKS[row["method"]],
                         marker="D" if row["method"] == LEARNED else "o",
                         ms=6 if row["method"] == LEARNED else 4,
                         ls="",
@@ -404,12 +425,26 @@ def _cells(
 
 
 def _tabulate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Average over runs; add by how much a method is ahead of the best rival, run by run."""
     by = ["setting", "m", "hidden", "rounds", "epsilon", "method"]
     table = average(runs, by, ["accuracy", "calibration", "log_likelihood"])
-    rivals = table[table["method"] != LEARNED]
-    best = rivals.groupby(by[:-1], sort=False)["accuracy"].max().rename("best").reset_index()
-    table = table.merge(best, how="left", on=by[:-1])
-    return table.assign(ahead=table["accuracy"] - table["best"]).drop(columns="best")
+    leads = []
+    for _, rows in runs.groupby(by[:-1], sort=False):
+        accuracy = rows.pivot(index="run", columns="method", values="accuracy")
+        best = accuracy.drop(columns=LEARNED).mean().idxmax()
+        lead = accuracy.sub(accuracy[best], axis=0)
+        half = stdtrit(len(lead) - 1, 0.975) * lead.std() / math.sqrt(len(lead))
+        here = rows.drop_duplicates("method")[by]
+        ahead, half = here["method"].map(lead.mean()), here["method"].map(half)
+        leads.append(here.assign(ahead=ahead, ahead_lower=ahead - half, ahead_upper=ahead + half))
+    return table.merge(pd.concat(leads), on=by)
+
+
+def _say_lead(row: Any) -> str:
+    """Print a difference with its interval."""
+    where = row.setting if math.isinf(row.epsilon) else f"{row.setting}, epsilon {row.epsilon:g}"
+    lower, upper = 100 * row.ahead_lower, 100 * row.ahead_upper
+    return f"{100 * row.ahead:+.1f} [{lower:+.1f}, {upper:+.1f}] ({where})"
 
 
 STUDY = Study(

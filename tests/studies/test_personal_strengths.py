@@ -94,7 +94,9 @@ def test_validation_does_not_see_test_images():
 
 
 def test_every_rival_has_as_many_configurations():
-    assert {len(study.CONFIGURATIONS[name]) for name in study.RIVALS} == {6}
+    for name in study.RIVALS:
+        decays = [each["weight_decay"] for each in study.CONFIGURATIONS[name]]
+        assert decays == [0.0] * 3 + [1e-3] * 3
     assert len(study.CONFIGURATIONS[study.LEARNED]) == 1
 
 
@@ -108,7 +110,7 @@ def test_the_best_configuration_is_taken(monkeypatch):
     monkeypatch.setattr(study, "_measure", measure)
     study._best.cache_clear()
     assert study._best(study.DITTO, "quick", 4, 4, 2, math.inf) == 5
-    assert tried == [0.01, 0.01, 0.1, 0.1, 1.0, 1.0]
+    assert tried == [0.01, 0.1, 1.0] * 2
     study._best.cache_clear()
 
 
@@ -133,7 +135,7 @@ def test_private_methods_have_their_epsilon():
     (row,) = study._one_run((0, 0), "quick", 6, 4, 4, 8.0, study.LEARNED)
     assert 0 < row["accuracy"] < 1
     dealt = study.deal("quick", 6, [0])
-    for method in (study.TUNED, study.DITTO, study.LEARNED):
+    for method in (study.TUNED, study.DITTO, study.ADAPED, study.LEARNED):
         ((_, learner),) = study._fits(method, dealt, 4, 4, 8.0, [0])
         assert learner.privacy_["epsilon"].tolist() == [pytest.approx(8.0, rel=1e-3)]
         assert learner.privacy.clip == study.CLIP
@@ -147,12 +149,21 @@ def test_table_and_page(quick):
         study.TUNED,
         study.SHARED,
         study.DITTO,
+        study.ADAPED,
         study.ALONE,
         study.LEARNED,
     ]
     assert table["accuracy"][study.LEARNED] > table["accuracy"][study.SHARED] + 0.1
     best = table["accuracy"].drop(study.LEARNED).max()
     assert table["ahead"][study.LEARNED] == pytest.approx(table["accuracy"][study.LEARNED] - best)
+    accuracy = quick.runs.pivot(index="run", columns="method", values="accuracy")
+    first, second = (
+        accuracy[study.LEARNED] - accuracy[table["accuracy"].drop(study.LEARNED).idxmax()]
+    )
+    half = 12.7062 * abs(first - second) / 2  # of two runs: the quantile of t with 1 df
+    row = table.loc[study.LEARNED]
+    assert row["ahead_upper"] - row["ahead"] == pytest.approx(half, rel=1e-4)
+    assert row["ahead"] - row["ahead_lower"] == pytest.approx(half, rel=1e-4)
     assert (quick.runs.groupby("method")["chosen"].nunique() == 1).all()
     text = quick.to_text()
     assert "digits, 3 classes" in text

@@ -271,14 +271,12 @@ for method in ("aghq", "laplace"):
 print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
-# **Factors of groups.** Only lme4 has crossed factors. Normal rows have levels here, with slopes on
-# each: `y ~ x + (1 + x | state/county)`; rates have them without slopes.
+# **Factors of groups.** Normal rows have levels, with slopes on each, `y ~ x + (1 + x |
+# state/county)`, or crossed factors, `y ~ x + (1 | a) + (1 | b)`, with intercepts alone. Rates have
+# levels without slopes, and no crossed factors.
 
 # %%
-try:
-    eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep)
-except ValueError as error:
-    print("ValueError:", error)
+print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy())
 
 # %% [markdown]
 # **Intervals.** `confint` gives Wald intervals by default, and none for standard deviations; lme4

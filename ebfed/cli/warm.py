@@ -51,7 +51,7 @@ def _fit_every_kind() -> None:
         VarianceEB,
         posterior_from,
     )
-    from ebfed.regression import AdaMixClassifier, GeneralizedEB, LinearEB, LogisticEB
+    from ebfed.regression import AdaMixClassifier, CrossedEB, GeneralizedEB, LinearEB, LogisticEB
     from ebfed.streams import Stream, make_key
     from ebfed.tables.labels import SHORT, number_integers
     from ebfed.tables.tally import Tally
@@ -102,6 +102,8 @@ def _fit_every_kind() -> None:
     y = X[:, 0] + stream.normals(60)[:, 0]
     LinearEB("full").fit(X, y, groups=groups)
     LinearEB("full").fit(X, y, groups=[groups // 2, groups])
+    crossed = [groups, np.tile(np.arange(4), 15)]
+    CrossedEB().fit(X, y, groups=crossed).predict_interval(X, groups=crossed)
     GeneralizedEB("poisson", varying=["intercept"]).fit(X, np.round(np.exp(y)), groups=groups)
     GeneralizedEB("poisson", "full").fit(stream.normals(60, 4), np.round(np.exp(y)), groups=groups)
     with warnings.catch_warnings():  # so few rows do not identify everything

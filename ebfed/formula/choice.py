@@ -17,7 +17,7 @@ from ebfed.location import (
     PoissonEB,
     VarianceEB,
 )
-from ebfed.regression import GeneralizedEB, LinearEB, LogisticEB
+from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
 
 __all__ = [
@@ -83,6 +83,13 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
     kind = family or ("binomial" if model.counts else "gaussian")
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
+    if model.factors:
+        if kind != "gaussian" or prior is not None:
+            raise ValueError(
+                f"crossed factors are of Gaussian rows, without prior=; {model.text!r} is of "
+                f"family={kind!r}."
+            )
+        return CrossedEB()
     of_prior = [each for each, name in ON_LINK.items() if isinstance(prior, str) and prior == name]
     if of_prior and kind not in of_prior:
         raise ValueError(
@@ -102,6 +109,13 @@ def following(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
 ) -> Estimator:
     """Set what a formula says of an estimator of regressions."""
+    if bool(model.factors) != isinstance(estimator, CrossedEB):
+        raise ValueError(
+            f"{type(estimator).__name__} does not fit {model.text!r}: CrossedEB() fits crossed "
+            "factors, (1 | a) + (1 | b), and these alone."
+        )
+    if model.factors:
+        return estimator.set_params(fit_intercept=design.constant)
     if model.offset and not isinstance(estimator, GeneralizedEB):
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     settings: dict[str, Any] = {}
@@ -151,6 +165,8 @@ def check_location(
     estimator: Any, model: FormulaTerms, design: Design, varying: list[list[str]] | None
 ) -> None:
     """Refuse what a population of single numbers cannot be."""
+    if model.factors:
+        raise ValueError(f"{type(estimator).__name__} has no crossed factors; CrossedEB() has.")
     if model.offset and not estimator.family().takes_exposure:
         raise ValueError(f"{type(estimator).__name__} has no offset; {OFFSETS} has one.")
     if varying is not None and any(each != [CONSTANT] for each in varying):

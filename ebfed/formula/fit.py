@@ -37,6 +37,7 @@ from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
     labels_of,
+    labels_of_factors,
     number_groups,
     responses,
     style_of,
@@ -45,7 +46,7 @@ from ebfed.formula.rows import (
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
-from ebfed.regression import GeneralizedEB, LinearEB, LogisticEB
+from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
 from ebfed.tables.columns import column_of, levels_of
@@ -92,6 +93,8 @@ def from_formula(
     - ``y ~ 1 + (1 | state/county)``: means of counties of states, see `GaussianEB`.
     - ``y ~ x + (1 + x | state/county)`` or ``y ~ x + (1 + x | state) + (1 | state:county)``: the
       same with coefficients, see `LinearEB`.
+    - ``y ~ x + (1 | student) + (1 | lecturer)``: `CrossedEB`, an effect of every level of crossed
+      factors; ``(1 | dept:service)`` is of pairs.
     - ``y ~ 1 + (1 | county)`` or ``rate | county``: `GaussianEB` or `BernoulliEB`.
     - ``cbind(won, lost) | county``: `BernoulliEB` of successes and failures, as in R;
       ``cbind(won, trials=games)`` of successes and trials. The summary says which.
@@ -372,9 +375,11 @@ class FormulaFit:
         if isinstance(self.estimator_, LocationEstimator):
             return self._of_location(rows, columns)
         labels, style = rows.labels, style_of(rows.labels)
+        if self._model.factors:
+            labels = labels_of_factors(self._model, labels)
         if rows.weights is not None and not has_fit_parameter(self.estimator_, "sample_weight"):
             raise ValueError(f"{type(self.estimator_).__name__} takes no weights of rows.")
-        generalized = isinstance(self.estimator_, GeneralizedEB)
+        generalized = isinstance(self.estimator_, GeneralizedEB | CrossedEB)
         if generalized or not self._model.counts:
             options = {"groups": labels, "sample_weight": rows.weights}
             if self._model.counts:
@@ -438,9 +443,10 @@ class FormulaFit:
 
     def _labels(self, data: Any) -> Any:
         """Labels of the rows of another frame, of the kind that the fit had."""
-        series, known = labels_of(self._model, data), self.estimator_.groups_
+        series = labels_of(self._model, data)
         if self._model.above:
             return series
+        known = self.estimator_.groups_
         text = [labels.dtype.kind in "OUS" for labels in (read_labels(series), known)]
         if text[0] != text[1] and not self.estimator_.view().is_server:
             raise ValueError(
@@ -461,6 +467,8 @@ class FormulaFit:
         return frame({group: ids} | dict(zip(names, found.T, strict=True)), Style(group=group))
 
     def _table(self, columns: NDArray, style: Style) -> Any:
+        if not self.design_.names:
+            return np.empty((len(columns), 0))
         return frame(dict(zip(self.design_.names, columns.T, strict=True)), Style(style.backend))
 
     def _counts(self, data: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -519,6 +527,8 @@ class FormulaFit:
         has_labels = set(self._model.levels) <= set(column_names(data))
         labels = self._labels(data) if has_labels else None
         style = Style() if labels is None else style_of(labels)
+        if labels is not None and self._model.factors:
+            labels = labels_of_factors(self._model, labels)
         return self._table(self.design_.of(data), style), labels
 
     def predict(self, data: Any = None) -> NDArray:
@@ -586,7 +596,8 @@ class FormulaFit:
             Arguments of the estimator's method, such as ``level="state"`` of `LinearEB`.
         """
         if data is None:
-            return self.estimator_.posterior(groups=groups, **options)
+            given = {} if groups is None else {"groups": groups}
+            return self.estimator_.posterior(**given, **options)
         rows = CompleteRows.of(self._model, data, None, "raise")
         arguments, given = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **given, **options)

@@ -6,6 +6,7 @@
     rate | county                          a mean for every county
     y ~ 1 + (1 | state/county)             counties of states: labels need only differ within states
     y ~ x + (1 + x | state) + (1 | state:county)    the same, x differs between states alone
+    y ~ x + (1 | student) + (1 | lecturer)    an effect of every level of crossed factors
     deaths ~ uv + offset(log(e)) + (1 | county)    counts of events with exposures e
 
 The formula is parsed here; formulaic reads its terms.
@@ -49,6 +50,9 @@ class FormulaTerms:
         Columns of labels of the levels above the groups, from the outermost.
     varying_above : tuple of str
         Terms that differ between the groups of each of these levels.
+    factors : tuple of tuple of str
+        Columns of the labels of each factor, where factors are crossed; `above` and `group` are
+        then the distinct columns.
     """
 
     text: str
@@ -62,6 +66,7 @@ class FormulaTerms:
     correlated: bool | None = None
     above: tuple[str, ...] = ()
     varying_above: tuple[str, ...] = ()
+    factors: tuple[tuple[str, ...], ...] = ()
 
     @property
     def levels(self) -> list[str]:
@@ -108,6 +113,8 @@ def parse(formula: str) -> FormulaTerms:
     'lost'
     >>> parse("cbind(won, trials=games) | county").trials
     'games'
+    >>> parse("y ~ x + (1 | s) + (1 | d) + (1 | dept:service)").factors
+    (('s',), ('d',), ('dept', 'service'))
     >>> parse("y ~ 1 + (1 | state/county)").levels
     ['state', 'county']
     >>> nested = parse("y ~ x + (1 + x | state) + (1 | state:county)")
@@ -135,7 +142,8 @@ def parse(formula: str) -> FormulaTerms:
         )
     fixed, bars = _take_bars(fixed)
     levels = [] if groups else _levels(bars)
-    if len(groups) + len(bars) != 1 and not levels:
+    factors = [] if groups or levels or len(bars) < 2 else _factors(bars)
+    if len(groups) + len(bars) != 1 and not levels and not factors:
         owners = {_split_bars(bar)[-1] for bar in bars}
         if len(bars) > 1 and len(owners) == 1:
             raise ValueError(
@@ -153,6 +161,9 @@ def parse(formula: str) -> FormulaTerms:
     if groups:
         correlated = False if "||" in right[0] else None
         return _model(text, left, fixed, groups[0], offset=offset, correlated=correlated)
+    if factors:
+        path = "/".join(dict.fromkeys(column for factor in factors for column in factor))
+        return _model(text, left, fixed, path, offset=offset, factors=tuple(factors))
     if levels:
         path, terms, correlated = "/".join(levels), [], _correlated(bars)
         terms = [_split_bars(bar)[0] for bar in _from_outermost(bars)]
@@ -189,6 +200,32 @@ def _levels(bars: list[str]) -> list[str]:
             return []
         levels += new
     return levels
+
+
+def _factors(bars: list[str]) -> list[tuple[str, ...]]:
+    """Columns of the labels of crossed factors, of (1 | a) + (1 | b:c); none if one is repeated.
+
+    Examples
+    --------
+    >>> _factors(["1 | s", "1 | a / b"]), _factors(["1 | a", "1 | a"])
+    ([('s',), ('a',), ('a', 'b')], [])
+    """
+    factors: list[tuple[str, ...]] = []
+    for bar in bars:
+        terms, *owners = _split_bars(bar)
+        if len(owners) != 1 or not terms:
+            return []
+        path = [_split(each, ":") for each in _split(owners[0], "/")]
+        for depth in range(1, len(path) + 1):
+            factors.append(tuple(_column(each) for part in path[:depth] for each in part))
+    if len({frozenset(each) for each in factors}) < len(factors):
+        return []
+    for bar in bars:
+        if _split_bars(bar)[0] != "1":
+            raise ValueError(
+                f"crossed factors have random intercepts alone, as (1 | a) + (1 | b); got ({bar})."
+            )
+    return factors
 
 
 def _correlated(bars: list[str]) -> bool:
@@ -229,7 +266,7 @@ def _column(text: str) -> str:
     if quoted is None and not re.fullmatch(r"[^\s+*/:()~|]+", text):
         raise ValueError(
             f"{text!r} must be one column of labels, or columns of levels, as in state/county. Of "
-            "crossed groups one is fitted: make a column of their labels, and name that."
+            "crossed groups write (1 | a) + (1 | b)."
         )
     return quoted[1] if quoted else text
 

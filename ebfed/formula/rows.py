@@ -31,6 +31,7 @@ __all__ = [
     "WEIGHTS",
     "CompleteRows",
     "labels_of",
+    "labels_of_factors",
     "number_groups",
     "responses",
     "style_of",
@@ -146,6 +147,20 @@ def labels_of(model: FormulaTerms, data: Any) -> Any:
     """Labels of the rows of a frame: a series, or a list of those of several levels."""
     columns = [column_of(data, name) for name in model.levels]
     return columns if model.above else columns[0]
+
+
+def labels_of_factors(model: FormulaTerms, labels: Any) -> Any:
+    """Labels of the rows of crossed factors: a frame with a column for each, ``a:b`` of pairs."""
+    columns = dict(zip(model.levels, labels, strict=True))
+    style = style_of(columns[model.factors[0][0]])
+    found: dict[str, Any] = {}
+    for first, *others in model.factors:
+        own = read_labels(columns[first])
+        for name in others:
+            pairs = zip(own.tolist(), read_labels(columns[name]).tolist(), strict=True)
+            own = np.array([f"{one}:{two}" for one, two in pairs], object)
+        found[":".join([first, *others])] = own
+    return frame(found, Style(style.backend))
 
 
 def style_of(labels: Any) -> Style:

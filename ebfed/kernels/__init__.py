@@ -6,6 +6,7 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
+from ebfed.kernels.crossed import combination_variances, eliminated_products
 from ebfed.kernels.factors import (
     nested_products,
     square_products,
@@ -56,8 +57,10 @@ __all__ = [
     "beta_binomial_profile",
     "beta_binomial_values",
     "column_sums",
+    "combination_variances",
     "count_members",
     "dirichlet_profile",
+    "eliminated_products",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",

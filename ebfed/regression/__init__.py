@@ -2,6 +2,7 @@
 
 from ebfed.regression.adamix import AdaMix
 from ebfed.regression.adamix_classifier import AdaMixClassifier
+from ebfed.regression.crossed import CrossedEB
 from ebfed.regression.generalized import GeneralizedEB
 from ebfed.regression.linear import LinearEB
 from ebfed.regression.logistic import LogisticEB
@@ -10,6 +11,7 @@ from ebfed.regression.mixture_linear import MixtureLinearEB
 __all__ = [
     "AdaMix",
     "AdaMixClassifier",
+    "CrossedEB",
     "GeneralizedEB",
     "LinearEB",
     "LogisticEB",

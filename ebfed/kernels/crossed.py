@@ -1,0 +1,104 @@
+"""Sums over the levels of a factor that is eliminated from the equations of crossed effects."""
+
+import numpy as np
+
+from ebfed.kernels._jit import jit
+
+
+@jit
+def eliminated_products(indptr, columns, values, share, size):
+    """Add up the weighed products of the sparse rows of a table with themselves.
+
+    ``sum_i share_i v_i v_i'``, on and below the diagonal.
+
+    Parameters
+    ----------
+    indptr : integer ndarray of shape (n + 1,)
+        Row i has the entries ``indptr[i]:indptr[i + 1]``.
+    columns : integer ndarray of shape (n_entries,)
+        Column of each entry, in ascending order within rows.
+    values : ndarray of shape (n_entries,)
+    share : ndarray of shape (n,)
+    size : int
+        Number of columns.
+
+    Returns
+    -------
+    ndarray of shape (size, size)
+        Zero above the diagonal.
+    """
+    products = np.zeros((size, size))
+    for i in range(len(share)):
+        for a in range(indptr[i], indptr[i + 1]):
+            weighed = share[i] * values[a]
+            for b in range(indptr[i], a + 1):
+                products[columns[a], columns[b]] += weighed * values[b]
+    return products
+
+
+@jit
+def combination_variances(rows, own, others, dense, inverse, pivots, scale, table, outer):
+    """Quadratic forms of combinations of effects in the inverse of their equations.
+
+    The combination r is ``own_r`` times the effect of level i of the eliminated factor, and the
+    entries ``others[r]`` and ``dense[r]`` of the other coefficients. Its form is
+
+        own_r**2 / pivots_i + h' inverse h,   h = others_r - own_r scale_i t_i,
+
+    with t_i the row of the level in the table of the factor and the others.
+
+    Parameters
+    ----------
+    rows : integer ndarray of shape (n,)
+        Level i of each combination; -1 where it has none.
+    own : ndarray of shape (n,)
+    others : tuple of arrays: (columns, values), each of shape (n, k)
+        Column -1 is none.
+    dense : ndarray of shape (n, p)
+        Entries of the last p coefficients.
+    inverse : ndarray of shape (q + p, q + p)
+        Symmetric.
+    pivots, scale : ndarray of shape (n_levels,)
+    table : tuple of arrays: (indptr, columns, values)
+        Its first q columns, sparse.
+    outer : ndarray of shape (n_levels, p)
+        Its last p columns.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    places, entries = others
+    indptr, columns, values = table
+    p, q = dense.shape[1], len(inverse) - dense.shape[1]
+    forms = np.zeros(len(rows))
+    longest = 0
+    for i in range(len(pivots)):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    place = np.zeros(longest + places.shape[1] + p, np.int64)
+    entry = np.zeros(len(place))
+    for r in range(len(rows)):
+        i, size, form = rows[r], 0, 0.0
+        for k in range(places.shape[1]):
+            if places[r, k] >= 0:
+                place[size], entry[size] = places[r, k], entries[r, k]
+                size += 1
+        for j in range(p):
+            place[size + j], entry[size + j] = q + j, dense[r, j]
+        if i >= 0:
+            form = own[r] ** 2 / pivots[i]
+            factor = own[r] * scale[i]
+            for j in range(p):
+                entry[size + j] -= factor * outer[i, j]
+        size += p
+        if i >= 0:
+            for a in range(indptr[i], indptr[i + 1]):
+                place[size], entry[size] = columns[a], -factor * values[a]
+                size += 1
+        for a in range(size):
+            along = 0.5 * entry[a] * inverse[place[a], place[a]]
+            for b in range(a):
+                along += entry[b] * inverse[place[a], place[b]]
+            form += 2.0 * entry[a] * along
+        forms[r] = form
+    return forms

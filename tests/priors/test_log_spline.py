@@ -209,7 +209,8 @@ def test_no_event_leaves_rates_above_zero():
     assert (posterior.sd > 0).all()
     assert 0.002 < posterior.interval()[1].max() < 0.08
     new = prior.posterior(Binomial(np.zeros((1, 1), int), np.zeros(1, int)))
-    assert new.interval()[1] > posterior.interval()[1].max()
+    # where all plausible populations are narrow, rows say nothing: alike but for rounding
+    assert new.interval()[1] > posterior.interval()[1].max() * (1 - 1e-6)
     events = Poisson(np.zeros((30, 1), int), np.full(30, 10.0))
     assert (LogSpline().fit(events).posterior(events).sd > 0).all()
 

@@ -314,16 +314,27 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     def _placed(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray, NDArray]:
         """Columns of rows, their offsets, and the level of each factor, -1 if it is unseen."""
         check_is_fitted(self, "mean_")
-        groups = self._codes_named if groups is None else groups
         if offset is None and self._has_offset:
             raise ValueError("offset= must give the offset of each row, as in the fit.")
-        rows = CrossedRows.read(X, None, groups, {"offset": offset}, self._set_aside(X))
+        groups = self._named_in(X) if groups is None else groups
+        aside = self._set_aside(X)
+        if groups is None:
+            rows = CrossedRows.read(X, None, None, {"offset": offset}, aside)
+            codes = np.full((len(rows), len(self._names)), -1)
+            return self._design(rows.X, reset=False), rows.offset(), codes
+        rows = CrossedRows.read(X, None, groups, {"offset": offset}, aside)
         if len(rows.labels) != len(self._names):
             raise ValueError(
                 f"groups has {len(rows.labels)} factors; the fit had {len(self._names)}."
             )
         codes = rows.codes_among([self._ids[k] for k in self._order], self._order)
         return self._design(rows.X, reset=False), rows.offset(), codes
+
+    def _named_in(self, X: Any) -> list[str] | None:
+        """Columns that held the labels in the fit, where a frame has all of them."""
+        names = self._codes_named
+        there = set(map(str, getattr(X, "columns", ())))
+        return names if names and set(names) <= there else None
 
     def _set_aside(self, X: Any) -> tuple[str, ...]:
         """Columns of a frame that are no features of the fit."""
@@ -340,8 +351,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         ----------
         X : as in `fit`
         groups : as in `fit`, optional
-            Labels of each factor; a level that was not in the fit has the effect zero. If None, `X`
-            has the columns that held them in the fit.
+            Labels of each factor; a level that was not in the fit has the effect zero. If None, the
+            columns of `X` that held them in the fit; without these all effects are zero.
         offset : as in `fit`, optional
 
         Returns
@@ -430,7 +441,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         from sklearn.metrics import r2_score
 
         check_is_fitted(self, "mean_")
-        given = self._codes_named if groups is None else groups
+        given = self._named_in(X) if groups is None else groups
         response = CrossedRows.read(X, y, given, {}).response()
         predicted = self.predict(X, groups=groups)
         return float(r2_score(response, predicted, sample_weight=sample_weight))

@@ -33,7 +33,7 @@ class CrossedRows:
     X : rows without other columns
     y : array-like or None
     labels : list of ndarray
-        Labels of each factor.
+        Labels of each factor; none where these are not known.
     styles : list of Style
         Name of each factor, and type of its labels.
     names : list of str or None
@@ -65,7 +65,7 @@ class CrossedRows:
         ValueError, TypeError
         """
         factors = [] if groups is None else split_levels(groups, X)
-        if len(factors) < 2:
+        if len(factors) == 1:
             raise ValueError(
                 "groups must be of two factors or more, such as ['student', 'lecturer']; LinearEB "
                 "fits one."
@@ -91,18 +91,18 @@ class CrossedRows:
             there = [name for name in {*columns, *aside} if name in column_names(X)]
             X = _without(X, there)
         names = [each for each in factors if isinstance(each, str)]
-        n = len(labels[0])
-        lengths = {"X": len(X), **{k: len(v) for k, v in found.items() if len(v) != 1}}
+        n = len(X)
+        lengths = {name: len(own) for name, own in found.items() if len(own) != 1}
         lengths |= {style.group: len(own) for style, own in zip(styles, labels, strict=True)}
         for name, length in lengths.items():
             if length != n:
-                raise ValueError(f"{name} has {length} rows, and the first factor has {n}.")
+                raise ValueError(f"{name} has {length} rows, and X has {n}.")
         several = names if len(names) == len(factors) else None
         return cls(X, y, labels, styles, several, found)
 
     def __len__(self) -> int:
         """Count the rows."""
-        return len(self.labels[0])
+        return len(self.X)
 
     def weight(self) -> NDArray[np.float64]:
         """Weight of each row."""
@@ -163,6 +163,8 @@ def check_factors(names: Sequence[str], sizes: Sequence[int], n_rows: int) -> No
     ------
     ValueError
     """
+    if not names:
+        raise ValueError("groups must be of two factors or more, such as ['student', 'lecturer'].")
     if twice := {name for name in names if list(names).count(name) > 1}:
         raise ValueError(f"factors must have different names; {min(twice)!r} is there twice.")
     for name, size in zip(names, sizes, strict=True):

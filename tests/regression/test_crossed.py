@@ -208,3 +208,15 @@ def test_formulas_of_other_families_and_slopes_are_refused():
         eb.from_formula("y ~ x + (x | a) + (1 | b)", rows)
     with pytest.raises(ValueError, match="CrossedEB"):
         eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, eb.LinearEB())
+
+
+def test_rows_without_labels_have_no_effects():
+    rows = crossed(2)
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows)
+    fixed = fit.mean_[0] + fit.mean_[1] * rows["x"]
+    np.testing.assert_allclose(fit.predict(rows[["x"]]), fixed, rtol=1e-12)
+    found = fit.augment()
+    np.testing.assert_allclose(found[".fixed"], fixed, rtol=1e-12)
+    np.testing.assert_allclose(found[".resid"], rows["y"] - fit.predict(rows), rtol=1e-12)
+    own = eb.CrossedEB().fit(rows[["x", "a", "b"]], rows["y"], groups=["a", "b"])
+    np.testing.assert_allclose(own.predict(rows[["x"]]), fixed, rtol=1e-10)

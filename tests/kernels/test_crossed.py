@@ -1,0 +1,46 @@
+"""Kernels of crossed effects against dense matrices."""
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from ebfed.kernels import combination_variances, eliminated_products
+
+RNG = np.random.default_rng(3)
+TABLE = csr_matrix(np.where(RNG.random((9, 5)) < 0.5, RNG.normal(size=(9, 5)), 0.0))
+
+
+def test_products_of_a_sparse_table():
+    share = RNG.random(9)
+    found = eliminated_products(TABLE.indptr, TABLE.indices, TABLE.data, share, 5)
+    dense = TABLE.toarray()
+    np.testing.assert_allclose(found, np.tril(dense.T @ (share[:, None] * dense)), atol=1e-14)
+
+
+def test_variances_are_those_of_the_whole_inverse():
+    """Of a positive definite matrix whose first block is diagonal."""
+    outer, pivots = RNG.normal(size=(9, 2)), RNG.random(9) + 1
+    border = np.column_stack([TABLE.toarray(), outer])
+    schur = np.eye(7) + np.ones((7, 7))
+    whole = np.block(
+        [
+            [np.diag(pivots), border],
+            [border.T, schur + border.T @ (border / pivots[:, None])],
+        ]
+    )
+    rows, own = np.array([0, 8, -1, 3]), np.array([1.0, 0.5, 1.0, 2.0])
+    places, entries = np.array([[1, 4], [-1, -1], [0, -1], [2, 2]]), RNG.normal(size=(4, 2))
+    dense = RNG.normal(size=(4, 2))
+    combinations = np.zeros((4, 16))
+    for r in range(4):
+        if rows[r] >= 0:
+            combinations[r, rows[r]] = own[r]
+        for place, entry in zip(places[r], entries[r], strict=True):
+            if place >= 0:
+                combinations[r, 9 + place] += entry
+        combinations[r, 14:] = dense[r]
+    expected = np.einsum("ra,ab,rb->r", combinations, np.linalg.inv(whole), combinations)
+    table = (TABLE.indptr, TABLE.indices, TABLE.data)
+    found = combination_variances(
+        rows, own, (places, entries), dense, np.linalg.inv(schur), pivots, 1 / pivots, table, outer
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

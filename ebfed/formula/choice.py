@@ -19,6 +19,7 @@ from ebfed.location import (
 )
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.levelled import Levelled
 
 __all__ = [
     "FAMILIES",
@@ -102,7 +103,9 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
         location = not of_prior if prior is not None else kind != "binomial" and location
     if kind not in REGRESSION or (location and kind in LOCATION):
         return LOCATION[kind]()
-    return GeneralizedEB("binomial") if kind == "binomial" and model.offset else REGRESSION[kind]()
+    if kind == "binomial" and (model.offset or model.above):
+        return GeneralizedEB("binomial")
+    return REGRESSION[kind]()
 
 
 def following(
@@ -126,10 +129,10 @@ def following(
         raise ValueError(
             f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
         )
-    if model.above and not isinstance(estimator, LinearEB):
+    if model.above and not isinstance(estimator, Levelled):
         raise ValueError(
-            f"{type(estimator).__name__} has one level of groups; LinearEB() and GaussianEB() have "
-            f"several, {'/'.join(model.levels)}."
+            f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
+            f"GaussianEB() have several, {'/'.join(model.levels)}."
         )
     if not design.names:
         raise ValueError(

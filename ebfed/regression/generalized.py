@@ -14,12 +14,12 @@ from sklearn.utils.metaestimators import available_if
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
-from ebfed.regression.base import RegressionEstimator
-from ebfed.regression.families import ResponseFamily, family_named
+from ebfed.regression.families import ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_population import GeneralizedPopulation
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
+from ebfed.regression.levelled import Levelled
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
@@ -41,7 +41,7 @@ def _has_classes(estimator: GeneralizedEB) -> bool:
     return True
 
 
-class GeneralizedEB(RegressorMixin, RegressionEstimator):
+class GeneralizedEB(RegressorMixin, Levelled):
     """Empirical Bayes generalized linear model: a coefficient vector for every group.
 
     Rows of group i have the linear predictor ``z_ij = offset_ij + x_ij' theta_i``, and ``theta_i ~
@@ -70,18 +70,22 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         Dispersion, shape and thresholds are fitted by maximum likelihood too; `tidy` has them.
     covariance : {"diag", "spherical", "full"}
         Covariance of the coefficients: a variance for each, one for all, or any.
-    varying : sequence of str or int, optional
-        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups, with
-        covariance ``"diag"``; the others have one coefficient for all. All, if None. Over more than
-        three that differ the likelihood is integrated by Laplace's approximation, as by `glmer`
-        with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a note says so.
+    varying : sequence of str or int, or mapping, optional
+        Columns of `X` (or ``"intercept"``) whose coefficients differ between groups; the others
+        have one coefficient for all. All, if None. Of several levels of groups, the same for all
+        levels; or a mapping, which has them for each level by its name: ``{"nation": ["intercept"],
+        "region": ["intercept", "x"]}`` is ``(1 | nation) + (1 + x | nation:region)``. The
+        likelihood of several levels, or of more than three that differ, is Laplace's approximation,
+        as of `glmer` with ``nAGQ=1``: spreads are underestimated where groups have few rows, and a
+        note says so.
     fit_intercept : bool
         Whether to put a column of ones first.
     share : {"groups", "sums"}
         What a block of clients sends: figures of each client, or only their sums over its clients.
         The fit is the same. A sum over one client is that client's figure, and sums at many
         populations together may say much of few clients: it is less that leaves, not a guarantee of
-        privacy.
+        privacy. Of several levels, all groups of one of the outermost level must be at one node,
+        and a number for each parent, which follows from its label, goes with what clients send.
     n_rounds : int
         Largest number of rounds.
     engine : Engine, optional
@@ -97,7 +101,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     mean_covariance_ : ndarray of shape (p, p)
         Sampling covariance of `mean_`, from the second derivatives of the log-likelihood.
     covariance_ : ndarray of shape (p, p)
-        Covariance of the population; zero for columns that do not vary.
+        Covariance of the population; zero for columns that do not vary. Of several levels, that of
+        groups around their parent.
+    covariance_above_ : dict of ndarray of shape (p, p)
+        Covariance of each level above the groups, by its name, from the outermost.
     clients_, groups_, terms_, history_, privacy_, notes_ :
         See `RegressionEstimator`.
 
@@ -121,6 +128,14 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     (array([1. , 0.3]), np.float64(0.5))
     >>> fit.predict(x[:2, None], groups=groups[:2]).shape
     (2,)
+
+    Regions of nations, whose labels need only differ within nations:
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"nation": groups // 25, "region": groups, "y": rng.poisson(rate)})
+    >>> nested = eb.from_formula("y ~ 1 + (1 | nation/region)", rows, family="poisson")
+    >>> nested.ranef(level="nation").shape
+    (20, 2)
     """
 
     # Response, weight and offset.
@@ -203,17 +218,26 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         return read_rows(self, X, y, groups, reset, options)
 
     def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
-        """State numbers of rows, columns, and whether rows have offsets."""
+        """State numbers of rows, columns, parents of groups, and whether rows have offsets."""
         assert clients.y is not None
-        offset = np.array([bool(clients.y[:, 2].any())])
-        return super().describe(clients, memory) | {"offset": offset}
+        facts = super().describe(clients, memory)
+        facts["offset"] = np.array([bool(clients.y[:, 2].any())])
+        facts["alone"] = np.array([self._family.alone(Responses.of(clients))])
+        if self._level_names:
+            facts["n_tops"] = np.array([len(np.unique(facts["parents"][:, 0]))])
+        return facts
 
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
-        offset = facts.get("offset")
-        if not (isinstance(offset, np.ndarray) and offset.dtype == bool and offset.shape == (1,)):
-            raise ValueError("facts must say whether rows have offsets.")
+        for name in ("offset", "alone"):
+            told = facts.get(name)
+            if not (isinstance(told, np.ndarray) and told.dtype == bool and told.shape == (1,)):
+                raise ValueError(f"facts must say {name!r} of rows, yes or no.")
+        if "parents" in facts:
+            tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
+            if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
+                raise ValueError("facts must have the number of groups of the outermost level.")
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -234,9 +258,10 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         X : array-like or data frame of shape (n_rows, d)
         y : array-like or series of shape (n_rows,), or str
             The response, or the column of the frame `X` that holds it.
-        groups : array-like of shape (n_rows,) or str, optional
+        groups : array-like of shape (n_rows,) or str, or several, optional
             Label of each row, or the column of the frame `X` that holds it. None: every row is a
-            group of its own.
+            group of its own. Several, from the outermost, as a list of names or a frame: groups
+            within groups, as lme4's ``(1 | nation/region)``; a group is then labelled by all.
         sample_weight : array-like of shape (n_rows,) or str, optional
             Number by which the log-likelihood of each row is multiplied, as ``weights=`` of R's
             glmmTMB: a whole number is the rows that a row stands for. Or the column of the frame
@@ -287,6 +312,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]
+        self._learn_levels(result)
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_ = result["mean_covariance"]
 
@@ -303,6 +329,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             mean_errors=np.where(known, np.sqrt(np.diag(result["mean_covariance"])), np.nan),
             covariance=result["covariance"],
             root=result["root"],
+            roots_above=result["roots_above"],
+            fitted=None if self._is_server else getattr(self, "clients_", None),
             kind=self.covariance,
         )
 
@@ -317,8 +345,12 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         sample_weight: Any = None,
         offset: Any = None,
         trials: Any = None,
+        level: str | None = None,
     ) -> Posterior:
         """Posterior of each group's coefficients.
+
+        Of several levels, it is given the rows of all groups of the same parent: those of the fit,
+        but for groups whose rows are given.
 
         Parameters
         ----------
@@ -327,6 +359,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         groups : as in `fit`, optional
             Groups asked for, without `X`: each with its rows of the fit. A group that was not in
             the fit has none, and gets the population, with an `UnseenGroupWarning`.
+        level : str, optional
+            Name of a level of groups, of which the coefficients are to be; the lowest if None.
 
         Returns
         -------
@@ -334,6 +368,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
         given = RowOptions(sample_weight, offset, trials)
+        if level is not None and level != self._style_.group:
+            return self._posterior_of_level(self._asked_for(X, y, groups, None, given), level)
         return super().posterior(X, y, groups=groups, sample_weight=given)
 
     def _predictors(
@@ -357,8 +393,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         ----------
         X : as in `fit`
         groups : as in `fit`, optional
-            Label of each row. A group that was not in the fit is predicted by the population; so
-            are all rows if None (unless `X` has the column that held them in the fit).
+            Label of each row. A group that was not in the fit is predicted by the population, or
+            by its parent's coefficients if that was in the fit; by the population so are all rows
+            if None (unless `X` has the column that held them in the fit).
         offset : as in `fit`, or one number for all rows, optional
             Needed if the fit had offsets; 0 is the rate at an exposure of 1.
 

@@ -52,13 +52,13 @@ def coordinates(
     intercept : bool
         Whether the first column is all ones.
     """
-    if kind == "full" and state["varies"].all():
+    if kind == "full" and state["of_levels"].all():
         frame, ways = ways, np.eye(ways.shape[1])
-        varies = np.ones(len(ways), bool)
+        of_levels = np.ones((len(state["of_levels"]), len(ways)), bool)
     else:
-        frame, varies = np.diag(unit), state["varies"]
+        frame, of_levels = np.diag(unit), state["of_levels"]
         if kind != "spherical":
-            varies = varies & ~empty
+            of_levels = of_levels & ~empty
         if intercept:  # a constant moves between these and the intercept
             alike = np.flatnonzero(~state["varies"] & ~empty)
             alike = alike[alike > 0]
@@ -66,8 +66,9 @@ def coordinates(
             frame[alike, alike] = np.where(size > 0, size, unit[alike])
             frame[0, alike] = -centre[alike] * frame[alike, alike]
         ways = np.linalg.solve(frame, ways)
-    places = np.flatnonzero(varies & state["estimates_spread"])
-    return QuadraturePopulation(np.zeros(0), kind, frame, ways, places)
+    of_levels = of_levels & state["known"][:, None]
+    sizes, places = tuple(of_levels.sum(axis=1).tolist()), np.nonzero(of_levels)[1]
+    return QuadraturePopulation(np.zeros(0), kind, frame, ways, places, sizes)
 
 
 def begin(
@@ -79,6 +80,7 @@ def begin(
         "frame": start.frame,
         "directions": start.ways,
         "places": start.places,
+        "sizes": np.array(start.sizes),
         "point": start.start(FIRST_SPREAD, intercept, shapes).point,
         "radius": FIRST_RADIUS,
         "best_value": -np.inf,
@@ -87,9 +89,8 @@ def begin(
 
 def population_of(state: GeneralizedState, kind: Covariance) -> QuadraturePopulation:
     """Return the population that is asked about."""
-    return QuadraturePopulation(
-        state["point"], kind, state["frame"], state["directions"], state["places"]
-    )
+    coordinates = state["frame"], state["directions"], state["places"]
+    return QuadraturePopulation(state["point"], kind, *coordinates, tuple(state["sizes"].tolist()))
 
 
 def ascend(
@@ -97,7 +98,7 @@ def ascend(
 ) -> GeneralizedState:
     """Take a step of Newton's method; a shorter one from the best point if that led down."""
     here, value = population_of(state, kind), float(messages["evidence"].sum())
-    _, root = here.seen()
+    root = np.column_stack(here.seen()[1])
     tried = {"log_likelihood": value, "sd": np.sqrt((root**2).sum(axis=1)).mean()}
     state = state | {"history": [*state["history"], tried]}
     rise, gain = value - state["best_value"], state["gain"]

@@ -58,7 +58,8 @@ UNBOUNDED = (
 )
 LAPLACE = (
     "Laplace's approximation underestimates the spread of the population where groups have few "
-    "rows, and so shrinks too much; quadrature, over three coefficients or fewer, does not."
+    "rows, and so shrinks too much; quadrature, of one level of groups and over three coefficients "
+    "or fewer, does not."
 )
 JOINT = (
     "method='gradient' maximises jointly over all coefficients and the variance of their "
@@ -76,12 +77,19 @@ def warn_unfinished(how: str, gain: float, advice: str) -> None:
     )
 
 
-def open_questions(n: NDArray) -> list[str]:
-    """Note what the numbers of rows alone do not identify."""
+def open_questions(n: NDArray, alone: bool = False) -> list[str]:
+    """Note what the numbers of rows alone do not identify.
+
+    Parameters
+    ----------
+    n : ndarray of shape (n_groups,)
+    alone : bool
+        Whether one row of a group is enough, as a count, whose noise is known.
+    """
     has_data = n[n > 0]
     if len(has_data) < 2:
         return [ONE_GROUP]
-    if has_data.max() == 1:
+    if has_data.max() == 1 and not alone:
         return [
             "No group has two rows: the spread of the population is not identified. It is taken to "
             "be zero, so that all groups have the same coefficients."

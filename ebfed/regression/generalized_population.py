@@ -19,8 +19,12 @@ from ebfed.regression.population import (
     spread_parameters,
 )
 from ebfed.regression.posteriors import quadrature
+from ebfed.regression.posteriors.logistic import NormalCoefficients
+from ebfed.regression.posteriors.parents import relatives
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
+from ebfed.tables.labels import parents_among
+from ebfed.tables.levels import parents_of
 
 __all__ = ["GeneralizedPopulation"]
 
@@ -43,6 +47,10 @@ class GeneralizedPopulation(FittedPopulation):
         Standard errors of the mean; NaN where it is not identified.
     root : ndarray of shape (p, k)
         Root of the covariance.
+    roots_above : sequence of ndarray of shape (p, k)
+        Roots of the covariances of the levels above the groups, from the top.
+    fitted : Clients or None
+        Groups of the fit, which say what is known of their parents; None on a server.
     kind : {"diag", "spherical", "full"}
         Kind of the covariance.
     """
@@ -57,10 +65,16 @@ class GeneralizedPopulation(FittedPopulation):
     covariance: NDArray
     root: NDArray
     kind: Covariance
+    roots_above: Sequence[NDArray] = ()
+    fitted: Clients | None = None
 
     @property
     def _approximate(self) -> bool:
-        return self.root.shape[1] > quadrature.MOST_INTEGRATED
+        return quadrature.is_approximate([root.shape[1] for root in self._roots])
+
+    @property
+    def _roots(self) -> list[NDArray]:
+        return [*self.roots_above, self.root]
 
     @property
     def fitted_by(self) -> str:  # type: ignore[override]
@@ -90,9 +104,11 @@ class GeneralizedPopulation(FittedPopulation):
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
         """Number of fitted parameters: means, variances, covariances, shapes."""
-        p, q = len(self.mean), len(self.columns.varying_places())
-        spread = {"spherical": 1, "diag": q, "full": q * (q + 1) // 2}[self.kind]
-        return p + spread + len(self.shapes)
+        spread = 0
+        for places in self.columns.places_of_levels():
+            q = len(places)
+            spread += {"spherical": min(q, 1), "diag": q, "full": q * (q + 1) // 2}[self.kind]
+        return len(self.mean) + spread + len(self.shapes)
 
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
@@ -107,20 +123,63 @@ class GeneralizedPopulation(FittedPopulation):
         return self._posterior(block, np.zeros_like(self.mean_covariance))
 
     def _posterior(self, block: Clients, mean_covariance: NDArray) -> Any:
-        known = self.responses(block), self.family, self.shapes
-        return quadrature.posterior(block, *known, self.mean, self.root, mean_covariance)
+        return self.posteriors(block, mean_covariance)[-1][0]
+
+    def posteriors(
+        self, block: Clients, mean_covariance: NDArray | None = None
+    ) -> list[tuple[NormalCoefficients, Clients]]:
+        """Posteriors of groups and of their parents, by level from the top, with their rows.
+
+        Parameters
+        ----------
+        block : Clients
+        mean_covariance : ndarray of shape (p, p), optional
+            Sampling covariance of the mean; that of the fit if None.
+        """
+        given = self.mean_covariance if mean_covariance is None else mean_covariance
+        others = relatives(block, self.fitted) if self.roots_above else None
+        whole = block if others is None else block.merge(others)
+        known = self.responses(whole), self.family, self.shapes
+        found = quadrature.posteriors(whole, *known, self.mean, self._roots, given)
+        blocks = [whole]
+        for _ in self.roots_above:
+            blocks.insert(0, of_parents(blocks[0]))
+        if others is not None:
+            asked = set(block.ids.tolist())
+            places = np.flatnonzero([each in asked for each in whole.ids.tolist()])
+            found[-1], blocks[-1] = found[-1].take(places), whole.take(places)
+        return list(zip(found, blocks, strict=True))
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
         """Rows of `tidy`."""
-        varying = self.columns.varying_places()
+        levels = zip(
+            self.columns.levels or [group],
+            [*(root @ root.T for root in self.roots_above), self.covariance],
+            self.columns.places_of_levels(),
+            strict=True,
+        )
+        correlated = self.kind == "full"
+        spreads = [
+            row
+            for level, covariance, places in levels
+            for row in spread_parameters(level, terms, covariance, places, correlated=correlated)
+        ]
         return [
             *fixed_parameters(terms, self.mean, self.mean_errors),
-            *spread_parameters(
-                group, terms, self.covariance, varying, correlated=self.kind == "full"
-            ),
+            *spreads,
             *self.family.parameters(self.mean, self.shapes, self.shape_covariance),
         ]
 
     def reliability(self, terms: Sequence[str], sd: NDArray) -> dict[str, NDArray]:
         """Share of each coefficient's variance that a group's own rows explain."""
-        return reliability(terms, sd, self.covariance)
+        total = sum((root @ root.T for root in self.roots_above), self.covariance)
+        return reliability(terms, sd, total)
+
+
+def of_parents(groups: Clients) -> Clients:
+    """Parents of sorted groups, with the rows of these; of groups without labels, themselves."""
+    if not parents_among(groups.ids):
+        return groups
+    ids, codes = parents_of(groups.ids)
+    ends = np.searchsorted(codes, np.arange(len(ids) + 1))
+    return Clients(ids, groups.indptr[ends], groups.X, groups.y)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ebfed.engines.sums import Share, check_share, check_sums, sums_of, totals_of
 from ebfed.priors import IdentificationWarning
+from ebfed.priors.nested_normal import numbered
 from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.families import ResponseFamily, Responses
 from ebfed.regression.generalized_ascent import ascend, begin, coordinates, population_of
@@ -31,6 +32,7 @@ from ebfed.regression.generalized_notes import (
     UNBOUNDED,
     open_questions,
 )
+from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
 from ebfed.regression.numerics.normal_population import Covariance
@@ -107,7 +109,8 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             mean=sent["mean"],
             root=sent["root"],
             places=sent["places"],
-            entries=entries_of(self.covariance, len(sent["root"])),
+            sizes=sent["sizes"],
+            entries=entries_of(self.covariance, sent["sizes"]),
             accuracy=sent["phase"],  # type: ignore[arg-type]
             start=memory.get("mode"),
         )
@@ -159,7 +162,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         numbers = 1 + p + p * (p + 1) // 2
         fitted = sent["result"] if sent["done"] else sent
         if sent["done"] or "places" in sent:
-            d = p + len(entries_of(self.covariance, fitted["root"].shape[1])[0])
+            d = p + len(entries_of(self.covariance, fitted["sizes"])[0])
             d += len(fitted["shapes"])
             numbers = 1 + d + d * (d + 1) // 2
         return 64.0 * (1 if self.share == "sums" else len(clients)) * numbers
@@ -169,11 +172,18 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
     def start(self, state: RegressionState, facts: RegressionFacts) -> GeneralizedState:
         """Check the arguments, and return the state before the first round."""
         self._check_arguments()
-        notes = open_questions(state["n"])
+        names = names_in(facts)
+        levels = tuple(names.split("\n")) if names else ()
         columns = Columns(
-            state["n_features"], state["columns"], bool(self.fit_intercept), self.varying
+            state["n_features"], state["columns"], bool(self.fit_intercept), self.varying, levels
         )
-        self._check_varying(columns.varies())
+        of_levels = np.array(
+            [np.isin(np.arange(len(columns)), each) for each in columns.places_of_levels()]
+        )
+        varies = columns.varies()
+        self._check_varying(varies)
+        open_ = self._open_questions(facts, columns)
+        notes = list(dict.fromkeys(note for note in open_ if note))
         if self.family.classes and INTERCEPT not in columns.terms[:1]:
             raise ValueError(
                 f"family={self.family.name!r} needs fit_intercept=True: the first threshold is "
@@ -184,11 +194,35 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         return {
             **state,
             "phase": "centre" if self.share == "sums" else "size",
-            "estimates_spread": not notes,
-            "varies": columns.varies(),
+            "levels": names,
+            "of_levels": of_levels,
+            "known": np.array([not note for note in open_]),
+            "estimates_spread": not all(open_),
+            "varies": varies,
             "notes": notes,
             "log_likelihood": -np.inf,
         }
+
+    def _open_questions(self, facts: RegressionFacts, columns: Columns) -> list[str]:
+        """Note of each level what numbers of groups and rows alone do not identify, if anything.
+
+        Raises
+        ------
+        ValueError
+            If groups of one parent are with several nodes.
+        """
+        n, alone = facts["n"], bool(np.any(facts.get("alone", False)))
+        if not columns.levels:
+            return open_questions(n, alone) or [""]
+        keys = facts["parents"]
+        if int(facts["n_tops"].sum()) != len(np.unique(keys[:, 0])):
+            raise ValueError(
+                f"all groups of a {columns.levels[0]} must be with one node: the likelihood of "
+                "its rows is no product over its groups. Fit them where they are together."
+            )
+        sizes = sizes_of_levels(numbered(keys)[1], n)
+        places = columns.places_of_levels()
+        return open_levels(sizes, int(n.sum()), columns.levels, places, alone)
 
     def _check_arguments(self) -> None:
         check_share(self.share)
@@ -216,6 +250,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         return sent | {
             "frame": asked.frame,
             "places": asked.places,
+            "sizes": np.array(asked.sizes),
             "mean": asked.mean,
             "root": asked.root,
             "shapes": asked.shapes,
@@ -243,7 +278,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             if self.family.n_figures:
                 parts["figures"] = (self.family.n_figures,)
             return parts if "centre" in sent else parts | {"centre": (p,)}
-        d = len(sent["mean"]) + len(entries_of(self.covariance, len(sent["root"]))[0])
+        d = len(sent["mean"]) + len(entries_of(self.covariance, sent["sizes"])[0])
         d += len(sent["shapes"])
         return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
 
@@ -267,7 +302,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
     def _begin(self, state: GeneralizedState, messages: GeneralizedMessage) -> GeneralizedState:
         """Choose units from the sizes of columns, and the first population."""
         state, start = self._coordinates(state, messages)
-        if len(start.places) > quadrature.MOST_INTEGRATED:
+        if quadrature.is_approximate(start.sizes):
             state["notes"] = [*state["notes"], LAPLACE]
         return self._first(state, start, messages)
 
@@ -321,7 +356,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         """Add what was learned, in plain numbers."""
         notes = list(state["notes"])
         fitted = population_of(state, self.covariance)
-        mean, root = fitted.seen()
+        mean, roots = fitted.seen()
         low, high = fitted.at_bounds()
         if high or state["one_class_groups"]:
             notes += [UNBOUNDED]
@@ -338,8 +373,12 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         result: GeneralizedResult = {
             "mean": mean,
             "mean_covariance": state["mean_covariance"],
-            "covariance": root @ root.T,
-            "root": root,
+            "covariance": roots[-1] @ roots[-1].T,
+            "root": roots[-1],
+            "above": [root @ root.T for root in roots[:-1]],
+            "roots_above": roots[:-1],
+            "levels": state["levels"],
+            "sizes": np.array(fitted.sizes),
             "identified": state["identified"],
             "shapes": fitted.shapes,
             "shape_covariance": fitted.shape_covariance(state["second"]),

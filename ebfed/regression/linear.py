@@ -21,6 +21,7 @@ from ebfed.regression.columns import Varying
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
 from ebfed.regression.intervals import confint_of_linear
+from ebfed.regression.levelled import Levelled
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
@@ -35,10 +36,9 @@ from ebfed.regression.reading import (
 from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
 from ebfed.tables.factors import Factors
-from ebfed.tables.frames import Style, Table, drop_columns, frame
+from ebfed.tables.frames import Table, drop_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
-from ebfed.tables.levels import keys_of_parents
 from ebfed.tables.of_rows import NEEDED
 
 __all__ = ["LinearEB"]
@@ -46,7 +46,7 @@ __all__ = ["LinearEB"]
 NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
-class LinearEB(RegressorMixin, RegressionEstimator):
+class LinearEB(RegressorMixin, Levelled):
     """Empirical Bayes linear regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and ``theta_i ~
@@ -149,8 +149,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     """
 
     covariate_names_: list[str]
-    covariance_above_: dict[str, NDArray]
-    _takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
     def __init__(
@@ -353,11 +351,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     def describe(self, clients: Factors, memory: Any) -> RegressionFacts:
         """State numbers of rows, columns, names of covariates, and parents of groups."""
         names = "\n".join(self.covariate_names_)
-        facts = super().describe(clients, memory) | {"covariates": np.array([names])}
-        if not self._level_names:
-            return facts
-        parents = keys_of_parents(clients.ids, len(self._level_names) - 1)
-        return facts | {"levels": np.array(["\n".join(self._level_names)]), "parents": parents}
+        return super().describe(clients, memory) | {"covariates": np.array([names])}
 
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if clients cannot have stated this."""
@@ -365,8 +359,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         names = facts.get("covariates")
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
             raise ValueError("facts must have the names of covariates.")
-        if facts.keys() & {"levels", "parents"}:
-            _check_parents(facts)
 
     # The same group at two nodes --------------------------------------------------------------
 
@@ -394,13 +386,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         p, k = len(self._columns()), len(self.covariate_names_)
         if k and not self._covariates.names:  # a server has no groups' covariates
             self._covariates = GroupCovariates(names=self.covariate_names_, values=np.empty((0, k)))
-        levels = result.get("levels", "")
-        self._level_names = tuple(levels.split("\n")) if levels else ()
-        if levels and not self._style_.above:  # a server has no rows that say how frames look
-            above = tuple(Style(group=name) for name in self._level_names[:-1])
-            self._style_ = Style(group=self._level_names[-1], above=above)
-        named = zip(self._level_names, result.get("above", ()), strict=False)
-        self.covariance_above_ = dict(named)
+        self._learn_levels(result)
         self.mean_, self.mean_covariance_ = result["mean"][:p], result["mean_covariance"][:p, :p]
         self.covariance_ = result["covariance"][:p, :p]
         self.population_coef_ = result["mean"][p:].reshape(-1, k) if k else np.empty((0, 0))
@@ -479,9 +465,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         block = self._asked_for(X, y, groups, covariates, sample_weight)
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
-            place, style = self._place_of_level(level)
-            above, own = population.posteriors(block)[place]
-            return above.labelled(own.ids, {"n": own.n}, style, tuple(self.terms_))
+            return self._posterior_of_level(block, level)
         posterior = population.posterior(block)
         if self.covariate_names_:
             labels = None
@@ -492,41 +476,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             values = known.of(block.ids, X, labels, covariates, self._style_.group, look_up=look_up)
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
-
-    def _place_of_level(self, level: str) -> tuple[int, Style]:
-        """Place of a level above the groups, and how frames of its groups look."""
-        names = (self._level_names or ())[:-1]
-        if level not in names:
-            known = ", ".join(map(repr, (*names, self._style_.group)))
-            raise ValueError(f"level must be one of {known}; got {level!r}.")
-        place, style = names.index(level), self._style_
-        own = style.above[place]
-        return place, replace(own, backend=style.backend, above=style.above[:place])
-
-    def ranef(self, level: str | None = None) -> Any:
-        """Return how each group differs from what the population expects of it.
-
-        Parameters
-        ----------
-        level : str, optional
-            Name of a level of groups; the lowest if None. A group of a level below another is
-            expected to be as its parent.
-
-        Returns
-        -------
-        DataFrame of shape (n_groups, 1 + k)
-            Labels, and a column for each of the k parameters that differ between groups.
-        """
-        if level is None or level == self._style_.group:
-            return super().ranef()
-        place, style = self._place_of_level(level)
-        found = self._population().posteriors(self._asked_for(None, None, None))
-        values, own = found[place][0].mean, found[place][1]
-        expected = self.mean_ if not place else found[place - 1][0].mean[own.places_of_parents()]
-        chosen = self._columns().places_of_levels()[place]
-        columns = {self.terms_[j]: (values - expected)[:, j] for j in chosen}
-        style = style.avoiding(columns)
-        return frame({style.group: own.ids} | columns, style)
 
     def predict(self, X: Any, *, groups: Any = None, covariates: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
@@ -612,13 +561,6 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
             view = replace(view, maximum=maximum, design_products=self.clients_.products)
         population, known = self._population(), self._covariates
-        if population.above:
-
-            def of_parents() -> NDArray:
-                parents, own = population.posteriors(self.clients_)[-2:]
-                return parents[0].mean[own[1].places_of_parents()]
-
-            view = replace(view, expected=of_parents)
         if not self.covariate_names_:
             return view
 
@@ -632,19 +574,3 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             ).of(maps()),
             expected=lambda: maps() @ population.mean,
         )
-
-
-def _check_parents(facts: Any) -> None:
-    """Raise a ValueError if clients cannot have stated these parents."""
-    names, parents = facts.get("levels"), facts.get("parents")
-    sound = isinstance(names, np.ndarray) and isinstance(parents, np.ndarray)
-    if not (
-        sound
-        and names.dtype.kind == "U"
-        and names.shape == (1,)
-        and parents.dtype == np.float64
-        and parents.shape == (len(facts["n"]), str(names[0]).count("\n"))
-        and parents.shape[1] > 0
-        and np.isfinite(parents).all()
-    ):
-        raise ValueError("facts must have the names of levels, and a number for each parent.")

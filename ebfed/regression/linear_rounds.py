@@ -22,6 +22,7 @@ from ebfed.priors.base import ONE_GROUP
 from ebfed.priors.nested_normal import numbered
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns, Varying
+from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.regression.numerics.mixed_model_sums import (
@@ -127,10 +128,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             raise ValueError("solver='gradient' needs share='groups': a factor of each group.")
         check_positive("learning_rate", self.learning_rate)
         check_count("n_steps", self.n_steps)
-        levels = np.unique(facts.get("levels", np.array([""])))
-        if len(levels) > 1:
-            raise ValueError(f"clients have different levels of groups: {levels.tolist()}.")
-        if levels[0] and (self.share == "sums" or self.solver == "gradient"):
+        levels = names_in(facts)
+        if levels and (self.share == "sums" or self.solver == "gradient"):
             raise ValueError(
                 "levels of groups need share='groups', a factor of each group, and "
                 f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
@@ -138,7 +137,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         names = np.unique(facts["covariates"])
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names.tolist()}.")
-        columns = self._columns(state["n_features"], state["columns"], str(levels[0]))
+        columns = self._columns(state["n_features"], state["columns"], levels)
         columns.places_of_levels()  # before anything is sent
         covariates = str(names[0])
         size = min(_width(columns, covariates), int(facts["n"].max()))
@@ -148,8 +147,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "size": size,
             "log_weight": float(facts.get("log_weight", np.zeros(1)).sum()),
         }
-        if levels[0]:
-            first |= {"levels": str(levels[0]), "parents": facts["parents"]}
+        if levels:
+            first |= {"levels": levels, "parents": facts["parents"]}
         return self._sought(first, []) if self.share == "sums" else first
 
     def _columns(self, n_features: int, names: str, levels: str = "") -> Columns:
@@ -208,8 +207,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         columns = self._columns(state["n_features"], state["columns"], state["levels"])
         n, places = messages["n"], columns.places_of_levels()
         parents = numbered(state["parents"])[1]
-        sizes = [len(np.unique(each)) for each in _places_above(parents, n > 0)]
-        open_ = open_levels([*sizes, int((n > 0).sum())], int(n.sum()), columns.levels, places)
+        sizes = sizes_of_levels(parents, n)
+        open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
         fit = fit_nested_model(
             messages["factor"],
@@ -227,7 +226,7 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "levels": state["levels"],
             "above": fit.covariances[:-1],
             "above_error": fit.covariance_errors[:-1],
-            "n_parents": np.array(sizes),
+            "n_parents": np.array(sizes[:-1]),
         }
         return last
 
@@ -375,59 +374,3 @@ def _open_questions(n: NDArray, varying: NDArray) -> list[str]:
             "The spread is taken to be zero, so that all groups have the same coefficients."
         ]
     return []
-
-
-ONE_PARENT = (
-    "Level {level!r} has one group with rows: its variance is not identified, and taken to be zero."
-)
-ALONE = (
-    "Every {parent} has one group of level {level!r}: their variances are not identified apart, "
-    "and taken to be that of the {parent} alone."
-)
-ONE_ROW = (
-    "No group of level {level!r} has two rows: noise and spread between them are not identified "
-    "apart. The spread is taken to be zero."
-)
-
-
-def open_levels(
-    sizes: Sequence[int], n_rows: int, levels: Sequence[str], varying: Sequence[NDArray]
-) -> list[str]:
-    """Note what the numbers of groups do not identify of each level; empty if nothing.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of groups with rows of each level, from the top.
-    n_rows : int
-    levels : sequence of str
-    varying : sequence of ndarray
-
-    Examples
-    --------
-    >>> one = [np.arange(1)] * 2
-    >>> open_levels([8, 30], 120, ["lea", "school"], one)
-    ['', '']
-    >>> print(open_levels([8, 8], 120, ["lea", "school"], one)[1])
-    Every lea has one group of level 'school': their variances are not identified apart, and taken \
-to be that of the lea alone.
-    """
-    notes = []
-    for j, (level, places) in enumerate(zip(levels, varying, strict=True)):
-        note = ""
-        if sizes[j] < 2:
-            note = ONE_PARENT.format(level=level)
-        elif sizes[j] >= n_rows:
-            note = ONE_ROW.format(level=level)
-        elif j and sizes[j] <= sizes[j - 1] and len(varying[j - 1]):
-            note = ALONE.format(level=level, parent=levels[j - 1])
-        notes.append(note if len(places) else "")
-    return notes
-
-
-def _places_above(parents: Sequence[NDArray], has_data: NDArray) -> list[NDArray]:
-    """Places of those groups of each level above, from the top, below which there are rows."""
-    places = [parents[-1][has_data]]
-    for each in reversed(parents[:-1]):
-        places.insert(0, each[places[0]])
-    return places

@@ -64,8 +64,12 @@ class RegressionFacts(Facts):
     """Number of the parent of each client at each level above; see `keys_of_parents`."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
+    n_tops: NotRequired[NDArray[np.int64]]
+    """Number of groups of the outermost level, shape (1,)."""
     offset: NotRequired[NDArray[np.bool_]]
     """Whether rows have offsets, shape (1,)."""
+    alone: NotRequired[NDArray[np.bool_]]
+    """Whether one row of a group tells of the spread between groups, shape (1,)."""
 
 
 class RegressionSent(Sent):
@@ -184,6 +188,14 @@ class GeneralizedResult(TypedDict):
     """Covariance of the population, shape (p, p); zero at its lower bound."""
     root: NDArray[np.float64]
     """Root of the covariance, shape (p, k): it has digits that a square loses."""
+    levels: NotRequired[str]
+    """Names of the levels of groups, one to a line; empty where there is one."""
+    above: NotRequired[list[NDArray[np.float64]]]
+    """Covariance of each level above the groups, from the top, shape (p, p)."""
+    roots_above: NotRequired[list[NDArray[np.float64]]]
+    """Roots of these, shape (p, k)."""
+    sizes: NotRequired[NDArray[np.int64]]
+    """Number of coefficients that differ between groups of each level, from the top."""
     identified: NDArray[np.bool_]
     """Whether rows tell this coefficient of the mean from the others, shape (p,)."""
     shapes: NDArray[np.float64]
@@ -216,7 +228,9 @@ class GeneralizedSent(RegressionSent):
     frame: NotRequired[NDArray[np.float64]]
     """Coefficients are ``frame c``, shape (p, r), where mean and root are those of c."""
     places: NotRequired[NDArray[np.int64]]
-    """Entries of c that differ between groups, shape (q,)."""
+    """Entries of c that differ between groups, of each level from the top, shape (q,)."""
+    sizes: NotRequired[NDArray[np.int64]]
+    """Numbers of these, of each level."""
     shapes: NotRequired[NDArray[np.float64]]
     """Parameters of the family besides those of predictors, shape (t,)."""
 
@@ -236,7 +250,13 @@ class GeneralizedState(RegressionState):
     estimates_spread: bool
     """Whether numbers of rows identify the spread of the population."""
     varies: NDArray[np.bool_]
-    """Whether each coefficient differs between groups."""
+    """Whether each coefficient differs between groups, of any level."""
+    levels: str
+    """Names of the levels of groups, one to a line; empty where there is one."""
+    of_levels: NDArray[np.bool_]
+    """Whether each coefficient differs between groups of each level, shape (n_levels, p)."""
+    known: NDArray[np.bool_]
+    """Whether numbers of rows and groups identify the spread of each level."""
     has_offset: NotRequired[bool]
     """Whether rows have offsets."""
     centre: NotRequired[NDArray[np.float64]]
@@ -257,7 +277,9 @@ class GeneralizedState(RegressionState):
     gain: NotRequired[float]
     """Gain of log-likelihood that the last step expected."""
     places: NotRequired[NDArray[np.int64]]
-    """Coordinates that differ between groups, shape (q,)."""
+    """Coordinates that differ between groups, of each level from the top, shape (q,)."""
+    sizes: NotRequired[NDArray[np.int64]]
+    """Numbers of these, of each level."""
     point: NotRequired[NDArray[np.float64]]
     """Parameters that are asked about by quadrature; see `QuadraturePopulation`."""
     best_point: NotRequired[NDArray[np.float64]]
@@ -300,7 +322,8 @@ class GeneralizedMemory(RegressionMemory):
     """What clients of a generalized linear model keep."""
 
     mode: NotRequired[NDArray[np.float64]]
-    """Modes of the last round, shape (n_clients, q), from which those of the next are searched."""
+    """Modes of the last round, shape (n_clients, q), from which those of the next are searched; of
+    groups within groups, of the coefficients of a group and its parents."""
     base: NotRequired[NDArray[np.float64]]
     """What log-likelihoods have besides their parts in predictors, if no shape moves it."""
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ebfed.tables.alignment import aligned
-from ebfed.tables.labels import check_labels, label_range, number_labels
+from ebfed.tables.labels import check_labels, label_range, number_labels, parents_among
 from ebfed.tables.numbers import check_numeric, unmasked
+from ebfed.tables.trees import starts_of_tops
 
 __all__ = ["Clients", "Summary"]
 
@@ -101,8 +102,16 @@ class Clients:
         return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
 
     def split(self, n_blocks: int) -> list[Self]:
-        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients."""
-        return [self._slice(*edges) for edges in _edges(len(self), n_blocks)]
+        """Cut into at most `n_blocks` blocks with nearly equal numbers of clients.
+
+        Groups within groups stay together with all of their group of the outermost level.
+        """
+        edges = np.array(_edges(len(self), n_blocks)).ravel()
+        if parents_among(self.ids):
+            starts = starts_of_tops(self.ids)
+            edges = np.unique(starts[np.searchsorted(starts, edges)])
+        pairs = itertools.pairwise(np.unique(edges).tolist()) if len(self) else [(0, 0)]
+        return [self._slice(*each) for each in pairs]
 
     def _slice(self, start: int, stop: int) -> Self:
         rows = slice(self.indptr[start], self.indptr[stop])

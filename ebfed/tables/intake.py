@@ -21,7 +21,7 @@ from ebfed.tables.alignment import aligned, of_groups
 from ebfed.tables.clients import Clients, Summary
 from ebfed.tables.covariates import named_columns, read_covariates
 from ebfed.tables.frames import Style, drop_columns, is_frame, read, read_labels
-from ebfed.tables.labels import number_labels, row_numbers
+from ebfed.tables.labels import number_labels, parents_among, row_numbers
 from ebfed.tables.lazy import Summarised, column_names, is_lazy, summarise
 from ebfed.tables.levels import (
     above_of,
@@ -29,7 +29,6 @@ from ebfed.tables.levels import (
     named_parents,
     names_of_parents,
     number_levels,
-    parents_among,
     split_levels,
     unnamed_levels,
 )

@@ -16,6 +16,7 @@ __all__ = [
     "number_integers",
     "number_labels",
     "number_tuples",
+    "parents_among",
     "row_numbers",
 ]
 
@@ -260,3 +261,15 @@ def _order(ids: NDArray) -> NDArray[np.int64]:
             words = np.array(texts, f"S{8 * width}").view(">u8").reshape(len(ids), width)
             return np.lexsort((lengths, *words.T[::-1].astype(np.uint64)))
     return np.argsort(ids, kind="stable")
+
+
+def parents_among(ids: NDArray) -> int:
+    """Return the number of levels above groups with these labels.
+
+    Examples
+    --------
+    >>> parents_among(np.array(["a", "b"])), parents_among(np.fromiter([("s", 1)], object))
+    (0, 1)
+    """
+    first = ids[0] if len(ids) else None
+    return len(first) - 1 if isinstance(first, tuple) else 0

@@ -30,7 +30,6 @@ __all__ = [
     "names_of_levels",
     "names_of_parents",
     "number_levels",
-    "parents_among",
     "parents_of",
     "read_levels",
     "split_levels",
@@ -298,18 +297,6 @@ def names_of_parents(names: Iterable[str]) -> list[str]:
         for name in names
         if name.startswith(before) and name.endswith(after)
     ]
-
-
-def parents_among(ids: NDArray) -> int:
-    """Return the number of levels above groups with these labels.
-
-    Examples
-    --------
-    >>> parents_among(np.array(["a", "b"])), parents_among(np.fromiter([("s", 1)], object))
-    (0, 1)
-    """
-    first = ids[0] if len(ids) else None
-    return len(first) - 1 if isinstance(first, tuple) else 0
 
 
 def label_text(label: Any) -> str:

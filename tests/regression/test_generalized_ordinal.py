@@ -51,14 +51,20 @@ def test_derivatives_are_differences(n_classes):
     clients = Clients.from_rows(np.column_stack([np.ones(N), X[:, 0]]), GROUPS, y)
     rows = Responses(clients.y, RNG.uniform(0.5, 2.0, N), OFFSET)
     family, t = Ordinal(), n_classes - 2
-    places, entries = np.arange(2), entries_of("full", 2)
+    places, entries = np.arange(2), entries_of("full", [2])
 
     def at(point):
         root = np.zeros((2, 2))
         root[entries] = point[2:5]
         parts = np.add.reduceat(np.column_stack(family.base(rows, point[5:])), clients.indptr[:-1])
         base = parts[:, 0].copy(), parts[:, 1 : 1 + t], parts[:, 1 + t :]
-        given = {"frame": np.eye(2), "mean": point[:2], "root": root, "places": places}
+        given = {
+            "frame": np.eye(2),
+            "mean": point[:2],
+            "root": root,
+            "places": places,
+            "sizes": [2],
+        }
         evidence, score, curvature, _ = derivatives(
             clients, rows, family, point[5:], base, **given, entries=entries, accuracy="fine"
         )

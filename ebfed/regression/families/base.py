@@ -85,6 +85,10 @@ class ResponseFamily(ABC):
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """Return what the log-likelihood has besides its part in the linear predictor."""
 
+    def alone(self, rows: Responses) -> bool:
+        """Whether one row of a group tells of the spread between groups: its noise is known."""
+        return False
+
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:
         """Return shapes as kernels take them."""
         return shapes

@@ -39,6 +39,10 @@ class Binomial(ResponseFamily):
         won = y * weight
         check_rows(np.abs(won - np.rint(won)) > 1e-6 * np.maximum(won, 1), won, text)
 
+    def alone(self, rows: Responses) -> bool:
+        """Shares of several trials vary more where chances differ; single trials do not."""
+        return bool((rows.weight > 1).any())
+
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """Logarithm of the number of ways to have these successes."""
         n = len(rows.y)

@@ -33,6 +33,10 @@ class Poisson(LogLink):
         """Refuse what is no count."""
         check_counts(y)
 
+    def alone(self, rows: Responses) -> bool:
+        """A count varies as a Poisson one, and more where rates differ."""
+        return True
+
     def base(self, rows: Responses, shapes: NDArray) -> Base:
         """``-log y!``."""
         n = len(rows.y)

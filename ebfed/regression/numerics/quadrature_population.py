@@ -2,14 +2,16 @@
 
 Coefficients are ``theta = frame (c + at places: root eta)``, eta standard normal. The parameters
 are those of c's mean, along `ways`, and entries of the root: of a lower triangle, of its diagonal,
-or one number times the identity; and then shapes of the family of rows, if it has some. No sign of
-an entry matters, so that a variance of zero lies in the interior, where the likelihood has slope
-zero and bends down if groups do not differ.
+or one number times the identity, for each level of groups; and then shapes of the family of rows,
+if it has some. No sign of an entry matters, so that a variance of zero lies in the interior, where
+the likelihood has slope zero and bends down if groups do not differ.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +22,30 @@ from ebfed.regression.numerics.trust_region import uncertainty
 __all__ = ["QuadraturePopulation", "entries_of", "square_of"]
 
 
-def entries_of(kind: Covariance, q: int) -> tuple[NDArray, NDArray]:
-    """Rows and columns of the entries of a root that may differ from zero."""
-    if kind == "full":
-        rows, columns = np.tril_indices(q)
-        return rows.astype(np.int64), columns.astype(np.int64)
-    return np.arange(q), np.arange(q)
+def entries_of(kind: Covariance, sizes: Sequence[int] | NDArray) -> tuple[NDArray, NDArray]:
+    """Rows and columns of the entries of a root that may differ from zero.
+
+    Parameters
+    ----------
+    kind : {"diag", "spherical", "full"}
+    sizes : sequence of int
+        Numbers of coefficients that differ between groups, of each level from the top: the root has
+        a block for each.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in entries_of("full", [1, 2])]
+    [[0, 1, 2, 2], [0, 1, 1, 2]]
+    """
+    if kind != "full":
+        return np.arange(sum(sizes)), np.arange(sum(sizes))
+    blocks = [np.tril_indices(q) for q in sizes]
+    starts = np.cumsum([0, *sizes])
+    rows, columns = (
+        np.concatenate([first + block[axis] for first, block in zip(starts, blocks, strict=False)])
+        for axis in (0, 1)
+    )
+    return rows.astype(np.int64), columns.astype(np.int64)
 
 
 def square_of(halves: NDArray) -> NDArray:
@@ -54,7 +74,9 @@ class QuadraturePopulation:
     ways : ndarray of shape (r, k)
         Directions in which the mean of c moves.
     places : int64 ndarray of shape (q,)
-        Entries of c that differ between groups.
+        Entries of c that differ between groups, of each level from the top.
+    sizes : tuple of int
+        Numbers of these, of each level.
     """
 
     point: NDArray
@@ -62,6 +84,7 @@ class QuadraturePopulation:
     frame: NDArray
     ways: NDArray
     places: NDArray
+    sizes: tuple[int, ...]
 
     @property
     def mean(self) -> NDArray:
@@ -70,23 +93,26 @@ class QuadraturePopulation:
 
     @property
     def root(self) -> NDArray:
-        """Root of the covariance of c at `places`, shape (q, q)."""
-        q = len(self.places)
+        """Root of the covariances of c at `places`, a block for each level, shape (q, q)."""
+        q, turn = len(self.places), self._turn
         root = np.zeros((q, q))
         k = self.ways.shape[1]
-        root[entries_of(self.kind, q)] = self.point[k : k + self._n_free]
+        root[entries_of(self.kind, self.sizes)] = turn @ self.point[k : k + turn.shape[1]]
         return root
 
     @property
     def shapes(self) -> NDArray:
         """Parameters of the family of rows, shape (t,)."""
-        return self.point[self.ways.shape[1] + self._n_free :]
+        return self.point[self.ways.shape[1] + self._turn.shape[1] :]
 
     @property
-    def _n_free(self) -> int:
-        """Number of parameters of the root."""
-        q = len(self.places)
-        return min(q, 1) if self.kind == "spherical" else len(entries_of(self.kind, q)[0])
+    def _turn(self) -> NDArray[np.float64]:
+        """Derivatives of the entries of the root in their parameters."""
+        if self.kind != "spherical":
+            return np.eye(len(entries_of(self.kind, self.sizes)[0]))
+        used = [size for size in self.sizes if size]
+        owner = np.repeat(np.arange(len(used)), used)
+        return (owner[:, None] == np.arange(len(used))).astype(float)
 
     def start(
         self, spread: float, intercept: float = 0.0, shapes: NDArray | None = None
@@ -95,8 +121,8 @@ class QuadraturePopulation:
 
         The mean is zero, but for the first coefficient, which is to be `intercept`.
         """
-        rows, columns = entries_of(self.kind, len(self.places))
-        entries = np.where(rows == columns, spread, 0.0)[: self._n_free]
+        rows, columns = entries_of(self.kind, self.sizes)
+        entries = np.linalg.lstsq(self._turn, np.where(rows == columns, spread, 0.0))[0]
         mean = np.zeros(self.ways.shape[1])
         if intercept:
             first = intercept * np.eye(len(self.frame))[0]
@@ -106,13 +132,12 @@ class QuadraturePopulation:
 
     def at(self, point: NDArray) -> QuadraturePopulation:
         """Return the population of another point."""
-        return QuadraturePopulation(point, self.kind, self.frame, self.ways, self.places)
+        return replace(self, point=point)
 
     def chain(self, score: NDArray, curvature: NDArray) -> tuple[NDArray, NDArray]:
         """Derivatives in the parameters from those in c's mean, entries of the root, and shapes."""
-        (r, k), q, t = self.ways.shape, len(self.places), len(self.shapes)
-        n_entries = len(entries_of(self.kind, q)[0])
-        spread = np.ones((n_entries, min(q, 1))) if self.kind == "spherical" else np.eye(n_entries)
+        (r, k), t, spread = self.ways.shape, len(self.shapes), self._turn
+        n_entries = len(spread)
         turn = np.zeros((r + n_entries + t, k + spread.shape[1] + t))
         turn[:r, :k], turn[r : r + n_entries, k : k + spread.shape[1]] = self.ways, spread
         turn[r + n_entries :, k + spread.shape[1] :] = np.eye(t)
@@ -132,16 +157,22 @@ class QuadraturePopulation:
         turn[p:, len(curvature) - t :] = np.eye(t)
         return turn @ uncertainty(curvature) @ turn.T
 
-    def seen(self) -> tuple[NDArray, NDArray]:
-        """Mean of theta and a root of its covariance, (p, q); what is hardly above zero is zero."""
-        root = self.root
-        if self.kind == "full" and root.size:
-            axes, sizes, _ = np.linalg.svd(root)
-            if sizes[-1] < np.sqrt(LOW):
-                root = axes * np.where(sizes < np.sqrt(LOW), 0.0, sizes)
-        else:
-            root = np.where(np.abs(root) < np.sqrt(LOW), 0.0, np.abs(root))
-        return self.frame @ self.mean, self.frame[:, self.places] @ root
+    def seen(self) -> tuple[NDArray, list[NDArray]]:
+        """Mean of theta, and a root of its covariance for each level, from the top, (p, q).
+
+        What is hardly above zero is zero.
+        """
+        roots = []
+        for first, last in itertools.pairwise(np.cumsum([0, *self.sizes])):
+            root = self.root[first:last, first:last]
+            if self.kind == "full" and root.size:
+                axes, sizes, _ = np.linalg.svd(root)
+                if sizes[-1] < np.sqrt(LOW):
+                    root = axes * np.where(sizes < np.sqrt(LOW), 0.0, sizes)
+            else:
+                root = np.where(np.abs(root) < np.sqrt(LOW), 0.0, np.abs(root))
+            roots.append(self.frame[:, self.places[first:last]] @ root)
+        return self.frame @ self.mean, roots
 
     def at_bounds(self) -> tuple[bool, bool]:
         """Whether a variance is zero, and whether one is too large for the quadrature."""

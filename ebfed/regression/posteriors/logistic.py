@@ -166,10 +166,21 @@ class NormalCoefficients(CoefficientPosterior):
     away : ndarray of shape (n, p, p)
         Slope of the mean in the population's.
     mean_covariance : ndarray of shape (p, p)
+    parents : tuple, optional
+        Posterior of the parents of clients, and the place of each client's. `own` is then the
+        covariance given the coefficients of the parent, and `away` the slope in these.
     """
 
-    def __init__(self, mean: NDArray, own: NDArray, away: NDArray, mean_covariance: NDArray):
-        self._mean_covariance = mean_covariance
+    def __init__(
+        self,
+        mean: NDArray,
+        own: NDArray,
+        away: NDArray,
+        mean_covariance: NDArray,
+        parents: tuple[CoefficientPosterior, NDArray[np.int64]] | None = None,
+    ):
+        self._mean_covariance, self._parents = mean_covariance, parents
+        self._of_parents = None if parents is None else parents[0].covariance
         self.mean, self._own, self._away = mean, own, away
         self.sd = np.sqrt(np.maximum(np.einsum("npp->np", self.covariance), 0))
 
@@ -192,6 +203,12 @@ class NormalCoefficients(CoefficientPosterior):
             _slopes(population.root, covariance),
             mean_covariance,
         )
+
+    def take(self, places: NDArray) -> NormalCoefficients:
+        """Keep the clients in these places."""
+        parts = self.mean[places], self._own[places], self._away[places], self._mean_covariance
+        parents = None if self._parents is None else (self._parents[0], self._parents[1][places])
+        return NormalCoefficients(*parts, parents)
 
     def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         yield self.mean, self._own, self._away

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.regression.posteriors.linear import CoefficientPosterior
+from ebfed.tables.clients import Clients
 from ebfed.tables.factors import Factors
-from ebfed.tables.levels import parents_among, parents_of
+from ebfed.tables.labels import parents_among
+from ebfed.tables.levels import parents_of
 
-__all__ = ["Doubt", "posterior_of_levels", "with_relatives"]
+__all__ = ["Doubt", "posterior_of_levels", "relatives", "with_relatives"]
 
+# Groups, with their rows or factors of these.
+Block = TypeVar("Block", Clients, Factors)
 # Sampling error of a covariance; see `CoefficientPosterior`.
 Doubt = tuple[NDArray, int | None] | None
 
@@ -73,18 +78,23 @@ def with_relatives(block: Factors, fitted: Factors | None) -> Factors:
 
     A group with rows of its own has these in place of those of the fit.
     """
-    if fitted is None or block is fitted or not parents_among(block.ids):
+    others = relatives(block, fitted)
+    if others is None:
         return block
+    size = max(block.rows.shape[1], others.rows.shape[1])
+    ids = np.concatenate([block.ids, others.ids])
+    rows = np.concatenate([block.padded(size), others.padded(size)])
+    return Factors(ids, np.concatenate([block.n, others.n]), rows)
+
+
+def relatives(block: Block, fitted: Block | None) -> Block | None:
+    """Return other groups of the fit below the same groups of the top level; None if none are."""
+    if fitted is None or block is fitted or not parents_among(block.ids):
+        return None
     asked = block.ids.tolist()
     tops, known = {each[0] for each in asked}, set(asked)
     kept = [each[0] in tops and each not in known for each in fitted.ids.tolist()]
-    if not any(kept):
-        return block
-    others = fitted.take(np.array(kept))
-    size = max(block.rows.shape[1], others.rows.shape[1])
-    ids = np.fromiter([*asked, *others.ids.tolist()], object, len(block) + len(others))
-    rows = np.concatenate([block.padded(size), others.padded(size)])
-    return Factors(ids, np.concatenate([block.n, others.n]), rows)
+    return fitted.take(np.flatnonzero(kept)) if any(kept) else None
 
 
 def _stacked(groups: Factors, covariance: NDArray, noise: float) -> Factors:

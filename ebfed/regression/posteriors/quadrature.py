@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -15,7 +16,14 @@ from ebfed.regression.posteriors.joint_laplace import JointRows, second_derivati
 from ebfed.regression.posteriors.logistic import MOST_SWEEPS, TOLERANCE, NormalCoefficients
 from ebfed.tables.clients import Clients
 
-__all__ = ["MOST_INTEGRATED", "Accuracy", "Base", "derivatives", "posterior"]
+__all__ = [
+    "MOST_INTEGRATED",
+    "Accuracy",
+    "Base",
+    "derivatives",
+    "is_approximate",
+    "posteriors",
+]
 
 # Coefficients of a group over which a product of rules is affordable.
 MOST_INTEGRATED = 3
@@ -37,6 +45,11 @@ RULES: dict[Accuracy, dict[int, dict[int, float]]] = {
         3: {5: 1.0, 9: 2.5, 15: np.inf},
     },
 }
+
+
+def is_approximate(sizes: Sequence[int] | NDArray) -> bool:
+    """Whether the likelihood is approximated: of several levels, or of many coefficients."""
+    return len(sizes) > 1 or sum(sizes) > MOST_INTEGRATED
 
 
 @cache
@@ -80,6 +93,7 @@ def derivatives(
     mean: NDArray,
     root: NDArray,
     places: NDArray,
+    sizes: Sequence[int] | NDArray,
     entries: tuple[NDArray, NDArray],
     accuracy: Accuracy,
     start: NDArray | None = None,
@@ -103,6 +117,8 @@ def derivatives(
     mean : ndarray of shape (r,)
     root : ndarray of shape (q, q)
     places : int64 ndarray of shape (q,)
+    sizes : sequence of int
+        Numbers of these that are of each level of groups, from the top.
     entries : tuple of int64 ndarray
         Rows and columns of the entries of `root` that are parameters, after those of `mean` and
         before the shapes.
@@ -120,7 +136,7 @@ def derivatives(
         Modes of the log-posteriors of eta.
     """
     m, q = len(clients), len(places)
-    if family.adds and q == 1:
+    if family.adds and q == len(sizes) == 1:
         alike = _of_rates(clients, frame, mean, places[0], root[0, 0], accuracy, start)
         if alike is not None:
             return (alike[0] + base[0], *alike[1:])
@@ -131,8 +147,8 @@ def derivatives(
     shaped = family.in_kernel(shapes)
     rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     r, t = design.shape[1], len(shapes)
-    if q > MOST_INTEGRATED:
-        joint = JointRows.of(clients, responses, family, q)
+    if is_approximate(sizes):
+        joint = JointRows.of(clients, responses, family, sizes)
         point = np.concatenate([mean, root[entries], shapes])
         return _with_base(_by_modes(joint, design, point, places, entries, start), base, t)
     moved = np.arange(r), places[entries[0]], np.arange(r, r + t)
@@ -179,9 +195,8 @@ def _by_modes(
         shapes = point[r + n_entries :]
         return rows.slopes(design, point[:r], root, places, entries, shapes, mode)
 
-    evidence, score, mode = at(point, None if start is None else start.ravel())
-    curvature = second_derivatives(lambda x: at(x, mode)[1], point)
-    return evidence, score, curvature, mode.reshape(len(evidence), -1)
+    evidence, score, mode = at(point, start)
+    return evidence, score, second_derivatives(lambda x: at(x, mode)[1], point), mode
 
 
 def _turn(score: NDArray, curvature: NDArray, turn: NDArray) -> None:
@@ -220,16 +235,18 @@ def _of_rates(
     return (*found, mode) if alike else None
 
 
-def posterior(
+def posteriors(
     clients: Clients,
     responses: Responses,
     family: ResponseFamily,
     shapes: NDArray,
     mean: NDArray,
-    root: NDArray,
+    roots: Sequence[NDArray],
     mean_covariance: NDArray,
-) -> NormalCoefficients:
-    """Posterior of each client's coefficients, with moments by quadrature.
+) -> list[NormalCoefficients]:
+    """Posteriors of the coefficients of groups of each level, from the top; clients are the lowest.
+
+    Of one level of few coefficients they have moments by quadrature.
 
     Parameters
     ----------
@@ -239,37 +256,30 @@ def posterior(
     shapes : ndarray of shape (t,)
         Parameters of the family.
     mean : ndarray of shape (p,)
-    root : ndarray of shape (p, q)
-        Root of the population's covariance.
+    roots : sequence of ndarray of shape (p, q)
+        Roots of the population's covariances, of levels from the top.
     mean_covariance : ndarray of shape (p, p)
         Sampling covariance of `mean`.
     """
+    sizes = [root.shape[1] for root in roots]
+    if is_approximate(sizes):
+        joint = JointRows.of(clients, responses, family, sizes)
+        return joint.posteriors(clients.X, shapes, mean, roots, mean_covariance)
+    (root,) = roots
     X = np.ascontiguousarray(np.einsum("np,pq->nq", clients.X, root))
     offset = np.einsum("np,p->n", clients.X, mean) + responses.offset
     shaped = family.in_kernel(shapes)
     rows = X, offset, responses.y, responses.weight, clients.indptr, family.kind, shaped
     m, (p, q) = len(clients), root.shape
-    if q > MOST_INTEGRATED:
-        joint = JointRows.of(clients, responses, family, q)
-        modes = joint.find(X, offset, shapes)
-        spread = modes.spread.reshape(m, q, q)
-        moved = joint.sums(
-            ((modes.bend[:, None] * X)[:, :, None] * clients.X[:, None, :]).reshape(-1, q * p)
-        ).reshape(m, q, p)
-        return NormalCoefficients(
-            mean + modes.mode.reshape(m, q) @ root.T,
-            root @ spread @ root.T,
-            np.eye(p) - root @ spread @ moved,
-            mean_covariance,
-        )
     first, covariance, along = np.empty((m, q)), np.empty((m, q, q)), np.empty((m, q, p))
     design = np.array(clients.X, order="C")  # a read-only one is another type to the compiler
     kernels.quadrature_moments(
         *rows, *_modes(rows), *_rules(q, "fine"), design, np.empty(m), first, covariance, along
     )
-    return NormalCoefficients(
+    found = NormalCoefficients(
         mean + first @ root.T,
         root @ covariance @ root.T,
         np.eye(p) + root @ along,
         mean_covariance,
     )
+    return [found]

@@ -10,7 +10,7 @@ FRAME, WAYS, PLACES = RNG.normal(size=(4, 3)), RNG.normal(size=(3, 2)), np.array
 
 
 def population(kind, entries):
-    return QuadraturePopulation(np.array([0.5, -1.0, *entries]), kind, FRAME, WAYS, PLACES)
+    return QuadraturePopulation(np.array([0.5, -1.0, *entries]), kind, FRAME, WAYS, PLACES, (2,))
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ def population(kind, entries):
 def test_parameters(kind, entries, root):
     here = population(kind, entries)
     np.testing.assert_array_equal(here.root, root)
-    mean, seen = here.seen()
+    mean, (seen,) = here.seen()
     np.testing.assert_allclose(mean, FRAME @ WAYS @ [0.5, -1.0])
     wide = FRAME[:, PLACES] @ root
     np.testing.assert_allclose(seen @ seen.T, wide @ wide.T)
     assert here.at_bounds() == (False, False)
     np.testing.assert_allclose(here.start(0.7).root, 0.7 * np.eye(2))
     # of a quadratic in the mean of c and the entries of the root
-    rows, columns = entries_of(kind, 2)
+    rows, columns = entries_of(kind, [2])
     d = 3 + len(rows)
     bend = RNG.normal(size=(d, d))
     bend = bend + bend.T
@@ -54,9 +54,9 @@ def test_parameters(kind, entries, root):
 
 
 def test_what_is_hardly_above_zero_is_zero():
-    _, root = population("diag", [1e-5, 2.0]).seen()
+    _, (root,) = population("diag", [1e-5, 2.0]).seen()
     assert not root[:, 0].any()
     assert population("diag", [1e-5, 2.0]).at_bounds() == (True, False)
-    _, root = population("full", [1.0, 1.0, 1e-5]).seen()
+    _, (root,) = population("full", [1.0, 1.0, 1e-5]).seen()
     assert np.linalg.matrix_rank(root) == 1
     assert population("full", [1.0, 1.0, 200.0]).at_bounds() == (False, True)

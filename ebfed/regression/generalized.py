@@ -132,8 +132,9 @@ class GeneralizedEB(RegressorMixin, Levelled):
     Regions of nations, whose labels need only differ within nations:
 
     >>> import pandas as pd
-    >>> rows = pd.DataFrame({"nation": groups // 25, "region": groups, "y": rng.poisson(rate)})
-    >>> nested = eb.from_formula("y ~ 1 + (1 | nation/region)", rows, family="poisson")
+    >>> rows = pd.DataFrame({"nation": groups // 25, "region": groups, "x": x})
+    >>> rows["y"] = rng.poisson(rate)
+    >>> nested = eb.from_formula("y ~ x + (1 | nation/region)", rows, family="poisson")
     >>> nested.ranef(level="nation").shape
     (20, 2)
     """

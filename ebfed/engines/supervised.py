@@ -46,7 +46,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
     _y_name: str | None = None
     _group_name: str | list[str] | None = None
     # Whether groups may be of several levels.
-    _takes_levels: bool = False
+    takes_levels: bool = False
     # Names of the levels of the fit, from the outermost; none where there is one. None: no fit yet.
     _level_names: tuple[str, ...] | None = None
     # Whether this copy is a server's, and the rows stay with clients.
@@ -379,7 +379,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
         named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
         if groups is None and named is not None and set(named) <= set(columns):
             groups = self._group_name
-        if not self._takes_levels:
+        if not self.takes_levels:
             return read(X, groups, y=y)
         levels = split_levels(groups, X, tuples=bool(self._level_names))
         check_depth(self._level_names, levels)

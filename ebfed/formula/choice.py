@@ -19,7 +19,6 @@ from ebfed.location import (
 )
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.levelled import Levelled
 
 __all__ = [
     "FAMILIES",
@@ -129,7 +128,7 @@ def following(
         raise ValueError(
             f"{type(estimator).__name__} has a constant; {model.fixed!r} takes it out."
         )
-    if model.above and not isinstance(estimator, Levelled):
+    if model.above and not estimator.takes_levels:
         raise ValueError(
             f"{type(estimator).__name__} has one level of groups; LinearEB(), GeneralizedEB() and "
             f"GaussianEB() have several, {'/'.join(model.levels)}."

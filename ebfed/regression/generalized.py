@@ -14,12 +14,20 @@ from sklearn.utils.metaestimators import available_if
 from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
+from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.families import ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_population import GeneralizedPopulation
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
-from ebfed.regression.levelled import Levelled
+from ebfed.regression.levelled import (
+    check_levels,
+    learn_levels,
+    posterior_of_level,
+    ranef_of_levels,
+    stated_levels,
+    view_of_levels,
+)
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.protocol import GeneralizedResult, RegressionFacts, RegressionState
@@ -41,7 +49,7 @@ def _has_classes(estimator: GeneralizedEB) -> bool:
     return True
 
 
-class GeneralizedEB(RegressorMixin, Levelled):
+class GeneralizedEB(RegressorMixin, RegressionEstimator):
     """Empirical Bayes generalized linear model: a coefficient vector for every group.
 
     Rows of group i have the linear predictor ``z_ij = offset_ij + x_ij' theta_i``, and ``theta_i ~
@@ -139,6 +147,8 @@ class GeneralizedEB(RegressorMixin, Levelled):
     (20, 2)
     """
 
+    covariance_above_: dict[str, NDArray]
+    takes_levels = True
     # Response, weight and offset.
     _per_row = (3,)
     # Columns of the frame of the fit that go with its rows, by argument.
@@ -221,7 +231,7 @@ class GeneralizedEB(RegressorMixin, Levelled):
     def describe(self, clients: Clients, memory: Any) -> RegressionFacts:
         """State numbers of rows, columns, parents of groups, and whether rows have offsets."""
         assert clients.y is not None
-        facts = super().describe(clients, memory)
+        facts = super().describe(clients, memory) | stated_levels(self, clients)
         facts["offset"] = np.array([bool(clients.y[:, 2].any())])
         facts["alone"] = np.array([self._family.alone(Responses.of(clients))])
         if self._level_names:
@@ -235,6 +245,7 @@ class GeneralizedEB(RegressorMixin, Levelled):
             told = facts.get(name)
             if not (isinstance(told, np.ndarray) and told.dtype == bool and told.shape == (1,)):
                 raise ValueError(f"facts must say {name!r} of rows, yes or no.")
+        check_levels(facts)
         if "parents" in facts:
             tops, known = facts.get("n_tops"), len(np.unique(facts["parents"][:, 0]))
             if not (isinstance(tops, np.ndarray) and tops.tolist() == [known]):
@@ -313,7 +324,7 @@ class GeneralizedEB(RegressorMixin, Levelled):
 
     def _learn(self, result: GeneralizedResult) -> None:
         self._result, self.notes_ = result, result["notes"]
-        self._learn_levels(result)
+        learn_levels(self, result)
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_ = result["mean_covariance"]
 
@@ -370,8 +381,10 @@ class GeneralizedEB(RegressorMixin, Levelled):
         """
         given = RowOptions(sample_weight, offset, trials)
         if level is not None and level != self._style_.group:
-            return self._posterior_of_level(self._asked_for(X, y, groups, None, given), level)
+            return posterior_of_level(self, self._asked_for(X, y, groups, None, given), level)
         return super().posterior(X, y, groups=groups, sample_weight=given)
+
+    ranef = ranef_of_levels
 
     def _predictors(
         self, X: Any, groups: Any, offset: Any
@@ -501,7 +514,7 @@ class GeneralizedEB(RegressorMixin, Levelled):
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        return replace(super().view(), has_density=False)
+        return replace(view_of_levels(self, super().view()), has_density=False)
 
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         _, _, offset = RowOptions(**options).offset_of(self, X, groups)

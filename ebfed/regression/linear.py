@@ -21,7 +21,14 @@ from ebfed.regression.columns import Varying
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
 from ebfed.regression.intervals import confint_of_linear
-from ebfed.regression.levelled import Levelled
+from ebfed.regression.levelled import (
+    check_levels,
+    learn_levels,
+    posterior_of_level,
+    ranef_of_levels,
+    stated_levels,
+    view_of_levels,
+)
 from ebfed.regression.linear_population import LinearPopulation
 from ebfed.regression.linear_rounds import LinearRounds
 from ebfed.regression.numerics.mixed_model import Covariance
@@ -46,7 +53,7 @@ __all__ = ["LinearEB"]
 NAMES = {"reml": "REML", "ml": "maximum likelihood"}
 
 
-class LinearEB(RegressorMixin, Levelled):
+class LinearEB(RegressorMixin, RegressionEstimator):
     """Empirical Bayes linear regression: a coefficient vector for every group.
 
     Rows of group i are ``y_ij = x_ij' theta_i + e_ij``, ``e_ij ~ N(0, noise)``, and ``theta_i ~
@@ -149,6 +156,8 @@ class LinearEB(RegressorMixin, Levelled):
     """
 
     covariate_names_: list[str]
+    covariance_above_: dict[str, NDArray]
+    takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
     def __init__(
@@ -351,7 +360,8 @@ class LinearEB(RegressorMixin, Levelled):
     def describe(self, clients: Factors, memory: Any) -> RegressionFacts:
         """State numbers of rows, columns, names of covariates, and parents of groups."""
         names = "\n".join(self.covariate_names_)
-        return super().describe(clients, memory) | {"covariates": np.array([names])}
+        facts = super().describe(clients, memory) | {"covariates": np.array([names])}
+        return facts | stated_levels(self, clients)
 
     def check_facts(self, facts: Any) -> None:
         """Raise a ValueError if clients cannot have stated this."""
@@ -359,6 +369,7 @@ class LinearEB(RegressorMixin, Levelled):
         names = facts.get("covariates")
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
             raise ValueError("facts must have the names of covariates.")
+        check_levels(facts)
 
     # The same group at two nodes --------------------------------------------------------------
 
@@ -386,7 +397,7 @@ class LinearEB(RegressorMixin, Levelled):
         p, k = len(self._columns()), len(self.covariate_names_)
         if k and not self._covariates.names:  # a server has no groups' covariates
             self._covariates = GroupCovariates(names=self.covariate_names_, values=np.empty((0, k)))
-        self._learn_levels(result)
+        learn_levels(self, result)
         self.mean_, self.mean_covariance_ = result["mean"][:p], result["mean_covariance"][:p, :p]
         self.covariance_ = result["covariance"][:p, :p]
         self.population_coef_ = result["mean"][p:].reshape(-1, k) if k else np.empty((0, 0))
@@ -465,7 +476,7 @@ class LinearEB(RegressorMixin, Levelled):
         block = self._asked_for(X, y, groups, covariates, sample_weight)
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
-            return self._posterior_of_level(block, level)
+            return posterior_of_level(self, block, level)
         posterior = population.posterior(block)
         if self.covariate_names_:
             labels = None
@@ -476,6 +487,8 @@ class LinearEB(RegressorMixin, Levelled):
             values = known.of(block.ids, X, labels, covariates, self._style_.group, look_up=look_up)
             posterior = posterior.of(population.maps(values))
         return posterior.labelled(block.ids, {"n": block.n}, self._style_, tuple(self.terms_))
+
+    ranef = ranef_of_levels
 
     def predict(self, X: Any, *, groups: Any = None, covariates: Any = None) -> NDArray:
         """Predict each row's response with the coefficients of its group.
@@ -553,7 +566,7 @@ class LinearEB(RegressorMixin, Levelled):
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
-        view = super().view()
+        view = view_of_levels(self, super().view())
         if not self._is_server:
 
             def maximum() -> float:

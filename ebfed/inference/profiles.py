@@ -35,6 +35,8 @@ __all__ = ["Held", "MixedDeviance", "drawn"]
 
 # Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
 FIRST, GROWTH, STEPS = 0.25, 1.8, 40
+# Least entry of a root from which a search starts, in its own size.
+AWAY = 0.05
 # A correlation of 1 in the search.
 NEARLY_ONE = 1 - 1e-10
 
@@ -97,7 +99,7 @@ class MixedDeviance:
         """
         from scipy.optimize import minimize
 
-        begin = self._start(held) if start is None else start
+        begin = self._start(held) if start is None else self._off_zero(start, held)
         if not len(begin):
             return self._at(begin, held, value)[0], begin
         found = minimize(
@@ -225,6 +227,13 @@ class MixedDeviance:
             parts.append(np.array([np.log(noise / self.fit.noise)]))
         return np.concatenate([*parts, np.zeros(0)])
 
+    def _off_zero(self, at: NDArray, held: Held | None) -> NDArray[np.float64]:
+        """Move entries of roots away from zero, where the deviance has slope zero in them."""
+        moved = np.where(np.abs(at) < AWAY, np.copysign(AWAY, at), at)
+        if held is None or held.kind != "noise":
+            moved[-1] = at[-1]  # the logarithm of the noise
+        return moved
+
     @staticmethod
     def _is(held: Held | None, level: int, kind: str) -> bool:
         return held is not None and held.kind == kind and held.level == level
@@ -288,9 +297,11 @@ class MixedDeviance:
         roots, noise = self._roots(at, held, value)
         sums = fit.sums([L @ L.T for L in roots], noise)
         inner, cross, square = sums.inner[:-1, :-1], sums.inner[:-1, -1], sums.inner[-1, -1]
-        own = np.linalg.solve(inner, cross)
+        try:
+            own, inverse = np.linalg.solve(inner, cross), np.linalg.inv(inner)
+        except np.linalg.LinAlgError:  # a step so long that digits are lost: a shorter one is tried
+            return np.inf, np.zeros(len(at))
         deviance = float(sums.log_det + square - cross @ own)
-        inverse = np.linalg.inv(inner)
         if held is not None and held.kind == "mean":
             along = fit.basis[0][held.first]
             variance = float(along @ inverse @ along)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from r_fits import data_of, fit_of, stored
+from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 from sklearn.exceptions import ConvergenceWarning
 
@@ -120,3 +121,28 @@ def test_what_cannot_be_is_refused():
         )
     with pytest.raises(ValueError, match="gradient descent has no likelihood"):
         descent.confint(method="profile")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_few_groups_whose_spread_is_hardly_known(seed):
+    """Where a spread of zero is likeliest for some values of the noise: beside a dense search."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(8), rng.integers(2, 9, 8))
+    x = rng.normal(size=8)[groups]
+    y = 0.5 * x + rng.normal(0, 0.6, 8)[groups] + rng.normal(size=len(groups))
+    fit = eb.LinearEB(varying=["intercept"]).fit(x[:, None], y, groups=groups)
+    found = fit.confint(method="profile").set_index("term")
+    X, same = np.column_stack([np.ones(len(x)), x]), np.equal.outer(groups, groups)
+
+    def deviance(noise, spread):
+        V = noise**2 * np.eye(len(x)) + spread**2 * same
+        left = y - X @ np.linalg.solve(X.T @ np.linalg.solve(V, X), X.T @ np.linalg.solve(V, y))
+        return np.linalg.slogdet(V)[1] + left @ np.linalg.solve(V, left)
+
+    def profile(noise):
+        return minimize_scalar(lambda s: deviance(noise, s), bounds=(0, 5), method="bounded").fun
+
+    best = minimize_scalar(profile, bounds=(0.3, 3), method="bounded").fun
+    for end in ("conf.low", "conf.high"):
+        above = profile(found.loc["sd__Observation", end]) - best
+        assert above == pytest.approx(chi2.ppf(0.95, 1), abs=1e-3), "what bounded searches leave"

@@ -21,5 +21,6 @@ STUDIES = {
     "personal-strengths": "how much to personalise, HierarchicalEB and tuned rivals",
     "ppsgd": "personalisation and the price of privacy (PPSGD, Figures 1a and 2)",
     "coverage": "coverage and width of 95 % intervals, by prior, likelihood and channel",
+    "mixed-models": "coverage of intervals of mixed models, with 8, 20 and 100 groups",
     "joint-dp": "joint privacy between owners, error against their number (Tables 1, 2 and 4)",
 }

@@ -16,13 +16,14 @@ from ebfed.engines.protocol import (
     Named,
 )
 from ebfed.learning.base import Learner
+from ebfed.learning.checks import check_between
 from ebfed.learning.clipping import shorten
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.privacy import PrivateExchange
 from ebfed.learning.training import Task
 from ebfed.models import Batch, Model, Predictor
 from ebfed.privacy.calibration import check_positive
-from ebfed.tables.clients import Clients
+from ebfed.tables.clients import LARGEST, Clients
 
 __all__ = ["AdaPeD"]
 
@@ -39,7 +40,8 @@ class AdaPeD(Learner):
         D\{p_\mu(\cdot | x_{ij}) \,\|\, p_{\theta_i}(\cdot | x_{ij})\}
 
     and makes steps in theta_i, then in its copy of mu, then in its copy of psi; the server averages
-    the copies. Only predictions are compared, so theta and mu may be of different models.
+    the copies. Only predictions are compared, so theta and mu may be of different models. In the
+    end every client makes steps in theta_i alone, which begin at the last mu.
 
     Parameters
     ----------
@@ -54,8 +56,8 @@ class AdaPeD(Learner):
         Learning rate eta_2 of mu; `learning_rate` if None.
     psi_learning_rate : float
         Learning rate eta_3 of psi.
-    psi : float
-        First value of psi.
+    psi : float, optional
+        First value of psi. None: 1, or 3.5 with ``variant="paper"``.
     psi_floor : float
         Lower bound on psi.
     psi_weight : float
@@ -67,14 +69,22 @@ class AdaPeD(Learner):
         Share of what a round costs, with `privacy`, that psi costs; the rest is for mu. The noise
         of a part of share s is that of a part alone, times ``1 / sqrt(s)``: by default 1.02 times
         for mu, which has many parameters, and 5 times for psi, which is one number.
+    label_weight : float
+        Weight of the loss of responses in the steps of mu, beside the divergence; 0 as published.
+    refine : int, optional
+        Number of steps of theta_i in the end. They begin at mu, or at theta_i if `shared_model` is
+        given; 0 for theta_i of the last round that a client took part in. None: 50, or 0 with
+        ``variant="paper"`` or `unsampled`.
     unsampled : bool
         Whether clients that are not invited go on training theta_i, with the mu and psi of the last
         round that they took part in. This costs no privacy: nothing is sent.
     variant : {"refined", "paper"}
-        ``"paper"`` is the algorithm as published. With `privacy` it clips the gradients of mu to
-        ``privacy.clip`` (C_1) and those of psi to `psi_clip` in every local step, and
-        `clip_quantile` must be None. ``"refined"`` clips the change of mu in a round, as a whole,
-        to ``privacy.clip``: this discards less, and the sensitivity is the same.
+        ``"paper"`` is the algorithm as published. Its steps of mu divide the divergence by 2 psi,
+        as its loss does; those of ``"refined"`` do not, so that mu learns as fast for each psi.
+        With `privacy`, ``"paper"`` clips the gradients of mu to ``privacy.clip`` (C_1) and those of
+        psi to `psi_clip` in every local step, and `clip_quantile` must be None. ``"refined"`` clips
+        the change of mu in a round, as a whole, to ``privacy.clip``: this discards less, and the
+        sensitivity is the same.
     privacy : ClientPrivacy, optional
         Differential privacy of mu and psi. With `clip_quantile` the norm of mu's change follows
         that quantile.
@@ -109,19 +119,26 @@ class AdaPeD(Learner):
     shared_model: Model | None = None
     shared_learning_rate: float | None = None
     psi_learning_rate: float = 0.05
-    psi: float = 3.5
+    psi: float | None = None
     psi_floor: float = 0.5
     psi_weight: float = 1.0
     psi_clip: float = 1.0
     psi_share: float = 0.04
+    label_weight: float = 0.0
+    refine: int | None = None
     unsampled: bool = False
     variant: Literal["refined", "paper"] = "refined"
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
         super().check()
-        for name in ("psi_learning_rate", "psi", "psi_floor", "psi_weight", "psi_clip"):
+        for name in ("psi_learning_rate", "psi_floor", "psi_weight", "psi_clip"):
             check_positive(name, getattr(self, name))
+        check_positive("psi", self._psi)
+        check_between("label_weight", self.label_weight, 0, LARGEST)
+        refine = self.refining
+        if not isinstance(refine, int | np.integer) or isinstance(refine, bool) or refine < 0:
+            raise ValueError(f"refine must be a number of steps; got {refine!r}.")
         if not 0 < check_positive("psi_share", self.psi_share) < 1:
             raise ValueError(f"psi_share must be between 0 and 1; got {self.psi_share!r}.")
         check_positive("shared_learning_rate", self._shared_rate)
@@ -145,6 +162,19 @@ class AdaPeD(Learner):
         rate = self.shared_learning_rate
         return self.learning_rate if rate is None else rate
 
+    @property
+    def _psi(self) -> float:
+        if self.psi is None:
+            return 3.5 if self.variant == "paper" else 1.0
+        return self.psi
+
+    @property
+    def refining(self) -> int:
+        """Number of steps of theta_i in the end."""
+        if self.refine is None:
+            return 0 if self.variant == "paper" or self.unsampled else 50
+        return self.refine
+
     def _teacher(self, net: Predictor) -> Predictor:
         """Return the predictor that mu is of."""
         if self.shared_model is None:
@@ -154,7 +184,7 @@ class AdaPeD(Learner):
     def shared_parameters(self, facts: LearningFacts, rng: np.random.Generator) -> Named:
         """Return mu and psi."""
         mu = self.predictor(facts, self.shared_model).start(rng)
-        return {"mu": mu, "psi": np.array([self.psi])}
+        return {"mu": mu, "psi": np.array([float(self._psi)])}
 
     def own_parameters(
         self, shared: Named, facts: LearningFacts, rng: np.random.Generator
@@ -172,7 +202,10 @@ class AdaPeD(Learner):
         for batch in task:  # [E] Algorithm 2
             theta = self._learn_from(theta, mu, psi, batch, task)
             h, _ = self._distil(theta, mu, batch, task, teacher)
-            mu = mu - task.rate * self._shared_rate * self._clipped(h / (2 * psi), "mu")
+            h = h / (2 * psi) if self.variant == "paper" else h
+            if self.label_weight > 0:
+                h = h + self.label_weight * teacher.gradient(mu, batch).gradient
+            mu = mu - task.rate * self._shared_rate * self._clipped(h, "mu")
             _, divergence = self._distil(theta, mu, batch, task, teacher)
             k = 1 / (2 * psi) - self.psi_weight * divergence / (2 * psi**2)
             psi = psi - task.rate * self.psi_learning_rate * self._clipped(k, "psi")
@@ -245,10 +278,17 @@ class AdaPeD(Learner):
         return message, memory
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
-        """Return theta; mu of clients that never trained, if it is of the same model."""
-        if self.shared_model is not None:
-            return own["theta"]
-        return np.where(task.new, shared["mu"], own["theta"])
+        """Return theta after `refine` steps from mu, or from theta if mu is of another model."""
+        mu, start = shared["mu"], own["theta"]
+        moves = task.n[:, None] > 0
+        if self.shared_model is None:
+            start = np.where(task.new | (self.refining > 0), mu, start)
+        else:
+            moves &= ~task.new
+        theta, psi = start, np.maximum(shared["psi"], self.psi_floor)
+        for batch in task.batches(self.refining):
+            theta = self._learn_from(theta, mu, psi, batch, task)
+        return np.where(moves, theta, start)
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
         """Return the shared predictor, and mu."""

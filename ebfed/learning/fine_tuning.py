@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ebfed.learning.base import Learner
     from ebfed.learning.training import LocalTraining, Task
 
-__all__ = ["TRIED", "FineTuning", "check_fine_tuning", "shares_model"]
+__all__ = ["TRIED", "FineTuning", "check_fine_tuning", "makes_last_steps", "shares_model"]
 
 # Numbers of steps that "auto" compares.
 TRIED = (0, 1, 2, 5, 10, 20, 50, 100)
@@ -27,6 +27,12 @@ TRIED = (0, 1, 2, 5, 10, 20, 50, 100)
 def shares_model(learner: Learner) -> bool:
     """Return whether a client that was never invited is predicted by a model of its own form."""
     return getattr(learner, "shared_model", None) is None
+
+
+def makes_last_steps(learner: Learner) -> bool:
+    """Return whether also clients that were never invited make steps of their own in the end."""
+    steps = learner.fine_tune or getattr(learner, "refining", 0)
+    return bool(steps) and shares_model(learner)
 
 
 def check_fine_tuning(learner: Learner) -> None:

@@ -16,7 +16,7 @@ from ebfed.engines.rounds import converse_here
 from ebfed.engines.supervised import check_size
 from ebfed.learning.checkpoint import Checkpoint
 from ebfed.learning.checks import check_between
-from ebfed.learning.fine_tuning import shares_model
+from ebfed.learning.fine_tuning import makes_last_steps
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
@@ -171,8 +171,8 @@ def settle(
     unseen_net, unseen = learner.unseen_predictor(sent)
     learner._unseen = unseen_net, unseen.astype(precision_of(learner), copy=False)
     learner._notes, learner._without_own = [], np.zeros(len(parameters), bool)
-    tuned = learner.fine_tune and shares_model(learner)  # also who was never invited
-    if memory is not None and sent["own"] and not tuned and not memory["trained"].all():
+    own_steps = makes_last_steps(learner)
+    if memory is not None and sent["own"] and not own_steps and not memory["trained"].all():
         new = learner._without_own = ~memory["trained"]
         learner._notes = [
             f"{new.sum()} of {len(new)} groups were never invited: the shared parameters predict "

@@ -69,7 +69,7 @@ class RegressionFacts(Facts):
     offset: NotRequired[NDArray[np.bool_]]
     """Whether rows have offsets, shape (1,)."""
     alone: NotRequired[NDArray[np.bool_]]
-    """Whether one row of a group tells of the spread between groups, shape (1,)."""
+    """Whether the spread between groups is identified by groups of one row, shape (1,)."""
 
 
 class RegressionSent(Sent):

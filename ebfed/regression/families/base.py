@@ -86,7 +86,7 @@ class ResponseFamily(ABC):
         """Return what the log-likelihood has besides its part in the linear predictor."""
 
     def alone(self, rows: Responses) -> bool:
-        """Whether one row of a group tells of the spread between groups: its noise is known."""
+        """Whether groups of one row identify the spread between them: the noise is known."""
         return False
 
     def in_kernel(self, shapes: NDArray) -> NDArray[np.float64]:

@@ -242,8 +242,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         """Raise a ValueError if clients cannot have stated this."""
         super().check_facts(facts)
         for name in ("offset", "alone"):
-            told = facts.get(name)
-            if not (isinstance(told, np.ndarray) and told.dtype == bool and told.shape == (1,)):
+            stated = facts.get(name)
+            if not (isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)):
                 raise ValueError(f"facts must say {name!r} of rows, yes or no.")
         check_levels(facts)
         if "parents" in facts:

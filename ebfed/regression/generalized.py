@@ -243,7 +243,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         super().check_facts(facts)
         for name in ("offset", "alone"):
             stated = facts.get(name)
-            if not (isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)):
+            if not (
+                isinstance(stated, np.ndarray) and stated.dtype == bool and stated.shape == (1,)
+            ):
                 raise ValueError(f"facts must say {name!r} of rows, yes or no.")
         check_levels(facts)
         if "parents" in facts:

@@ -104,7 +104,7 @@ def test_page(path, tmp_path, monkeypatch, capsys):
         pytest.importorskip("duckdb")
     hide_other_extras(path, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names = {"__file__": str(path)}
     for kind, block in blocks(path):
         if kind == "python":
             exec(block, names)

@@ -1,10 +1,15 @@
 """The study of mixed models: what it draws, and the coverage that intervals are to have."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from ebfed.studies import mixed_models
 from ebfed.studies.mixed_models import BETWEEN, GROUP, MODELS, NEW, ROW, WITHIN
+
+RECORD = Path(__file__).parents[1] / "reference" / "mixed_models_table.csv"
 
 
 def test_table(quick_studies):
@@ -36,6 +41,22 @@ def test_groups_have_the_spreads_of_the_model(name):
     assert effects.var() == pytest.approx(variance, rel=10 * np.sqrt(2 / 4000))
     n = np.bincount(drawn.place)
     assert (n.min(), n.max()) == model.rows
+
+
+def test_the_record_is_that_of_all_cells():
+    """Its page is that of the run; `ebfed study mixed-models --out DIR` writes it anew."""
+    record = pd.read_csv(RECORD)
+    found = set(zip(record["model"], record["m"], strict=True))
+    assert found == {(cell["model"], cell["m"]) for cell in mixed_models.STUDY.cells(False)}
+    page = mixed_models.MixedModelsStudy(record, pd.DataFrame(), reps=300, seed=0).to_text()
+    assert all(model.label in page for model in MODELS.values())
+
+
+@pytest.mark.slow
+def test_the_record_is_that_of_a_run(table):
+    record = pd.read_csv(RECORD).set_index(table.index.names).sort_index()
+    # of 300 runs, some may fall on the other side by what compilers round
+    pd.testing.assert_series_equal(table["coverage"], record["coverage"], atol=0.01)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_inference import CrossedSatterthwaite
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.inferring import coefficient_tests
 from ebfed.regression.numerics.crossed_model import CrossedSums, CrossedSystem, maximise
@@ -448,18 +449,23 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Reports ----------------------------------------------------------------------------------
 
-    def inference(self, ddf: Literal["asymptotic"] = "asymptotic") -> Inference:
-        """Return standard errors of contrasts of the coefficients, for tests by z.
+    def inference(self, ddf: Literal["satterthwaite", "asymptotic"] = "satterthwaite") -> Inference:
+        """Return standard errors and degrees of freedom of contrasts of the coefficients.
 
         Parameters
         ----------
-        ddf : {"asymptotic"}
-            Degrees of freedom are infinite.
+        ddf : {"satterthwaite", "asymptotic"}
+            Satterthwaite's degrees of freedom, or infinite ones, for tests by z.
         """
         check_is_fitted(self, "mean_")
-        if ddf != "asymptotic":
-            raise ValueError(f"ddf must be 'asymptotic' for CrossedEB; got {ddf!r}.")
-        return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+        if ddf == "asymptotic":
+            return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
+        if ddf != "satterthwaite":
+            raise ValueError(
+                f"ddf must be 'satterthwaite' or 'asymptotic' for CrossedEB; got {ddf!r}."
+            )
+        back = solve_triangular(self._triangle, np.eye(len(self._triangle)), lower=False)
+        return CrossedSatterthwaite(self.mean_, self._system, back)
 
     tests = coefficient_tests
     tidy: Any = GroupEffects.tidy

@@ -220,3 +220,34 @@ def test_rows_without_labels_have_no_effects():
     np.testing.assert_allclose(found[".resid"], rows["y"] - fit.predict(rows), rtol=1e-12)
     own = eb.CrossedEB().fit(rows[["x", "a", "b"]], rows["y"], groups=["a", "b"])
     np.testing.assert_allclose(own.predict(rows[["x"]]), fixed, rtol=1e-10)
+
+
+DEGREES = pd.read_csv(REFERENCE / "lmertest_crossed.csv")
+
+
+@pytest.mark.parametrize(("case", "method"), DEGREES.groupby(["model", "method"]).groups)
+def test_degrees_of_freedom_are_those_of_lmertest(case, method):
+    """Differences of a Hessian in both: 1e-3 of them."""
+    told = DEGREES[(DEGREES["model"] == case) & (DEGREES["method"] == method)]
+    fit = fit_of(case, method)
+    found = fit.tests()
+    np.testing.assert_allclose(found["df"], told["df"], rtol=1e-3)
+    assert np.all(found["p.value"] >= fit.tests(ddf="asymptotic")["p.value"])
+
+
+def test_a_balanced_table_has_the_degrees_of_its_analysis_of_variance():
+    """Of a coefficient of columns: (rows - 1) (columns - 1) - 1, as both factors are taken out."""
+    rng = np.random.default_rng(0)
+    a, b = (each.ravel() for each in np.meshgrid(np.arange(9), np.arange(7)))
+    x = rng.normal(size=63)
+    for code in (a, b):  # within both factors
+        x -= (np.bincount(code, x) / np.bincount(code))[code]
+    y = 0.3 * x + rng.normal(0, 2, 9)[a] + rng.normal(0, 2, 7)[b] + rng.normal(size=63)
+    fit = eb.CrossedEB().fit(x[:, None], y, groups=[a, b])
+    assert fit.tests()["df"].iloc[1] == pytest.approx(8 * 6 - 1, rel=1e-5)
+    level = y - (np.bincount(b, y) / 9)[b]
+    alone = eb.CrossedEB().fit(x[:, None], level, groups=[a, b])
+    assert min(alone.variances_.values()) == 0
+    assert np.isfinite(alone.tests()["df"]).all()
+    with pytest.raises(ValueError, match="'satterthwaite' or 'asymptotic'"):
+        fit.tests(ddf="kenward-roger")

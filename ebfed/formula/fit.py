@@ -30,6 +30,11 @@ from ebfed.formula.design import (
     required,
     response_of,
 )
+from ebfed.formula.diagnosis import (
+    diagnostics_of_formula,
+    more_columns,
+    residuals_of_formula,
+)
 from ebfed.formula.grammar import FormulaTerms, parse
 from ebfed.formula.inferring import formula_tests
 from ebfed.formula.margins import margins
@@ -508,6 +513,8 @@ class FormulaFit:
 
         return summary_table(self.view())
 
+    diagnostics = diagnostics_of_formula
+    residuals = residuals_of_formula
     tests = formula_tests
     margins = margins
 
@@ -615,8 +622,10 @@ class FormulaFit:
         ----------
         data : data frame, optional
             The rows of the fit if None, with the columns that were used. Without the response it
-            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``.
+            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``. Of the rows of a fit of a
+            linear model it has leverages ``.hat`` and Cook's distances of rows, ``.cooksd``.
         """
+        more = more_columns(self) if data is None else {}
         data = self._frame(data)
         labels = [name for name in self._model.levels if name in column_names(data)]
         alone = drop_columns(data, labels) if labels else data
@@ -624,7 +633,7 @@ class FormulaFit:
         response = self._observed(data)
         if response is not None and new[".fitted"].dtype.kind == "f":
             new[".resid"] = response - new[".fitted"]
-        return beside(data, new)
+        return beside(data, new | more)
 
     def _expect(self, data: Any) -> NDArray:
         return self.predict_proba(data)[:, 1] if self._rates() else self.predict(data)

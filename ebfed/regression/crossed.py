@@ -15,6 +15,7 @@ from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_inference import CrossedSatterthwaite
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
+from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
 from ebfed.regression.inferring import coefficient_tests
 from ebfed.regression.numerics.crossed_model import CrossedSums, CrossedSystem, maximise
 from ebfed.regression.reading import check_interval
@@ -467,6 +468,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         back = solve_triangular(self._triangle, np.eye(len(self._triangle)), lower=False)
         return CrossedSatterthwaite(self.mean_, self._system, back)
 
+    diagnostics = diagnostics_of_crossed
+    residuals = residuals_of_rows
     tests = coefficient_tests
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef

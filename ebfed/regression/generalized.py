@@ -15,6 +15,7 @@ from ebfed.engines import Engine
 from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
+from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, Responses, family_named
 from ebfed.regression.generalized_population import GeneralizedPopulation
 from ebfed.regression.generalized_reading import RowOptions, read_rows
@@ -511,6 +512,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         predicted = self._family.mean(mean, variance, self._result["shapes"])
         return float(r2_score(response, predicted, sample_weight=weight))
 
+    diagnostics = diagnostics_of_generalized
+    residuals = residuals_of_rows
     inference = inference_of_generalized
     tests = coefficient_tests
 

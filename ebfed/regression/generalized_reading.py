@@ -62,7 +62,14 @@ class RowOptions:
 
 
 def read_rows(
-    fit: GeneralizedEB, X: Any, y: Any, groups: Any, reset: bool, options: RowOptions
+    fit: GeneralizedEB,
+    X: Any,
+    y: Any,
+    groups: Any,
+    reset: bool,
+    options: RowOptions,
+    *,
+    keep: bool = False,
 ) -> tuple[Clients, NDArray | None]:
     """Read rows as clients, whose `y` has columns of response, weight and offset.
 
@@ -75,6 +82,8 @@ def read_rows(
     ------
     ValueError, TypeError
         If responses cannot be of the family, or what goes with rows does not fit them.
+
+    Rows of weight 0 are left out, unless `keep`.
     """
     family = fit._family
     given = options.known(fit, X, reset)
@@ -110,7 +119,7 @@ def read_rows(
     family.check(response, np.ones(n) if trials is None else trials)
     rows = np.column_stack([response, weight, found.get("offset", np.zeros(n))])[place]
     whole = Clients(clients.ids, clients.indptr, clients.X, rows)
-    return (whole if weight.all() else _counted(whole)), labels
+    return (whole if keep or weight.all() else _counted(whole)), labels
 
 
 def _check_offset(fit: GeneralizedEB) -> None:

@@ -18,6 +18,7 @@ from ebfed.priors import Posterior
 from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
+from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
 from ebfed.regression.intervals import confint_of_linear
@@ -434,6 +435,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     # Tests ------------------------------------------------------------------------------------
 
+    diagnostics = diagnostics_of_linear
+    residuals = residuals_of_rows
     inference = inference_of_linear
     tests = coefficient_tests
     confint = confint_of_linear

@@ -66,7 +66,8 @@ def test_the_frame_is_copied_and_only_what_is_used():
     before = fit.predict()
     rows["x"] = 0
     np.testing.assert_array_equal(fit.predict(), before)
-    assert set(fit.augment().columns) == {"x", "y", "g", ".fitted", ".fixed", ".resid"}
+    added = {".fitted", ".fixed", ".resid", ".hat", ".cooksd"}
+    assert set(fit.augment().columns) == {"x", "y", "g", *added}
 
 
 @pytest.mark.parametrize("name", ["yield", "class", "a b", "Sepal.Length"])

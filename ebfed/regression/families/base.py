@@ -66,6 +66,8 @@ class ResponseFamily(ABC):
         Whether a log-likelihood of zero is that of rows that are certain.
     adds : bool
         Whether rows that move alike say what their sums say; see `ebfed.kernels.rates`.
+    takes_trials : bool
+        Whether the weight of a row is a number of trials.
     """
 
     name: ClassVar[str]
@@ -76,6 +78,7 @@ class ResponseFamily(ABC):
     whole: ClassVar[bool] = True
     certain: ClassVar[bool] = False
     adds: ClassVar[bool] = False
+    takes_trials: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, y: NDArray, weight: NDArray) -> None:
@@ -132,6 +135,33 @@ class ResponseFamily(ABC):
     @abstractmethod
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y at a linear predictor."""
+
+    def around(
+        self, y: NDArray, z: NDArray, shapes: NDArray, trials: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities of a response below y, and up to y; of binomial rows, shares of `trials`."""
+        upto = self.below(y, z, shapes)
+        return (self.below(y - 1, z, shapes) if self.whole else upto), upto
+
+    @abstractmethod
+    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+        """Variance of a response at a linear predictor; of binomial rows, of the share."""
+
+    @abstractmethod
+    def draw(
+        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a response at each linear predictor; of binomial rows, a share of `trials`."""
+
+    def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Twice the log-likelihood that a row of weight 1 loses at this mean, as R's `dev.resids`.
+
+        Raises
+        ------
+        ValueError
+            If responses are classes.
+        """
+        raise ValueError(f"rows of family={self.name!r} have no deviance residuals.")
 
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Rows of `tidy` for shapes, from the covariance of mean and shapes, (p + t, p + t)."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, gammaln
+from scipy.special import betainc, expit, gammaln, xlogy
 
 from ebfed import kernels
 from ebfed.kernels.responses import BINOMIAL
@@ -31,6 +31,7 @@ class Binomial(ResponseFamily):
     kind: ClassVar[int] = BINOMIAL
     link: ClassVar[Literal["logit", "log"]] = "logit"
     certain: ClassVar[bool] = True
+    takes_trials: ClassVar[bool] = True
 
     def check(self, y: NDArray, weight: NDArray) -> None:
         """Refuse shares outside 0 to 1, and shares of trials that are not whole numbers."""
@@ -70,3 +71,29 @@ class Binomial(ResponseFamily):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y in one trial."""
         return np.where(y < 0, 0.0, np.where(y < 1, expit(-z), 1.0))
+
+    def around(
+        self, y: NDArray, z: NDArray, shapes: NDArray, trials: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities of fewer successes than this share of the trials, and of at most these."""
+        trials = np.rint(trials)
+        won = np.rint(y * trials)
+        lost, failure = trials - won, expit(-z)
+        upto = betainc(np.maximum(lost, 1), won + 1, failure)
+        fewer = betainc(lost + 1, np.maximum(won, 1), failure)
+        return np.where(won > 0, fewer, 0.0), np.where(lost > 0, upto, 1.0)
+
+    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+        """``p (1 - p) / trials``."""
+        return expit(z) * expit(-z) / np.maximum(trials, 1)
+
+    def draw(
+        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw shares of successes."""
+        return rng.binomial(np.rint(trials).astype(np.int64), expit(z)) / np.maximum(trials, 1)
+
+    def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``2 (y log(y / m) + (1 - y) log((1 - y) / (1 - m)))``."""
+        lost = xlogy(y, y) - xlogy(y, mean) + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mean)
+        return 2 * np.maximum(lost, 0)

@@ -63,6 +63,21 @@ class Gamma(LogLink):
         k = float(np.exp(shapes[0]))
         return gammainc(k, k * np.maximum(y, 0) * np.exp(-z))
 
+    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+        """``m^2 / k``."""
+        return np.exp(2 * z - shapes[0])
+
+    def draw(
+        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw positive numbers."""
+        k = float(np.exp(shapes[0]))
+        return rng.gamma(k, np.exp(z) / k)
+
+    def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``2 (y / m - 1 - log(y / m))``, as for a shape of 1."""
+        return 2 * np.maximum(y / mean - 1 - np.log(y / mean), 0)
+
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the shape k."""
         k = float(np.exp(shapes[0]))

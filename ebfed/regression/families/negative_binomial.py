@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, digamma, gammaln, polygamma
+from scipy.special import betainc, digamma, gammaln, polygamma, xlogy
 
 from ebfed.kernels.responses import NEGATIVE_BINOMIAL
 from ebfed.regression.families.base import Base, Responses
@@ -55,6 +55,24 @@ class NegativeBinomial(Poisson):
         size = float(np.exp(-shapes[0]))
         whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
         return np.where(y < 0, 0.0, whole)
+
+    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+        """``m + dispersion m^2``."""
+        mean = np.exp(z)
+        return mean + np.exp(shapes[0]) * mean**2
+
+    def draw(
+        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw counts, with rates that are gamma."""
+        size = float(np.exp(-shapes[0]))
+        return rng.poisson(rng.gamma(size, np.exp(z) / size)).astype(float)
+
+    def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``2 (y log(y / m) - (y + s) log((y + s) / (m + s)))``, s being the size."""
+        size = float(np.exp(-shapes[0]))
+        lost = xlogy(y, y) - xlogy(y, mean) - (y + size) * np.log((y + size) / (mean + size))
+        return 2 * np.maximum(lost, 0)
 
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the dispersion 1 / s."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, pdtr
+from scipy.special import gammaln, pdtr, xlogy
 
 from ebfed.kernels.responses import POISSON
 from ebfed.regression.families.base import Base, LogLink, Responses, check_rows
@@ -60,6 +60,20 @@ class Poisson(LogLink):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
         return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0), np.exp(z)))
+
+    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+        """``e^z``."""
+        return np.exp(z)
+
+    def draw(
+        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw counts."""
+        return rng.poisson(np.exp(z)).astype(float)
+
+    def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``2 (y log(y / m) - y + m)``."""
+        return 2 * np.maximum(xlogy(y, y) - xlogy(y, mean) - y + mean, 0)
 
 
 def check_counts(y: NDArray) -> None:

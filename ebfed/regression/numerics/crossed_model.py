@@ -200,6 +200,28 @@ class CrossedSystem:
         left -= sums.table @ (self.scale[:q] * found[:q])
         return self.theta[0] * left / self.pivots, found[:q], found[q:]
 
+    def sample(self, rng: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
+        """Draw from the posterior of all effects and coefficients, given the variances.
+
+        Returns
+        -------
+        first, others : ndarray
+            Effects of the first factor, and of the others.
+        columns : ndarray of shape (p,)
+            How far the coefficients of columns are from the solution.
+        """
+        sums, q, sigma = self.sums, self.sums.q, np.sqrt(self.noise)
+        _, known, coefficients = self.solution
+        L = self.triangle[:-1, :-1]
+        normal = rng.standard_normal(len(L))
+        moved = sigma * solve_triangular(L, normal, lower=True, trans="T", check_finite=False)
+        others = self.scale[:q] * (known + moved[:q])
+        left = sums.outer[:, -1] - sums.outer[:, :-1] @ (coefficients + moved[q:])
+        left -= sums.table @ others
+        own = rng.standard_normal(len(left)) * sigma / np.sqrt(self.pivots)
+        first = self.theta[0] * (self.theta[0] * left / self.pivots + own)
+        return first, others, moved[q:]
+
     def inverse(self, with_columns: bool) -> NDArray:
         """Inverse of the reduced equations, symmetric; of effects alone if not `with_columns`."""
         size = len(self.triangle) - 1 if with_columns else self.sums.q

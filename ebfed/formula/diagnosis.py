@@ -1,0 +1,94 @@
+"""Residuals and checks of the rows of a formula's fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.formula.rows import CompleteRows
+from ebfed.report.diagnostics import Diagnostics, ResidualKind
+
+if TYPE_CHECKING:
+    from ebfed.formula.fit import FormulaFit
+
+__all__ = ["diagnostics_of_formula", "more_columns", "residuals_of_formula"]
+
+
+def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
+    """Return rows with what the fit says of them: residuals, leverages and checks.
+
+    Parameters
+    ----------
+    data : data frame, optional
+        Rows with the response; those of the fit if None.
+
+    Returns
+    -------
+    Diagnostics
+
+    Raises
+    ------
+    TypeError
+        If the estimator is no `LinearEB`, `GeneralizedEB` or `CrossedEB`.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> import statsmodels.api as sm
+    >>> grunfeld = sm.datasets.grunfeld.load_pandas().data
+    >>> fit = eb.from_formula("invest ~ value + capital + (1 | firm)", grunfeld)
+    >>> fit.diagnostics()
+    <Diagnostics of 220 rows>
+    """
+    if not hasattr(self.estimator_, "diagnostics"):
+        raise TypeError(
+            f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
+            "GeneralizedEB and CrossedEB have."
+        )
+    rows = self._rows if data is None else CompleteRows.of(self._model, data, None, "raise")
+    self._frame(data)  # a copy without rows says so
+    arguments, options = self._arguments(rows, self.design_.of(rows.data))
+    return self.estimator_.diagnostics(*arguments, **options)
+
+
+def residuals_of_formula(
+    self: FormulaFit,
+    data: Any = None,
+    *,
+    kind: ResidualKind = "response",
+    conditional: bool = True,
+    random_state: Any = 0,
+) -> NDArray[np.float64]:
+    """Return a residual of each row: see `Diagnostics.residuals`.
+
+    Parameters
+    ----------
+    data : data frame, optional
+        Rows with the response; those of the fit if None.
+    kind : {"response", "pearson", "deviance", "standardized", "quantile"}
+    conditional : bool
+        Whether effects of groups are given; else those of new groups.
+    random_state : int, Generator or None
+        Seed of quantile residuals.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    found = self.diagnostics(data)
+    return found.residuals(kind, conditional=conditional, random_state=random_state)
+
+
+def more_columns(fit: FormulaFit) -> dict[str, NDArray]:
+    """Columns of `augment` of the rows of the fit: of linear models ``.hat`` and ``.cooksd``."""
+    if not hasattr(fit.estimator_, "diagnostics"):
+        return {}
+    found = fit.diagnostics()
+    if found.leverage is None or not np.all(found.law.spread(found.fitted) > 0):
+        return {}
+    hat = found.leverage()
+    pearson = found.residuals("pearson")
+    left = np.where(1 - hat > 1e-12, 1 - hat, np.nan)
+    return {".hat": hat, ".cooksd": (pearson / left) ** 2 * hat / found.rank}

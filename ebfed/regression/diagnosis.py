@@ -1,0 +1,416 @@
+"""Rows with what regressions say of them, for residuals and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit, ndtr
+
+from ebfed.engines.supervised import paired_rows
+from ebfed.regression.crossed_reading import CrossedRows
+from ebfed.regression.families import ResponseFamily
+from ebfed.regression.generalized_reading import RowOptions, read_rows
+from ebfed.regression.reading import known_weight
+from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
+from ebfed.tables.clients import Clients
+from ebfed.tables.labels import number_labels
+from ebfed.tables.levels import parents_of
+from ebfed.tables.of_rows import NEEDED, without_of_rows
+
+__all__ = [
+    "FamilyLaw",
+    "NormalLaw",
+    "diagnostics_of_crossed",
+    "diagnostics_of_generalized",
+    "diagnostics_of_linear",
+    "residuals_of_rows",
+]
+
+
+@dataclass(frozen=True)
+class NormalLaw(RowLaw):
+    """Rows of mean z and variance ``noise / weight``.
+
+    Examples
+    --------
+    >>> law = NormalLaw(4.0, np.array([1.0]))
+    >>> law.around(np.array([2.0]), np.zeros(1))[1].round(3)
+    array([0.841])
+    """
+
+    noise: float
+    weight: NDArray
+    has_noise: bool = True
+
+    def mean(self, z: NDArray) -> NDArray[np.float64]:
+        """Linear predictor itself."""
+        return z
+
+    def at(self, mean: NDArray, z: NDArray) -> NDArray[np.float64]:
+        """Mean itself."""
+        return mean
+
+    def spread(self, z: NDArray) -> NDArray[np.float64]:
+        """Noise of a row of weight 1."""
+        return np.full(len(z), self.noise)
+
+    def around(self, y: NDArray, z: NDArray) -> tuple[NDArray, NDArray]:
+        """Normal probability of a response up to y, twice."""
+        if self.noise == 0:
+            raise ValueError("quantile residuals need noise; the coefficients explain all rows.")
+        found = ndtr((y - z) * np.sqrt(self.weight / self.noise))
+        return found, found
+
+    def draw(self, z: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw responses; rows of weight 0 are their mean."""
+        scale = np.sqrt(self.noise / np.where(self.weight > 0, self.weight, np.inf))
+        return z + scale * rng.standard_normal(len(z))
+
+    def deviance(self, y: NDArray, mean: NDArray) -> NDArray[np.float64]:
+        """Square of the residual."""
+        return (y - mean) ** 2
+
+
+@dataclass(frozen=True)
+class FamilyLaw(RowLaw):
+    """Rows of a family of generalized linear models.
+
+    Attributes
+    ----------
+    trials : ndarray of shape (n,)
+    plain : bool
+        Whether rows have a distribution: weights are numbers of trials, or 1.
+    """
+
+    family: ResponseFamily
+    shapes: NDArray
+    trials: NDArray
+    weight: NDArray
+    plain: bool
+
+    @property
+    def counts(self) -> bool:  # type: ignore[override]
+        """Whether responses may be zero."""
+        return self.family.whole and not self.family.classes
+
+    @property
+    def has_noise(self) -> bool:  # type: ignore[override]
+        """Whether the family has a dispersion or a shape that was fitted."""
+        return len(self.shapes) > 0 and not self.family.classes
+
+    def mean(self, z: NDArray) -> NDArray[np.float64]:
+        """Mean response."""
+        return self.family.inverse(z, self.shapes)
+
+    def at(self, mean: NDArray, z: NDArray) -> NDArray[np.float64]:
+        """Linear predictor of this mean."""
+        if self.family.classes:
+            return z
+        with np.errstate(divide="ignore"):
+            return np.log(mean) if self.family.link == "log" else logit(mean)
+
+    def spread(self, z: NDArray) -> NDArray[np.float64]:
+        """Variance of a row of weight 1."""
+        return self.family.spread(z, self.shapes, np.ones(len(z)))
+
+    def _check(self) -> None:
+        if not self.plain:
+            raise ValueError(
+                "rows with sample_weight have no distribution, which quantile residuals and "
+                "simulations need: repeat a row that stands for several."
+            )
+
+    def around(self, y: NDArray, z: NDArray) -> tuple[NDArray, NDArray]:
+        """Probabilities of a response below y, and up to y."""
+        self._check()
+        return self.family.around(y, z, self.shapes, self.trials)
+
+    def draw(self, z: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw responses."""
+        self._check()
+        return self.family.draw(z, self.shapes, self.trials, rng)
+
+    def deviance(self, y: NDArray, mean: NDArray) -> NDArray[np.float64]:
+        """Deviance of rows of weight 1."""
+        return self.family.deviance(y, mean, self.shapes)
+
+
+def _root(covariance: NDArray) -> NDArray[np.float64]:
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0))
+
+
+def _renewed(design: NDArray, mean: NDArray, ids: NDArray, codes: NDArray, levels: list) -> Any:
+    """Return what draws linear predictors with new effects at each level."""
+    places = [codes]
+    above = ids
+    for _ in levels[1:]:
+        above, owner = parents_of(above)
+        places.insert(0, owner[places[0]])
+    roots = [_root(each) for each in levels]
+
+    def drawn(rng: np.random.Generator) -> NDArray[np.float64]:
+        z = design @ mean
+        for root, place in zip(roots, places, strict=True):
+            effects = rng.standard_normal((int(place.max(initial=0)) + 1, len(root))) @ root.T
+            z = z + np.einsum("np,np->n", design, effects[place])
+        return z
+
+    return drawn
+
+
+def diagnostics_of_linear(
+    self: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    covariates: Any = None,
+    sample_weight: Any = None,
+) -> Diagnostics:
+    """Return rows with what the fit says of them: residuals, leverages and checks.
+
+    Parameters
+    ----------
+    X, y, groups, covariates, sample_weight : as in `fit`
+        Leverages are those of these rows in the fit, and of no use for other rows.
+
+    Returns
+    -------
+    Diagnostics
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, y = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1.0, 2.0, 2.0, 5.0])
+    >>> fit = eb.LinearEB(varying=["intercept"]).fit(X, y, groups=[0, 0, 1, 1])
+    >>> fit.diagnostics(X, y, groups=[0, 0, 1, 1])
+    <Diagnostics of 4 rows>
+    """
+    sample_weight = known_weight(self, X, sample_weight, False)
+    if sample_weight is None and getattr(self.clients_, "log_weight", None) is not None:
+        raise ValueError(NEEDED["sample_weight"])
+    X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
+    given = {} if sample_weight is None else {"sample_weight": sample_weight}
+    X, found = without_of_rows(X, given)
+    table = self._table(self._features(X, covariates, False), y, groups)
+    response = self._validated(table, False)[1]
+    design, labels = self._read_design(X, groups, covariates)
+    n = len(design)
+    weight = found.get("sample_weight", np.ones(n))
+    if len(weight) != n:
+        raise ValueError(f"sample_weight has {len(weight)} entries for the {n} rows of X.")
+    population = self._population()
+    levels = [*(each for each, _ in population.above), population.covariance]
+    total, mean = sum(levels), population.mean
+    if labels is None:
+        ids = np.fromiter([(j,) * len(levels) for j in range(n)], object, n)
+        codes = np.zeros(n, np.int64)
+        block, own = self._rows_of(np.zeros(1, np.int64), known=False), np.arange(n)
+    else:
+        ids, codes = number_labels(labels)
+        block, own = self._rows_of(ids), codes
+    given_spread = replace(
+        population,
+        covariance_error=None,
+        above=[(each, None) for each, _ in population.above],
+    )
+    posterior = given_spread.posterior(block)
+    fitted = np.einsum("np,np->n", design, posterior.mean[codes])
+    law = NormalLaw(float(self.noise_variance_), weight)
+
+    def leverage() -> NDArray:
+        return weight * posterior.variance_along(design, codes) / max(law.noise, 1e-300)
+
+    def drawn(rng: np.random.Generator) -> NDArray:
+        return np.einsum("np,np->n", design, posterior.sample(1, rng)[0][codes])
+
+    return Diagnostics(
+        response=response,
+        fitted=fitted,
+        expected=design @ mean,
+        predictor=fitted,
+        unknown=(design @ mean, np.einsum("np,pq,nq->n", design, total, design)),
+        law=law,
+        drawn=drawn,
+        renewed=_renewed(design, mean, ids, own, levels),
+        leverage=leverage,
+        smoothed=None,
+        rank=int(np.linalg.matrix_rank(design)),
+    )
+
+
+def diagnostics_of_generalized(
+    self: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    sample_weight: Any = None,
+    offset: Any = None,
+    trials: Any = None,
+) -> Diagnostics:
+    """Return rows with what the fit says of them: residuals, and checks.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, offset, trials : as in `fit`
+
+    Returns
+    -------
+    Diagnostics
+        Binomial responses are shares of trials.
+    """
+    options = RowOptions(sample_weight, offset, trials)
+    clients, labels = read_rows(self, X, y, groups, False, options, keep=True)
+    population, family = self._population(), self._family
+    shapes = self._result["shapes"]
+    response, weight, moved = np.asarray(clients.y, float).T
+    places = np.repeat(np.arange(len(clients)), clients.n)  # in the order of clients
+    back = np.arange(len(places))
+    if labels is not None:
+        back[np.argsort(number_labels(labels)[1], kind="stable")] = np.arange(len(places))
+    ids = clients.ids if labels is not None else np.zeros(1, np.int64)
+    codes = places if labels is not None else np.zeros(len(places), np.int64)
+    posterior = population.posterior(self._rows_of(ids, known=labels is not None))
+    mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
+    variance = posterior.variance_along(clients.X, codes)
+    levels = [each @ each.T for each in (*population.roots_above, population.root)]
+    own_ids = clients.ids
+    if labels is None and len(levels) > 1:
+        own_ids = np.fromiter([(j,) * len(levels) for j in range(len(places))], object, len(places))
+    renewed = _renewed(clients.X, population.mean, own_ids, places, levels)
+    total = sum(levels)
+    spread = np.einsum("np,pq,nq->n", clients.X, total, clients.X)
+    centre = clients.X @ population.mean + moved
+    weighed = "sample_weight" in options.known(self, X, False)
+    binomial = family.takes_trials
+    trial = weight if binomial else np.ones(len(weight))
+    plain = not weighed or bool((weight == 1).all())
+
+    def drawn(rng: np.random.Generator) -> NDArray:
+        return (np.einsum("np,np->n", clients.X, posterior.sample(1, rng)[0][codes]) + moved)[back]
+
+    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
+        observed = np.empty(len(values))
+        observed[:] = values[np.argsort(back)]
+        rows = np.column_stack([observed, weight, moved])
+        block = Clients(clients.ids, clients.indptr, clients.X, rows)
+        found = replace(population, fitted=block).posterior(block)
+        middle = np.einsum("np,np->n", clients.X, found.mean[places]) + moved
+        return middle[back], found.variance_along(clients.X, places)[back]
+
+    return Diagnostics(
+        response=response[back],
+        fitted=family.mean(mean, variance, shapes)[back],
+        expected=family.mean(centre, spread, shapes)[back],
+        predictor=mean[back],
+        unknown=(centre[back], spread[back]),
+        law=FamilyLaw(family, shapes, trial[back], weight[back], plain),
+        drawn=drawn,
+        renewed=lambda rng: (renewed(rng) + moved)[back],
+        leverage=None,
+        smoothed=smoothed,
+        rank=clients.X.shape[1],
+    )
+
+
+def diagnostics_of_crossed(
+    self: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    sample_weight: Any = None,
+    offset: Any = None,
+) -> Diagnostics:
+    """Return rows with what the fit says of them: residuals and leverages.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, offset : as in `fit`
+        Leverages are those of these rows in the fit, and of no use for other rows.
+
+    Returns
+    -------
+    Diagnostics
+    """
+    groups = self._named_in(X) if groups is None else groups
+    options = {"sample_weight": sample_weight, "offset": offset}
+    rows = CrossedRows.read(X, y, groups, options, self._set_aside(X))
+    response = rows.response()
+    design, moved, codes = self._placed(X, groups, offset)
+    found = rows.numbered(np.ones(len(rows), bool))
+    moved = np.broadcast_to(moved, len(design))
+    weight, base = rows.weight(), design @ self.mean_ + moved
+    fitted = base + self._effect_of_rows(codes)
+    names = self._names
+    variances = np.array([self.variances_[name] for name in names])
+    system, starts = self._system, self._starts()
+    back = np.linalg.inv(self._triangle)
+
+    def leverage() -> NDArray:
+        given = self.std_errors(X, groups=groups) ** 2
+        return weight * given / self.noise_variance_
+
+    def drawn(rng: np.random.Generator) -> NDArray:
+        first, others, moves = system.sample(rng)
+        z = base + design @ (back @ moves)
+        z = z + np.where(codes[:, 0] >= 0, first[codes[:, 0]], 0.0)
+        for k, start in enumerate(starts, 1):
+            z = z + np.where(codes[:, k] >= 0, others[start + codes[:, k]], 0.0)
+        return z
+
+    def renewed(rng: np.random.Generator) -> NDArray:
+        z = base
+        for (ids, own), variance in zip(found, variances, strict=True):
+            z = z + np.sqrt(variance) * rng.standard_normal(len(ids))[own]
+        return z
+
+    return Diagnostics(
+        response=response,
+        fitted=fitted,
+        expected=base,
+        predictor=fitted,
+        unknown=(base, np.full(len(base), variances.sum())),
+        law=NormalLaw(float(self.noise_variance_), weight),
+        drawn=drawn,
+        renewed=renewed,
+        leverage=leverage,
+        smoothed=None,
+        rank=len(self.mean_),
+    )
+
+
+def residuals_of_rows(
+    self: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    kind: ResidualKind = "response",
+    conditional: bool = True,
+    random_state: Any = 0,
+    **rows: Any,
+) -> NDArray[np.float64]:
+    """Return a residual of each row: see `Diagnostics.residuals`.
+
+    Parameters
+    ----------
+    X, y : as in `fit`
+    kind : {"response", "pearson", "deviance", "standardized", "quantile"}
+    conditional : bool
+        Whether effects of groups are given; else those of new groups.
+    random_state : int, Generator or None
+        Seed of quantile residuals.
+    **rows
+        Arguments of `fit`: `groups`, weights, offsets, trials.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    found = self.diagnostics(X, y, **rows)
+    return found.residuals(kind, conditional=conditional, random_state=random_state)

@@ -622,8 +622,8 @@ class FormulaFit:
         ----------
         data : data frame, optional
             The rows of the fit if None, with the columns that were used. Without the response it
-            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``. Of the rows of a fit of a
-            linear model it has leverages ``.hat`` and Cook's distances of rows, ``.cooksd``.
+            gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``. The rows of
+            the fit of a linear model have leverages ``.hat`` and Cook's distances ``.cooksd`` too.
         """
         more = more_columns(self) if data is None else {}
         data = self._frame(data)

@@ -21,6 +21,7 @@ from ebfed.regression.generalized_population import GeneralizedPopulation
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
+from ebfed.regression.influence import influence_of_generalized
 from ebfed.regression.levelled import (
     check_levels,
     learn_levels,
@@ -514,6 +515,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     diagnostics = diagnostics_of_generalized
     residuals = residuals_of_rows
+    influence = influence_of_generalized
     inference = inference_of_generalized
     tests = coefficient_tests
 

@@ -21,6 +21,7 @@ from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
+from ebfed.regression.influence import influence_of_linear
 from ebfed.regression.intervals import confint_of_linear
 from ebfed.regression.levelled import (
     check_levels,
@@ -437,6 +438,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     diagnostics = diagnostics_of_linear
     residuals = residuals_of_rows
+    influence = influence_of_linear
     inference = inference_of_linear
     tests = coefficient_tests
     confint = confint_of_linear

@@ -139,7 +139,7 @@ class ResponseFamily(ABC):
     def around(
         self, y: NDArray, z: NDArray, shapes: NDArray, trials: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities of a response below y, and up to y; of binomial rows, shares of `trials`."""
+        """Probabilities of a response below y, and up to y; binomial, of a share of `trials`."""
         upto = self.below(y, z, shapes)
         return (self.below(y - 1, z, shapes) if self.whole else upto), upto
 

@@ -1,7 +1,7 @@
 """Influence of groups on the mean of a linear mixed model: each group is left out, exactly.
 
-Let N be the sum over rows of ``C' V^-1 C``, ``C = [X, y - X beta]``, at the variances of the fit. It
-is a sum over groups of the top level. Without a group of it, the equations of beta are those of N
+Let N be the sum over rows of ``C' V^-1 C``, ``C = [X, y - X beta]``, at the variances of the fit.
+It is a sum over groups of the top level. Without one of them, the equations of beta are those of N
 less the group's part; without a group of a lower level, the part of its parent is what its other
 groups leave (`ebfed.inference.sums`). No row is read.
 """

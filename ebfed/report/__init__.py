@@ -1,5 +1,6 @@
 """Reports of fits: tidy frames, the printed summary, plots, and the view that they read."""
 
+from ebfed.report.diagnostics import Check, Diagnostics
 from ebfed.report.page import write_report
 from ebfed.report.plots import (
     new_axes,
@@ -12,14 +13,20 @@ from ebfed.report.plots import (
     plot_convergence,
     plot_counties,
     plot_curves,
+    plot_diagnostics,
+    plot_effect_quantiles,
     plot_forest,
     plot_formulas,
     plot_funnel,
+    plot_influence,
     plot_marginal,
     plot_population,
     plot_privacy,
     plot_ranks,
+    plot_residual_quantiles,
+    plot_residuals,
     plot_responsibilities,
+    plot_scale_location,
     plot_shrinkage,
     plot_states,
     plot_two_groups,
@@ -39,7 +46,9 @@ from ebfed.report.view import (
 
 __all__ = [
     "ChannelView",
+    "Check",
     "Components",
+    "Diagnostics",
     "FitView",
     "GroupView",
     "LearnerView",
@@ -56,14 +65,20 @@ __all__ = [
     "plot_convergence",
     "plot_counties",
     "plot_curves",
+    "plot_diagnostics",
+    "plot_effect_quantiles",
     "plot_forest",
     "plot_formulas",
     "plot_funnel",
+    "plot_influence",
     "plot_marginal",
     "plot_population",
     "plot_privacy",
     "plot_ranks",
+    "plot_residual_quantiles",
+    "plot_residuals",
     "plot_responsibilities",
+    "plot_scale_location",
     "plot_shrinkage",
     "plot_states",
     "plot_two_groups",

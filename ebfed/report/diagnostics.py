@@ -408,7 +408,7 @@ def diagnostics_of(fit: Any) -> Diagnostics:
     found = getattr(fit, "diagnostics", None)
     if found is None or not hasattr(fit, "formula"):
         raise TypeError(
-            "fit must be a fitted formula of a regression, or the diagnostics(X, y, groups=…) of an "
-            f"estimator; got {type(fit).__name__}."
+            "fit must be a fitted formula of a regression, or what diagnostics(X, y, groups=…) of "
+            f"an estimator returns; got {type(fit).__name__}."
         )
     return found()

@@ -26,13 +26,19 @@ from ebfed.report.plots.caterpillar import plot_caterpillar
 from ebfed.report.plots.coefficients import plot_coefficients
 from ebfed.report.plots.convergence import plot_convergence
 from ebfed.report.plots.counties import plot_counties
+from ebfed.report.plots.diagnostics import plot_diagnostics
+from ebfed.report.plots.effect_quantiles import plot_effect_quantiles
 from ebfed.report.plots.forest import plot_forest
 from ebfed.report.plots.funnel import plot_funnel
+from ebfed.report.plots.influence import plot_influence
 from ebfed.report.plots.marginal import plot_marginal
 from ebfed.report.plots.population import plot_population
 from ebfed.report.plots.privacy import plot_privacy
 from ebfed.report.plots.ranks import plot_ranks
+from ebfed.report.plots.residual_quantiles import plot_residual_quantiles
+from ebfed.report.plots.residuals import plot_residuals
 from ebfed.report.plots.responsibilities import plot_responsibilities
+from ebfed.report.plots.scale_location import plot_scale_location
 from ebfed.report.plots.shrinkage import plot_shrinkage
 from ebfed.report.plots.states import plot_states
 from ebfed.report.plots.studies import plot_by_fold, plot_curves, plot_formulas
@@ -60,14 +66,20 @@ __all__ = [
     "plot_convergence",
     "plot_counties",
     "plot_curves",
+    "plot_diagnostics",
+    "plot_effect_quantiles",
     "plot_forest",
     "plot_formulas",
     "plot_funnel",
+    "plot_influence",
     "plot_marginal",
     "plot_population",
     "plot_privacy",
     "plot_ranks",
+    "plot_residual_quantiles",
+    "plot_residuals",
     "plot_responsibilities",
+    "plot_scale_location",
     "plot_shrinkage",
     "plot_states",
     "plot_two_groups",

@@ -1,0 +1,75 @@
+"""Influence of groups on the coefficients of a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ebfed.report.plots.axes import BLUE, open_axes
+from ebfed.report.plots.labels import name_points
+from ebfed.tables.columns import column_of
+from ebfed.tables.lazy import column_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_influence"]
+
+
+def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
+    """Draw Cook's distance of each group, and name the largest.
+
+    Parameters
+    ----------
+    fit : fit of a regression, or the frame that its `influence` returns
+    top : int
+        Number of groups that are named.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    TypeError
+        If the fit has no `influence`.
+    ValueError
+        If `top` is negative.
+
+    Examples
+    --------
+    >>> import ebfed as eb
+    >>> X, y = np.random.default_rng(0).normal(size=(2, 40))
+    >>> groups = np.repeat(np.arange(8), 5)
+    >>> fit = eb.LinearEB(varying=["intercept"]).fit(X[:, None], y, groups=groups)
+    >>> len(plot_influence(fit, top=2, ax=eb.report.new_axes()[0]).texts)
+    2
+    """
+    if top < 0:
+        raise ValueError(f"top must be 0 or more; got {top!r}.")
+    table = fit if hasattr(fit, "columns") else None
+    if table is None:
+        if not hasattr(fit, "influence"):
+            raise TypeError(f"{type(fit).__name__} has no influence of groups.")
+        table = fit.influence()
+    names = list(column_names(table))
+    own = names[: names.index("n")]
+    labels = zip(*(np.asarray(column_of(table, name)).tolist() for name in own), strict=True)
+    texts = [" ".join(map(str, each)) for each in labels]
+    distance = np.asarray(column_of(table, "cooksd"), float)
+    ax = open_axes(ax)
+    x = np.arange(1, len(distance) + 1)
+    ax.vlines(x, 0, distance, color=BLUE, lw=1)
+    ax.plot(x, distance, "o", color=BLUE, ms=3)
+    ax.set(xlabel=f"place of the {own[-1]}", ylabel="Cook's distance", ylim=(0, None))
+    ax.set_title(f"Influence of {len(x):,} groups", loc="left", fontsize="medium")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.spines[["top", "right"]].set_visible(False)
+    largest = np.argsort(-np.nan_to_num(distance), kind="stable")[:top]
+    at = np.column_stack([x, distance])[largest]
+    if len(at):
+        ax.margins(y=0.1)
+        name_points(ax, at, [texts[j] for j in largest])
+    return ax

@@ -62,8 +62,8 @@ ax = eb.report.plot_caterpillar(fit, column="intercept", top=20)
 # %% [markdown]
 # ## Does the model fit?
 #
-# `residuals` has those of lme4 and more: `kind="pearson"`, `"standardized"`, `"quantile"`. Given the
-# counties, or with `conditional=False` those of rows of a new county. `plot_diagnostics` draws
+# `residuals` has those of lme4 and more: `kind="pearson"`, `"standardized"`, `"quantile"`; given
+# the counties, or with `conditional=False` those of rows of a new county. `plot_diagnostics` draws
 # residuals, their sizes, their quantiles, and the quantiles of the effects of counties.
 
 # %%
@@ -71,8 +71,8 @@ print(fit.residuals(kind="standardized").round(2)[:5])
 axes = eb.report.plot_diagnostics(fit)
 
 # %% [markdown]
-# `influence` leaves each county out, at the variances of the fit; `refit=True` estimates these again,
-# as lme4 does. Cook's distance is the change of the coefficients of all counties, in units of their
+# `influence` leaves each county out, at the variances of the fit; `refit=True` estimates these
+# again, as lme4 does. Cook's distance is the change of the coefficients of all counties, in units of their
 # standard errors.
 
 # %%
@@ -81,7 +81,7 @@ ax = eb.report.plot_influence(fit, ax=eb.report.new_axes()[0])
 
 # %% [markdown]
 # Rows that are counts may scatter more than Poisson ones, or have more zeros. Ticks on the heads of
-# grouse chicks do both, given the brood: a negative binomial model is better.
+# grouse chicks do both, given the brood; `family="negative_binomial"` allows for more scatter.
 
 # %%
 ticks = pd.read_csv(reference / "grouseticks.csv")

@@ -65,7 +65,7 @@ def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
     ax.plot(x, distance, "o", color=BLUE, ms=3)
     ax.set(xlabel=f"place of the {own[-1]}", ylabel="Cook's distance", ylim=(0, None))
     ax.set_title(f"Influence of {len(x):,} groups", loc="left", fontsize="medium")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     ax.spines[["top", "right"]].set_visible(False)
     largest = np.argsort(-np.nan_to_num(distance), kind="stable")[:top]
     at = np.column_stack([x, distance])[largest]

@@ -72,8 +72,8 @@ axes = eb.report.plot_diagnostics(fit)
 
 # %% [markdown]
 # `influence` leaves each county out, at the variances of the fit; `refit=True` estimates these
-# again, as lme4 does. Cook's distance is the change of the coefficients of all counties, in units of their
-# standard errors.
+# again, as lme4 does. Cook's distance is the change of the coefficients of all counties, in units
+# of their standard errors.
 
 # %%
 print(fit.influence().nlargest(3, "cooksd").round(3).to_string(index=False))

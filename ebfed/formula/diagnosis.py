@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
     rows = self._rows if data is None else CompleteRows.of(self._model, data, None, "raise")
     self._frame(data)  # a copy without rows says so
     arguments, options = self._arguments(rows, self.design_.of(rows.data))
-    return self.estimator_.diagnostics(*arguments, **options)
+    found = self.estimator_.diagnostics(*arguments, **options)
+    return found if data is None else replace(found, leverage=None)
 
 
 def residuals_of_formula(

@@ -123,7 +123,8 @@ class Diagnostics:
     renewed : callable
         The same with effects of new groups.
     leverage : callable or None
-        Share of each response in its own fitted value; None if rows are not those of the fit.
+        Share of each response in its own fitted value; None where rows are not those of a fit of a
+        linear model, as far as is known.
     smoothed : callable or None
         Mean and variance of linear predictors if the rows had other responses.
     rank : int

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import number_rows
+from ebfed.likelihoods.distinct import number_rows, order_of
 from ebfed.likelihoods.reported import Reported, ReportLaw
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
@@ -144,8 +144,9 @@ class LogVariance(Likelihood):
         """Table of the distinct (squares, degrees)."""
         rows = self if np.all(self.degrees > 0) else self.take(self.degrees > 0)
         _, first, times = number_rows([rows.degrees, *rows.squares.T])
-        order = np.lexsort((*rows.squares[first].T, rows.degrees[first]))
-        return rows.take(first[order]), times[order].astype(float)
+        rows, times = rows.take(first), times.astype(float)
+        order = order_of([*rows.squares.T, rows.degrees])  # whatever the order of clients
+        return rows.take(order), times[order]
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density where theta is normal with these moments, shape (n,), by quadrature."""

@@ -19,6 +19,7 @@ from test_speed import Contender
 
 import ebfed as eb
 
+
 def lme4(name, table, factors, call):
     """Fit by lme4; its criterion, or log-likelihood."""
     session = r("lme4")

@@ -48,6 +48,9 @@ LIKELIHOODS = {
     "Poisson": likelihoods.Poisson(
         np.random.default_rng(8).poisson(SIZES * RATES)[:, None], SIZES + 0.5
     ),
+    "Durations": likelihoods.Durations(
+        SIZES[:, None], np.random.default_rng(17).standard_gamma(SIZES) / RATES
+    ),
     "NegativeBinomial": likelihoods.NegativeBinomial(
         np.random.default_rng(16).negative_binomial(SIZES * 2, 2 / (2 + RATES))[:, None],
         SIZES + 0.0,
@@ -67,6 +70,7 @@ LIKELIHOODS = {
 # rows of variance 2 around the parameters
 GAUSSIAN, BINOMIAL, POISSON = families.Gaussian(2.0), families.Binomial(), families.Poisson()
 VARIANCE, SCATTERED = families.Variance(), families.NegativeBinomial(0.5)
+ENDED = families.EndedDuration()
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -125,6 +129,9 @@ def reported(channel, family, n_features=1, size=100):
     elif family is POISSON:
         rng = np.random.default_rng(4)
         x = rng.poisson(n[:, None] * rng.gamma(3, 0.15, (size, n_features))) / n[:, None]
+    elif family is ENDED:
+        rng = np.random.default_rng(18)
+        x = family.simulate(rng.gamma(3, 0.15, (size, n_features)), n[:, None], rng)
     elif family is VARIANCE:
         rng = np.random.default_rng(6)
         theta = rng.normal(0.5, 0.4, (size, n_features))
@@ -174,7 +181,15 @@ VARIANCES = [
     and not isinstance(channel, channels.Clip)
     and not counts_are_levels(channel)
 ]
+WAITS_REPORTED = [
+    reported(channel, ENDED)
+    for channel in EVERY_CHANNEL
+    if isinstance(channel, channels.report.Report)
+    and not isinstance(channel, channels.Clip)
+    and not counts_are_levels(channel)
+]
 LIKELIHOODS_OF_REPORTS = {
+    "ReportedRates": WAITS_REPORTED,
     "ReportedLogVariances": VARIANCES,
     "ReportedEvents": EVENTS,
     "ReportedOverdispersed": SCATTERED_EVENTS,
@@ -516,6 +531,11 @@ def test_reported_log_variances(likelihood):
     check_likelihood(likelihood)
 
 
+@pytest.mark.parametrize("likelihood", WAITS_REPORTED, ids=lambda x: None)
+def test_reported_rates(likelihood):
+    check_likelihood(likelihood)
+
+
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["Joined"], ids=["means", "counts"])
 def test_joined(likelihood):
     check_likelihood(likelihood)
@@ -556,8 +576,9 @@ def test_beta_prior_on_reports(prior, channel):
 @pytest.mark.parametrize(
     "channel", [channels.Laplace(12.0, (0, 2)), channels.Quantizer(4, (0, 2))], ids=repr
 )
-def test_gamma_prior_on_reports(prior, channel):
-    check_prior(prior, reported(channel, POISSON))
+@pytest.mark.parametrize("family", [POISSON, ENDED], ids=["events", "durations"])
+def test_gamma_prior_on_reports(prior, channel, family):
+    check_prior(prior, reported(channel, family))
 
 
 @pytest.mark.slow  # EM on a grid, to the end
@@ -655,6 +676,17 @@ def test_channel_of_variances(channel):
     summary = VARIANCE.blank(n, 1)
     logs = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
     check_channel(channel, replace(summary, mean=logs), VARIANCE, secure=0)
+
+
+@pytest.mark.parametrize(
+    "channel", [c for c in COUNTING if not isinstance(c, channels.Clip)], ids=repr
+)
+def test_channel_of_durations(channel):
+    if counts_are_levels(channel):
+        channel = clone(channel).set_params(levels=6)
+    rates = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
+    summary = replace(ENDED.blank(np.array([4, 2, 9, 3, 0]), 1), mean=rates)
+    check_channel(channel, summary, ENDED, secure=0)
 
 
 def test_channel_of_norms():

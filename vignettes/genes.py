@@ -208,5 +208,6 @@ assert abs(rows["same sign"].mean() - rows["expected"].mean()) < 0.05
 # - Estimates and standard errors: `moderated_t`, then `posterior_from(…, "point_normal",
 #   df=tests.df)`. It has the sizes too, and does not need that most genes are null.
 # - z-values alone: `two_groups(z)` if nine in ten genes are null; with more effects, or with
-#   `notes`, `null="theoretical"`. [Which effects are real?](which_effects.md) has both on simulated data.
+#   `notes`, `null="theoretical"`. [Which effects are real?](which_effects.md) has both on simulated
+#   data.
 # - Variances for their own sake: [Variances](variances.md).

@@ -91,16 +91,14 @@ def check_risk(found, oracle, spread, truth, limit=LIMIT):
     assert abs(paired.mean() - excess) < 4 * error
 
 
-@pytest.mark.filterwarnings("ignore:EM for GaussianMixture stopped")
-@pytest.mark.parametrize(("likelihood", "prior", "population"), CASES)
-def test_risk_is_near_the_oracle(likelihood, prior, population):
-    """The parameter of variances is their logarithm."""
+def check_case(likelihood, prior, population, limit):
+    """Fit a prior to groups of a population; the parameter of variances is their logarithm."""
     setting, rng = SETTINGS[likelihood], np.random.default_rng(0)
     truth = setting.populations["large"][population]
     theta = truth.draw(M, rng)
     rows = ROWS.get(likelihood, setting.rows["unequal"])
     summary = setting.draw(theta, truth.sizes(theta, rows, False, rng), rng)
-    fit = clone(setting.estimator).set_params(prior=setting.priors[prior]).fit(summary)
+    fit = clone(setting.estimator).set_params(prior=prior).fit(summary)
     if setting.likelihood is None:
         family = fit.family()
         read = family.likelihood(family.figures(family.converted(summary)))
@@ -115,8 +113,21 @@ def test_risk_is_near_the_oracle(likelihood, prior, population):
     joint = masses * np.exp(logs - logs.max(axis=1, keepdims=True))
     joint /= joint.sum(axis=1, keepdims=True)
     oracle = joint @ nodes
-    limit = ABOVE.get((likelihood, prior, population), LIMIT)
     check_risk(found, oracle, joint @ nodes**2 - oracle**2, theta, limit)
+
+
+@pytest.mark.filterwarnings("ignore:EM for GaussianMixture stopped")
+@pytest.mark.parametrize(("likelihood", "prior", "population"), CASES)
+def test_risk_is_near_the_oracle(likelihood, prior, population):
+    limit = ABOVE.get((likelihood, prior, population), LIMIT)
+    check_case(likelihood, SETTINGS[likelihood].priors[prior], population, limit)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "population"), [("poisson", "bimodal"), ("duration", "gamma")]
+)
+def test_log_splines_of_more_degrees_are_near_the_oracle(likelihood, population):
+    check_case(likelihood, priors.LogSpline(df=12), population, LIMIT)
 
 
 def test_risk_of_weighted_rows_is_near_the_oracle():

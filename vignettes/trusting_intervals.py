@@ -170,11 +170,11 @@ print((100 * record.pivot_table("coverage", ["likelihood", "spread"], "m", sort=
 print("standard error at most:", record.groupby("m")["coverage_se"].max().round(3).to_dict())
 
 # %% [markdown]
-# The record of negative binomial counts has other populations and unequal groups too, from 40 fits
-# with 8 groups and 2 with 2,000. Below are the lowest and the highest coverage of populations inside
-# the family. A gamma population holds its level, and more than that where the spread is small.
-# There the NPMLE covers less than 90 % from 20 groups on, in one setting 81 %: take it for such
-# counts only if the spread is large.
+# The record of negative binomial counts has other populations and unequal groups too, from 40
+# fits with 8 groups and 2 with 2,000. Below are the lowest and the highest coverage of
+# populations inside the family. A gamma population holds its level, and more than that where the
+# spread is small. There the NPMLE covers less than 90 % from 20 groups on, in one setting 81 %:
+# take it for such counts only if the spread is large.
 
 # %%
 counts = pd.read_csv(reference / "coverage_negative_binomial.csv")

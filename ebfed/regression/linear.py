@@ -46,6 +46,7 @@ from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Table, drop_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
+from ebfed.tables.levels import only_level
 from ebfed.tables.of_rows import NEEDED
 
 __all__ = ["LinearEB"]
@@ -301,8 +302,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError("y must name a column of X, the rows of which are not in memory.")
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
-        if isinstance(groups, list | tuple):
-            raise ValueError("levels of groups need the rows of X in memory.")
+        groups = only_level(groups, X)
         found = summarise(X, groups, cross=True, weight=weight)
         if y not in found.columns:
             raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")

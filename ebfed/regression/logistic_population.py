@@ -66,10 +66,10 @@ class LogisticPopulation(GeneralizedPopulation):
         return Responses(y, np.ones(len(y)), np.zeros(len(y)))
 
     def _posterior(
-        self, block: Clients, mean_covariance: NDArray
+        self, block: Clients, mean_covariance: NDArray, doubt: bool
     ) -> NormalCoefficients | DrawnCoefficients:
         if self.method == "aghq":
-            return super()._posterior(block, mean_covariance)
+            return super()._posterior(block, mean_covariance, doubt)
         population = NormalPopulation(self.mean, self.root, np.ones(len(self.mean)))
         rows = WhiteRows.of(block, population, self.classes[1])
         if self.method != "polya-gamma":

@@ -16,6 +16,7 @@ from ebfed.engines.sums import Share
 from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.families import ResponseFamily, Responses, family_named
+from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
@@ -522,6 +523,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
 
     inference = inference_of_generalized
     tests = coefficient_tests
+    confint = confint_of_generalized
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ __all__ = ["Held", "MixedDeviance", "drawn", "profile_end"]
 
 # Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
 FIRST, GROWTH, STEPS = 0.25, 1.8, 40
+# Share of the last step to which an end is found, and the slope at which a search is done.
+PRECISE, FLAT = 1e-6, 1e-5
 # Least entry of a root from which a search starts, in its own size.
 AWAY = 0.05
 # A correlation of 1 in the search.
@@ -74,6 +76,7 @@ class MixedDeviance:
 
     def __init__(self, fit: LinearMixedFit, *, restricted: bool = False):
         self.fit, self.restricted = fit, restricted
+        self._bend: dict[Held | None, NDArray] = {}
         X = fit.rows[:, :, :-1]
         inside = np.einsum("nrp,nrp->p", X, X) / len(X)
         typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
@@ -102,9 +105,10 @@ class MixedDeviance:
         begin = self._start(held) if start is None else self._off_zero(start, held)
         if not len(begin):
             return self._at(begin, held, value)[0], begin
-        found = minimize(
-            self._at, begin, (held, value), "BFGS", jac=True, options={"gtol": 1e-6, "maxiter": 500}
-        )
+        # searches at values nearby bend alike
+        options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
+        found = minimize(self._at, begin, (held, value), "BFGS", jac=True, options=options)
+        self._bend[held] = (found.hess_inv + found.hess_inv.T) / 2
         return float(found.fun), found.x
 
     def interval(self, held: Held, z: float) -> tuple[float, float, float]:
@@ -352,13 +356,15 @@ def profile_end(
     sign = 1.0 if limit > centre else -1.0
     if centre == limit or not np.isfinite(centre):
         return centre
+    known = cache(excess)  # the root is sought from ends that the steps have seen
     inner = centre
     for _ in range(STEPS):
         outer = inner + sign * step
         if sign * (outer - limit) >= 0:
             outer = limit
-        if excess(outer) >= 0:
-            return float(brentq(excess, inner, outer, xtol=1e-7 * abs(outer - inner), rtol=1e-7))
+        if known(outer) >= 0:
+            width = abs(outer - inner)
+            return float(brentq(known, inner, outer, xtol=PRECISE * width, rtol=PRECISE))
         if outer == limit:
             return limit
         inner, step = outer, step * GROWTH

@@ -1,4 +1,4 @@
-"""Intervals of the parameters of generalized linear models by the profile of their likelihood.
+"""Intervals of generalized linear models by the profile of their likelihood, and by bootstrap.
 
 The log-likelihood at a value v of one parameter is the largest over all others. Twice what it is
 below the largest of all is the square of a statistic that is about standard normal, so that the
@@ -12,20 +12,29 @@ then a line of parameters, in which Newton's method climbs.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.profiles import Held, profile_end
+from ebfed.priors import IdentificationWarning
+from ebfed.regression.intervals import IntervalMethod
 from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb
 from ebfed.regression.posteriors import quadrature
 from ebfed.report.effects import GroupEffects
+from ebfed.report.view import Parameter
+from ebfed.tables.clients import Clients
 from ebfed.tables.frames import frame
+from ebfed.tables.levels import parents_of
 
 if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
@@ -46,7 +55,9 @@ def confint_of_generalized(
     self: GeneralizedEB,
     level: float = 0.95,
     *,
-    method: Literal["wald", "profile"] = "wald",
+    method: IntervalMethod = "wald",
+    n_boot: int = 1000,
+    random_state: Any = 0,
     progress: bool = False,
 ) -> Any:
     """Return intervals for the parameters of the population.
@@ -54,10 +65,16 @@ def confint_of_generalized(
     Parameters
     ----------
     level : float
-    method : {"wald", "profile"}
+    method : {"wald", "profile", "bootstrap"}
         Wald's are ``estimate ± z std.error`` of the mean's coefficients, right for many groups.
-        Those by the profile of the likelihood are of spreads, correlations and the family's own
-        parameters too, as lme4's ``confint``.
+        Those by the profile of the likelihood, and by parametric bootstrap, are of spreads,
+        correlations and the family's own parameters too, as lme4's ``confint``. The bootstrap draws
+        coefficients of groups and responses of rows from the fit, fits each draw, and takes
+        quantiles of the estimates.
+    n_boot : int
+        Number of draws.
+    random_state : int, Generator or None
+        Seed of the draws.
     progress : bool
         Whether to show a progress bar.
 
@@ -70,7 +87,8 @@ def confint_of_generalized(
     Raises
     ------
     ValueError
-        If the level or the method is none, or the rows of the fit are with the clients.
+        If the level or the method is none; the rows of the fit are with the clients; or, by
+        bootstrap, rows have weights or ordered classes, of which a draw may have no row.
 
     References
     ----------
@@ -91,26 +109,96 @@ def confint_of_generalized(
     1             x0       0.5       0.4        0.6
     2  sd__intercept       0.4       0.3        0.7
     """
-    if method not in ("wald", "profile"):
-        raise ValueError(f"method must be 'wald' or 'profile'; got {method!r}.")
+    if method not in get_args(IntervalMethod):
+        raise ValueError(f"method must be 'wald', 'profile' or 'bootstrap'; got {method!r}.")
     if method == "wald":
         return GroupEffects.confint(self, level)
     if not 0 < level < 1:
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
-    from scipy.special import ndtri
-    from tqdm import tqdm
-
-    profile, rows = GeneralizedProfile(self), self.view().parameters()
-    ends = np.full((len(rows), 2), np.nan)
-    every = zip(profile.every(), rows, strict=True)
-    for j, (held, row) in enumerate(tqdm(every, "profiles", len(rows), disable=not progress)):
-        if held is not None and not (held.kind == "mean" and np.isnan(row[4])):
-            ends[j] = profile.interval(held, float(ndtri((1 + level) / 2)))
+    check_is_fitted(self, "clients_")
+    if self._is_server or not self.clients_.n.any():
+        raise ValueError(f"method={method!r} needs the rows of the fit; this copy has none.")
+    rows = self.view().parameters()
+    if method == "profile":
+        ends = _profiled(self, rows, level, progress)
+    else:
+        ends = _bootstrapped(self, rows, level, n_boot, random_state, progress)
     columns = {
         name: np.array([row[j] for row in rows])
         for j, name in enumerate(("effect", "group", "term", "estimate"))
     }
     return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, self._style_)
+
+
+def _profiled(
+    fit: GeneralizedEB, rows: list[Parameter], level: float, progress: bool
+) -> NDArray[np.float64]:
+    from scipy.special import ndtri
+    from tqdm import tqdm
+
+    profile, ends = GeneralizedProfile(fit), np.full((len(rows), 2), np.nan)
+    every = zip(profile.every(), rows, strict=True)
+    for j, (held, row) in enumerate(tqdm(every, "profiles", len(rows), disable=not progress)):
+        if held is not None and not (held.kind == "mean" and np.isnan(row[4])):
+            ends[j] = profile.interval(held, float(ndtri((1 + level) / 2)))
+    return ends
+
+
+def _bootstrapped(
+    fit: GeneralizedEB,
+    rows: list[Parameter],
+    level: float,
+    n_boot: int,
+    random_state: Any,
+    progress: bool,
+) -> NDArray[np.float64]:
+    from tqdm import trange
+
+    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
+        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
+    rng, found = np.random.default_rng(random_state), []
+    draw = _drawn(fit, rng)
+    for _ in trange(int(n_boot), desc="bootstrap", disable=not progress):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IdentificationWarning)
+            again = copy(fit)._fit(draw(), {})
+        found.append([row[3] for row in again.view().parameters()])
+    unknown = [effect == "fixed" and np.isnan(error) for effect, _, _, _, error in rows]
+    tail = (1 - level) / 2
+    ends = np.nanquantile(np.array(found), [tail, 1 - tail], axis=0).T
+    ends[unknown] = np.nan
+    return ends
+
+
+def _drawn(fit: GeneralizedEB, rng: np.random.Generator) -> Callable[[], Clients]:
+    """Return a function that draws coefficients of groups, and responses of their rows."""
+    clients, result, family = fit.clients_, fit._result, fit._family
+    responses = fit._population().responses(clients)
+    whole = np.array_equal(responses.weight, np.rint(responses.weight))
+    if family.classes or not (
+        whole if family.name == "binomial" else (responses.weight == 1).all()
+    ):
+        raise ValueError(
+            "method='bootstrap' takes no ordered classes, of which a draw may have no row, and no "
+            "sample_weight; use method='profile'."
+        )
+    roots = [*result["roots_above"], result["root"]]
+    owners: list[NDArray] = [np.arange(len(clients))]  # of groups, their place in each level
+    ids = clients.ids
+    for _ in roots[:-1]:
+        ids, codes = parents_of(ids)
+        owners.insert(0, codes[owners[0]])
+
+    def draw() -> Clients:
+        theta = np.tile(result["mean"], (len(clients), 1))
+        for owner, root in zip(owners, roots, strict=True):
+            theta += (rng.standard_normal((owner.max() + 1, root.shape[1])) @ root.T)[owner]
+        z = np.einsum("np,np->n", clients.X, np.repeat(theta, clients.n, axis=0))
+        y = family.draw(z + responses.offset, responses.weight, result["shapes"], rng)
+        columns = np.column_stack([y, responses.weight, responses.offset])
+        return replace(clients, y=columns)
+
+    return draw
 
 
 class GeneralizedProfile:
@@ -123,9 +211,6 @@ class GeneralizedProfile:
     """
 
     def __init__(self, fit: GeneralizedEB):
-        check_is_fitted(fit, "clients_")
-        if fit._is_server or not fit.clients_.n.any():
-            raise ValueError("profiles need the rows of the fit; this copy has none.")
         result, clients, rounds = fit._result, fit.clients_, fit._rounds()
         self.fit, self.clients, self.kind = fit, clients, fit.covariance
         self.responses, self.family = fit._population().responses(clients), rounds.family

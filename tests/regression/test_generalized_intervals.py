@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import ebfed as eb
+from ebfed.regression.families import family_named
 from ebfed.regression.generalized_intervals import GeneralizedProfile
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -136,13 +137,58 @@ def test_what_is_not_identified_has_none():
     assert not missing[["intercept", "sd__intercept"]].any()
 
 
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gamma", "ordinal", "binomial"])
+def test_draws_have_the_mean_of_the_family(family):
+    """Of 20,000 rows at 3 predictors; 4.5 errors: false alarms of 27 figures, 2 in 10,000."""
+    shapes = {"negative_binomial": [-0.5], "gamma": [0.4], "ordinal": [0.2, -0.3]}.get(family, [])
+    family, shapes = family_named(family), np.array(shapes)
+    rng = np.random.default_rng(0)
+    for z in (-0.7, 0.2, 1.1):
+        at, weight = np.full(20_000, z), np.full(20_000, 3.0)
+        y = family.draw(at, weight, shapes, rng)
+        mean = family.inverse(at[:1], shapes)[0]
+        assert abs(y.mean() - mean) < 4.5 * y.std() / np.sqrt(20_000)
+        below = family.below(np.array([1.0]), at[:1], shapes)[0]
+        if family.name != "binomial":
+            error = np.sqrt(below * (1 - below) / 20_000)
+            assert abs(np.mean(y <= 1) - below) < 4.5 * error + 1e-12
+
+
+@pytest.mark.parametrize(("levels", "n_boot"), [(False, 100), (True, 25)])
+def test_bootstrap_is_near_the_profile(levels, n_boot):
+    """Of 24 groups, ends of coefficients of rows are within a third of an interval.
+
+    Quantiles of 100 draws have errors of a tenth of an interval; of 25, ends lie inside.
+    """
+    fit = fit_of("poisson", levels=levels)[0]
+    drawn = fit.confint(method="bootstrap", n_boot=n_boot).set_index(["group", "term"])
+    profile = fit.confint(method="profile").set_index(["group", "term"])
+    assert drawn.index.equals(profile.index)
+    for term in ("x0", "x1"):
+        a, b = drawn.loc[("", term)], profile.loc[("", term)]
+        width = b["conf.high"] - b["conf.low"]
+        assert abs(a["conf.low"] - b["conf.low"]) < width / 3
+        assert abs(a["conf.high"] - b["conf.high"]) < width / 3
+
+
+def test_bootstrap_of_trials():
+    fit = cbpp()
+    drawn = fit.confint(method="bootstrap", n_boot=20)
+    assert (drawn["conf.low"] < drawn["conf.high"]).all()
+    pd.testing.assert_frame_equal(drawn, fit.confint(method="bootstrap", n_boot=20))
+
+
 def test_wrong_arguments_are_named():
     fit = fit_of("poisson")[0]
-    with pytest.raises(ValueError, match="method must be 'wald' or 'profile'; got 'boot'"):
+    with pytest.raises(ValueError, match="n_boot must be a whole number of at least 2; got 1"):
+        fit.confint(method="bootstrap", n_boot=1)
+    with pytest.raises(ValueError, match="takes no ordered classes"):
+        fit_of("ordinal")[0].confint(method="bootstrap")
+    with pytest.raises(ValueError, match="method must be 'wald', 'profile' or 'bootstrap'"):
         fit.confint(method="boot")
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         fit.confint(1.0, method="profile")
     state = fit._kept | {"n": np.zeros(0, np.int64)}
     server = eb.GeneralizedEB("poisson", varying=["intercept", 0]).conclude(state)
-    with pytest.raises(ValueError, match="profiles need the rows of the fit"):
+    with pytest.raises(ValueError, match="method='profile' needs the rows of the fit"):
         server.confint(method="profile")

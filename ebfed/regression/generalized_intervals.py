@@ -15,7 +15,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -38,6 +37,7 @@ from ebfed.tables.levels import parents_of
 
 if TYPE_CHECKING:
     from ebfed.regression.generalized import GeneralizedEB
+    from ebfed.regression.logistic import LogisticEB
 
 __all__ = ["GeneralizedProfile", "confint_of_generalized"]
 
@@ -52,7 +52,7 @@ NEARLY_ONE = 1 - 1e-8
 
 
 def confint_of_generalized(
-    self: GeneralizedEB,
+    self: GeneralizedEB | LogisticEB,
     level: float = 0.95,
     *,
     method: IntervalMethod = "wald",
@@ -120,6 +120,8 @@ def confint_of_generalized(
         raise ValueError(f"method={method!r} needs the rows of the fit; this copy has none.")
     rows = self.view().parameters()
     if method == "profile":
+        if "sizes" not in self._result:
+            raise ValueError("method='profile' needs a fit by quadrature, LogisticEB's 'aghq'.")
         ends = _profiled(self, rows, level, progress)
     else:
         ends = _bootstrapped(self, rows, level, n_boot, random_state, progress)
@@ -131,7 +133,7 @@ def confint_of_generalized(
 
 
 def _profiled(
-    fit: GeneralizedEB, rows: list[Parameter], level: float, progress: bool
+    fit: GeneralizedEB | LogisticEB, rows: list[Parameter], level: float, progress: bool
 ) -> NDArray[np.float64]:
     from scipy.special import ndtri
     from tqdm import tqdm
@@ -145,7 +147,7 @@ def _profiled(
 
 
 def _bootstrapped(
-    fit: GeneralizedEB,
+    fit: GeneralizedEB | LogisticEB,
     rows: list[Parameter],
     level: float,
     n_boot: int,
@@ -170,10 +172,10 @@ def _bootstrapped(
     return ends
 
 
-def _drawn(fit: GeneralizedEB, rng: np.random.Generator) -> Callable[[], Clients]:
+def _drawn(fit: GeneralizedEB | LogisticEB, rng: np.random.Generator) -> Callable[[], Clients]:
     """Return a function that draws coefficients of groups, and responses of their rows."""
-    clients, result, family = fit.clients_, fit._result, fit._family
-    responses = fit._population().responses(clients)
+    clients, result, population = fit.clients_, fit._result, fit._population()
+    family, responses = population.family, population.responses(clients)
     whole = np.array_equal(responses.weight, np.rint(responses.weight))
     if family.classes or not (
         whole if family.name == "binomial" else (responses.weight == 1).all()
@@ -182,7 +184,7 @@ def _drawn(fit: GeneralizedEB, rng: np.random.Generator) -> Callable[[], Clients
             "method='bootstrap' takes no ordered classes, of which a draw may have no row, and no "
             "sample_weight; use method='profile'."
         )
-    roots = [*result["roots_above"], result["root"]]
+    roots = [*population.roots_above, population.root]
     owners: list[NDArray] = [np.arange(len(clients))]  # of groups, their place in each level
     ids = clients.ids
     for _ in roots[:-1]:
@@ -195,8 +197,7 @@ def _drawn(fit: GeneralizedEB, rng: np.random.Generator) -> Callable[[], Clients
             theta += (rng.standard_normal((owner.max() + 1, root.shape[1])) @ root.T)[owner]
         z = np.einsum("np,np->n", clients.X, np.repeat(theta, clients.n, axis=0))
         y = family.draw(z + responses.offset, responses.weight, result["shapes"], rng)
-        columns = np.column_stack([y, responses.weight, responses.offset])
-        return replace(clients, y=columns)
+        return population.observing(clients, y)
 
     return draw
 
@@ -206,11 +207,11 @@ class GeneralizedProfile:
 
     Parameters
     ----------
-    fit : GeneralizedEB
+    fit : GeneralizedEB or LogisticEB
         The rows, and parameters where the search begins.
     """
 
-    def __init__(self, fit: GeneralizedEB):
+    def __init__(self, fit: GeneralizedEB | LogisticEB):
         result, clients, rounds = fit._result, fit.clients_, fit._rounds()
         self.fit, self.clients, self.kind = fit, clients, fit.covariance
         self.responses, self.family = fit._population().responses(clients), rounds.family

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,11 @@ class GeneralizedPopulation(FittedPopulation):
     def responses(self, block: Clients) -> Responses:
         """Return what was observed in the rows of clients."""
         return Responses.of(block)
+
+    def observing(self, block: Clients, y: NDArray) -> Clients:
+        """Return clients with other responses of their rows."""
+        rows = self.responses(block)
+        return replace(block, y=np.column_stack([y, rows.weight, rows.offset]))
 
     def posterior(self, block: Clients) -> Any:
         """Posterior of the coefficients of each client of a block."""

@@ -14,6 +14,7 @@ from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.families import Binomial
+from ebfed.regression.generalized_intervals import confint_of_generalized
 from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation
@@ -186,16 +187,14 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     # Learning ---------------------------------------------------------------------------------
 
     def _learn(self, result: LogisticResult) -> None:
+        self._result = result
         self.classes_, self.notes_ = result["classes"], result["notes"]
         self.method_ = cast(Method, result["method"])
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_ = result["mean_covariance"]
-        # a root has digits that are lost in its square
-        self._root, self._identified = result["root"], result["identified"]
-        self._seed = result["seed"]
-        self._nodes = nodes_of(result)
 
     def _population(self) -> LogisticPopulation:
+        result = self._result
         return LogisticPopulation(
             columns=self._columns(),
             family=Binomial(),
@@ -205,14 +204,16 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             mean=self.mean_,
             # gradient descent has no error of the mean
             mean_covariance=np.nan_to_num(self.mean_covariance_),
-            mean_errors=np.where(self._identified, np.sqrt(np.diag(self.mean_covariance_)), np.nan),
+            mean_errors=np.where(
+                result["identified"], np.sqrt(np.diag(self.mean_covariance_)), np.nan
+            ),
             covariance=self.covariance_,
-            root=self._root,
+            root=result["root"],
             kind=self.covariance,
             method=self.method_,
             n_draws=self.n_draws,
-            seed=self._seed,
-            **self._nodes,
+            seed=result["seed"],
+            **nodes_of(result),
         )
 
     def partial_fit(
@@ -288,6 +289,7 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     inference = inference_of_generalized
     tests = coefficient_tests
+    confint = confint_of_generalized
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""

@@ -178,6 +178,22 @@ def test_bootstrap_of_trials():
     pd.testing.assert_frame_equal(drawn, fit.confint(method="bootstrap", n_boot=20))
 
 
+def test_intervals_of_classes_are_those_of_binomial_rows():
+    """`LogisticEB` is the same model: its profile to rounding, its bootstrap of the same draws."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(15), 12), rng.normal(size=(180, 1))
+    y = (rng.random(180) < 1 / (1 + np.exp(-X[:, 0] - rng.normal(0, 0.8, 15)[groups]))).astype(int)
+    named = np.array(["no", "yes"])[y]
+    one = eb.GeneralizedEB("binomial", varying=["intercept"]).fit(X, y, groups=groups)
+    other = eb.LogisticEB(varying=["intercept"]).fit(X, named, groups=groups)
+    for options in ({"method": "profile"}, {"method": "bootstrap", "n_boot": 5}):
+        found = [fit.confint(**options).set_index("term")["conf.high"] for fit in (one, other)]
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    approximate = eb.LogisticEB(varying=["intercept"], method="ep").fit(X, named, groups=groups)
+    with pytest.raises(ValueError, match="needs a fit by quadrature"):
+        approximate.confint(method="profile")
+
+
 def test_wrong_arguments_are_named():
     fit = fit_of("poisson")[0]
     with pytest.raises(ValueError, match="n_boot must be a whole number of at least 2; got 1"):

@@ -54,6 +54,8 @@ class CompleteRows:
     consent : series or None
     dropped : int
     weights : ndarray of shape (n_rows,) or None
+    whole : tuple or None
+        Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
 
     data: Any
@@ -61,6 +63,24 @@ class CompleteRows:
     consent: Any
     dropped: int
     weights: NDArray | None = None
+    whole: tuple[Any, NDArray[np.bool_]] | None = None
+
+    def padded(self, values: NDArray, given: Any = None) -> NDArray:
+        """Return what is of complete rows for all rows: missing for those that were excluded.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows, ...)
+        given : data frame, optional
+            A frame that the values are of, if that is not the rows of the fit: they stay.
+        """
+        if self.whole is None or given is not None:
+            return values
+        complete = self.whole[1]
+        kind = float if values.dtype.kind in "biuf" else object
+        out = np.full((len(complete), *values.shape[1:]), np.nan if kind is float else None, kind)
+        out[complete] = values
+        return out
 
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
@@ -79,7 +99,7 @@ class CompleteRows:
         model: FormulaTerms,
         data: Any,
         consent: str | None,
-        missing: str,
+        na_action: str,
         weights: str | None = None,
     ) -> Self:
         """Keep the rows of a frame that have all values that a formula uses.
@@ -88,12 +108,12 @@ class CompleteRows:
         ------
         TypeError, ValueError
             If it is no frame, a column is missing or is there twice, or a value is missing and
-            `missing` is "raise".
+            `na_action` is "raise".
         """
         import pandas as pd
 
-        if missing not in ("raise", "drop"):
-            raise ValueError(f"missing must be 'raise' or 'drop'; got {missing!r}.")
+        if na_action not in ("raise", "drop", "exclude"):
+            raise ValueError(f"na_action must be 'raise', 'drop' or 'exclude'; got {na_action!r}.")
         names = list(data.columns) if isinstance(data, pd.DataFrame) else []
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
@@ -118,11 +138,14 @@ class CompleteRows:
         ]
         used = required(texts, column_names(data))
         used = list(dict.fromkeys([*used, *keys.values()]))
-        whole = complete(data, used, missing == "raise")
+        whole = complete(data, used, na_action == "raise")
         kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
         weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
-        return cls(kept, labels_of(model, kept), chosen, int((~whole).sum()), weighed)
+        every = None
+        if na_action == "exclude":
+            every = take(data, np.ones(len(whole), bool), used), whole
+        return cls(kept, labels_of(model, kept), chosen, int((~whole).sum()), weighed, every)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from ebfed.tables.frames import frame
 if TYPE_CHECKING:
     from ebfed.regression.linear import LinearEB
 
-__all__ = ["confint_of_linear"]
+__all__ = ["IntervalMethod", "confint_of_linear"]
 
 IntervalMethod = Literal["wald", "profile", "bootstrap"]
 

@@ -56,6 +56,10 @@ class FittedPopulation(ABC):
     def posterior(self, block: Any) -> Posterior:
         """Posterior of the coefficients of each client of a block."""
 
+    def posterior_given_spread(self, block: Any) -> Posterior:
+        """Posterior if the spread of the population were known to be as fitted."""
+        return self.posterior(block)
+
     def posterior_given_population(self, block: Any) -> Posterior:
         """Posterior if the population were known to be as fitted."""
         return self.posterior(block)

@@ -202,6 +202,12 @@ class GeneralizedResult(TypedDict):
     """Parameters of the family besides those of predictors, shape (t,)."""
     shape_covariance: NDArray[np.float64]
     """Sampling covariance of mean and shapes, shape (p + t, p + t)."""
+    node_weights: NotRequired[NDArray[np.float64]]
+    """Weights of populations near the fitted one, shape (k,); see `spread_nodes`."""
+    node_means: NotRequired[NDArray[np.float64]]
+    """Their means, shape (k, p)."""
+    node_roots: NotRequired[list[NDArray[np.float64]]]
+    """Roots of their covariances, of each level from the top, shape (k, p, q)."""
     notes: list[str]
     has_offset: NotRequired[bool]
     """Whether rows of the fit had offsets."""
@@ -257,8 +263,12 @@ class GeneralizedState(RegressionState):
     """Whether each coefficient differs between groups of each level, shape (n_levels, p)."""
     known: NDArray[np.bool_]
     """Whether numbers of rows and groups identify the spread of each level."""
+    n_groups: NDArray[np.int64]
+    """Number of groups with rows of each level, from the top."""
     has_offset: NotRequired[bool]
     """Whether rows have offsets."""
+    between: NotRequired[int]
+    """Number of columns that differ between groups alone, and have one coefficient for all."""
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
     unit: NotRequired[NDArray[np.float64]]
@@ -292,6 +302,8 @@ class GeneralizedState(RegressionState):
     """Its second derivatives."""
     radius: NotRequired[float]
     """Longest step that is allowed."""
+    information: NotRequired[NDArray[np.float64]]
+    """Minus the second derivatives in the mean of coordinates that differ, shape (q,)."""
     mean_covariance: NotRequired[NDArray[np.float64]]
 
 
@@ -345,6 +357,8 @@ class GeneralizedMessage(TypedDict):
     """Mean of the rows of X, shape (n_clients, p)."""
     products: NotRequired[NDArray[np.float64]]
     """Products of the rows about their mean, shape (n_clients, p, p)."""
+    within: NotRequired[NDArray[np.float64]]
+    """With ``share="sums"``, squares of the rows about the client's mean, shape (n_clients, p)."""
     mixed: NotRequired[NDArray[np.float64]]
     """1 for a client whose rows bound predictors from both sides, shape (n_clients,)."""
     figures: NotRequired[NDArray[np.float64]]

@@ -25,16 +25,25 @@ __all__ = [
 
 
 def posterior_of_rows(
-    estimator: Any, X: Any, groups: Any, covariates: Any = None
+    estimator: Any, X: Any, groups: Any, covariates: Any = None, *, given_spread: bool = False
 ) -> tuple[NDArray, NDArray[np.int64], Any]:
-    """Return rows, the place of each row's group, and the posterior of the groups."""
+    """Return rows, the place of each row's group, and the posterior of the groups.
+
+    Parameters
+    ----------
+    estimator : RegressionEstimator
+    X, groups, covariates : as in `predict`
+    given_spread : bool
+        Whether the spread of the population is taken to be as fitted.
+    """
     rows, labels = estimator._read_design(X, groups, covariates)
     population = estimator._population()
+    posterior = population.posterior_given_spread if given_spread else population.posterior
     if labels is None:
         ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-        return rows, codes, population.posterior(estimator._rows_of(ids, known=False))
+        return rows, codes, posterior(estimator._rows_of(ids, known=False))
     ids, codes = number_labels(labels)
-    return rows, codes, population.posterior(estimator._rows_of(ids))
+    return rows, codes, posterior(estimator._rows_of(ids))
 
 
 def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = None) -> NDArray:
@@ -44,7 +53,7 @@ def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = Non
     if labels is None:
         return rows @ population.centre
     ids, codes = number_labels(labels)
-    mean = population.posterior(estimator._rows_of(ids)).mean
+    mean = population.posterior_given_spread(estimator._rows_of(ids)).mean
     return np.einsum("np,np->n", rows, mean[codes])
 
 

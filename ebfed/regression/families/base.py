@@ -133,6 +133,12 @@ class ResponseFamily(ABC):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y at a linear predictor."""
 
+    @abstractmethod
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a response of each row at a linear predictor; weights are numbers of trials."""
+
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Rows of `tidy` for shapes, from the covariance of mean and shapes, (p + t, p + t)."""
         return []

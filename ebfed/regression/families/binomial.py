@@ -67,6 +67,13 @@ class Binomial(ResponseFamily):
         """``1 / (1 + e^-z)``."""
         return expit(z)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw the share of successes of each row."""
+        trials = np.rint(weight).astype(np.int64)
+        return rng.binomial(trials, expit(z)) / np.maximum(trials, 1)
+
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y in one trial."""
         return np.where(y < 0, 0.0, np.where(y < 1, expit(-z), 1.0))

@@ -63,6 +63,13 @@ class Gamma(LogLink):
         k = float(np.exp(shapes[0]))
         return gammainc(k, k * np.maximum(y, 0) * np.exp(-z))
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a positive number of each row."""
+        k = float(np.exp(shapes[0]))
+        return rng.gamma(k, np.exp(z) / k)
+
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the shape k."""
         k = float(np.exp(shapes[0]))

@@ -56,6 +56,13 @@ class NegativeBinomial(Poisson):
         whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
         return np.where(y < 0, 0.0, whole)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a count of each row, with a rate that is gamma."""
+        size = float(np.exp(-shapes[0]))
+        return rng.poisson(rng.gamma(size, np.exp(z) / size)).astype(float)
+
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return the dispersion 1 / s."""
         dispersion = float(np.exp(shapes[0]))

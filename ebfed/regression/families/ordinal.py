@@ -127,6 +127,13 @@ class Ordinal(ResponseFamily):
         place = np.clip(np.floor(y), 0, len(thresholds) - 1).astype(np.int64)
         return expit(thresholds[place] - z)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a class of each row."""
+        latent = z + rng.logistic(size=len(z))
+        return 1.0 + (latent[:, None] > self._thresholds(shapes)).sum(axis=1)
+
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return thresholds as they are where the intercept is zero."""
         t, p = len(shapes), len(mean)

@@ -57,6 +57,12 @@ class Poisson(LogLink):
             )
         return float(np.log(figures[0] / figures[1])), np.zeros(0)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a count of each row."""
+        return rng.poisson(np.exp(z)).astype(float)
+
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
         return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0), np.exp(z)))

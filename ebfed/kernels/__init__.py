@@ -6,7 +6,7 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
-from ebfed.kernels.crossed import combination_variances, eliminated_products
+from ebfed.kernels.crossed import canonical_rows, combination_variances, eliminated_products
 from ebfed.kernels.factors import (
     nested_products,
     square_products,
@@ -56,6 +56,7 @@ __all__ = [
     "add_rows",
     "beta_binomial_profile",
     "beta_binomial_values",
+    "canonical_rows",
     "column_sums",
     "combination_variances",
     "count_members",

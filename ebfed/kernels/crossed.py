@@ -3,6 +3,7 @@
 import numpy as np
 
 from ebfed.kernels._jit import jit
+from ebfed.kernels.responses import POISSON, _row
 
 
 @jit
@@ -102,3 +103,31 @@ def combination_variances(rows, own, others, dense, inverse, pivots, scale, tabl
             form += 2.0 * entry[a] * along
         forms[r] = form
     return forms
+
+
+@jit
+def canonical_rows(kind, y, weight, predictor, found):
+    """Log-likelihood of binomial or Poisson rows, and derivatives in their linear predictors.
+
+    Parameters
+    ----------
+    kind : int
+        Number of the family, see `ebfed.kernels.responses`.
+    y, weight, predictor : ndarray of shape (n_rows,)
+    found : ndarray of shape (3, n_rows)
+        Filled with slopes, minus second derivatives, and minus third derivatives.
+
+    Returns
+    -------
+    float
+        Sum over rows, but for what does not depend on the predictor.
+    """
+    total, shapes = 0.0, np.zeros(0)
+    for i in range(len(y)):
+        value, slope, bend = _row(kind, y[i], weight[i], predictor[i], shapes)
+        total += value
+        found[0, i], found[1, i], found[2, i] = slope, bend, bend
+        if kind != POISSON:
+            # the slope is weight * (y - p), and that of p (1 - p) is p (1 - p) (1 - 2 p)
+            found[2, i] = bend * (1 - 2 * y[i] + 2 * slope / weight[i])
+    return total

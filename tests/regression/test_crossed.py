@@ -202,8 +202,8 @@ def test_bad_input_is_refused(change, message):
 
 def test_formulas_of_other_families_and_slopes_are_refused():
     rows = crossed(7)
-    with pytest.raises(ValueError, match="crossed factors are of Gaussian rows"):
-        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="poisson")
+    with pytest.raises(ValueError, match="crossed factors are of family='gaussian'"):
+        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="gamma")
     with pytest.raises(ValueError, match="random intercepts alone"):
         eb.from_formula("y ~ x + (x | a) + (1 | b)", rows)
     with pytest.raises(ValueError, match="CrossedEB"):

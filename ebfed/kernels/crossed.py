@@ -7,8 +7,8 @@ from ebfed.kernels.responses import POISSON, _row
 
 
 @jit
-def eliminated_products(indptr, columns, values, share, size):
-    """Add up the weighed products of the sparse rows of a table with themselves.
+def subtract_products(indptr, columns, values, share, matrix):
+    """Subtract the weighed products of the sparse rows of a table with themselves from a matrix.
 
     ``sum_i share_i v_i v_i'``, on and below the diagonal.
 
@@ -20,21 +20,42 @@ def eliminated_products(indptr, columns, values, share, size):
         Column of each entry, in ascending order within rows.
     values : ndarray of shape (n_entries,)
     share : ndarray of shape (n,)
-    size : int
-        Number of columns.
+    matrix : ndarray of shape (size, size)
+        Its first columns are those of the table.
+    """
+    for i in range(len(share)):
+        for a in range(indptr[i], indptr[i + 1]):
+            weighed, row = share[i] * values[a], matrix[columns[a]]
+            for b in range(indptr[i], a + 1):
+                row[columns[b]] -= weighed * values[b]
+
+
+@jit
+def row_forms(indptr, columns, values, matrix):
+    """Quadratic forms ``v_i' M v_i`` of the sparse rows of a table.
+
+    Parameters
+    ----------
+    indptr : integer ndarray of shape (n + 1,)
+    columns : integer ndarray of shape (n_entries,)
+        In ascending order within rows.
+    values : ndarray of shape (n_entries,)
+    matrix : ndarray of shape (size, size)
+        Symmetric; read on and below the diagonal.
 
     Returns
     -------
-    ndarray of shape (size, size)
-        Zero above the diagonal.
+    ndarray of shape (n,)
     """
-    products = np.zeros((size, size))
-    for i in range(len(share)):
+    forms = np.zeros(len(indptr) - 1)
+    for i in range(len(forms)):
         for a in range(indptr[i], indptr[i + 1]):
-            weighed = share[i] * values[a]
-            for b in range(indptr[i], a + 1):
-                products[columns[a], columns[b]] += weighed * values[b]
-    return products
+            row = matrix[columns[a]]
+            along = 0.5 * values[a] * row[columns[a]]
+            for b in range(indptr[i], a):
+                along += values[b] * row[columns[b]]
+            forms[i] += 2.0 * values[a] * along
+    return forms
 
 
 @jit

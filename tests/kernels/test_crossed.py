@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from ebfed.kernels import canonical_rows, combination_variances, eliminated_products
+from ebfed.kernels import canonical_rows, combination_variances, row_forms, subtract_products
 from ebfed.kernels.responses import BINOMIAL, POISSON
 
 RNG = np.random.default_rng(3)
@@ -12,9 +12,20 @@ TABLE = csr_matrix(np.where(RNG.random((9, 5)) < 0.5, RNG.normal(size=(9, 5)), 0
 
 def test_products_of_a_sparse_table():
     share = RNG.random(9)
-    found = eliminated_products(TABLE.indptr, TABLE.indices, TABLE.data, share, 5)
-    dense = TABLE.toarray()
-    np.testing.assert_allclose(found, np.tril(dense.T @ (share[:, None] * dense)), atol=1e-14)
+    found, dense = np.zeros((6, 6)), TABLE.toarray()
+    subtract_products(TABLE.indptr, TABLE.indices, TABLE.data, share, found)
+    expected = np.tril(dense.T @ (share[:, None] * dense))
+    np.testing.assert_allclose(found[:5, :5], -expected, atol=1e-14)
+    assert not found[5].any()
+
+
+def test_quadratic_forms_of_a_sparse_table():
+    """The upper triangle is not read."""
+    square, dense = RNG.normal(size=(5, 5)), TABLE.toarray()
+    square = square + square.T
+    lower = np.tril(square) + np.triu(np.full((5, 5), np.nan), 1)
+    found = row_forms(TABLE.indptr, TABLE.indices, TABLE.data, lower)
+    np.testing.assert_allclose(found, np.einsum("ip,pq,iq->i", dense, square, dense), atol=1e-12)
 
 
 def test_variances_are_those_of_the_whole_inverse():

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import LinAlgError, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri
 
-from ebfed.kernels import combination_variances, eliminated_products
+from ebfed.kernels import combination_variances, row_forms, subtract_products
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 
 __all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem", "Fitted", "maximise", "one_way"]
@@ -58,23 +58,25 @@ class CrossedEquations:
         self.pivots = 1 + gamma[0] * sums.first
         self.scale = np.ones(len(sums.inner))
         self.scale[:q] = self.theta[sums.owner]
-        matrix = sums.inner * self.scale * self.scale[:, None]
+        share = gamma[0] / self.pivots
+        matrix = sums.inner * self.scale
+        matrix *= self.scale[:, None]
         matrix[np.arange(q), np.arange(q)] += 1
-        matrix -= self._products(gamma[0] / self.pivots)
-        self.triangle = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-
-    def _products(self, share: NDArray) -> NDArray:
-        """Scaled products of the table of the first factor, on and below the diagonal."""
-        sums, q = self.sums, self.sums.q
-        products = np.zeros_like(sums.inner)
-        table = sums.table
-        products[:q, :q] = eliminated_products(table.indptr, table.indices, table.data, share, q)
+        subtract_products(*self._table, share, matrix)
         weighed = share[:, None] * sums.outer
-        products[q:, :q] = (sums.table.T @ weighed).T
-        products[q:, q:] = np.tril(sums.outer.T @ weighed)
-        products *= self.scale
-        products *= self.scale[:, None]
-        return products
+        matrix[q:, :q] -= (sums.table.T @ weighed).T * self.scale[:q]
+        matrix[q:, q:] -= sums.outer.T @ weighed
+        # LAPACK reads the transpose, whose upper triangle this is, without a copy
+        upper, failed = dpotrf(matrix.T, lower=False, clean=False, overwrite_a=True)
+        if failed:
+            raise LinAlgError("the equations of the effects are singular")
+        self.triangle = upper.T
+
+    @cached_property
+    def _table(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Table of the first factor and scaled effects of others: places, columns, values."""
+        table = self.sums.table
+        return table.indptr, table.indices, table.data * self.scale[table.indices]
 
     @property
     def log_det(self) -> float:
@@ -92,12 +94,16 @@ class CrossedEquations:
 
     def inverse(self, n_columns: int) -> NDArray:
         """Inverse of the equations of the other factors and so many columns, symmetric."""
+        inverse = np.tril(self._half_inverse(n_columns))
+        return inverse + np.tril(inverse, -1).T
+
+    def _half_inverse(self, n_columns: int) -> NDArray:
+        """The lower triangle of the inverse; there are other numbers above it."""
         size = self.sums.q + n_columns
-        inverse, failed = dpotri(np.asfortranarray(self.triangle[:size, :size]), lower=True)
+        inverse, failed = dpotri(self.triangle[:size, :size].T, lower=False)
         if failed:
             raise LinAlgError("the equations of the effects are singular")
-        inverse = np.tril(inverse)
-        return inverse + np.tril(inverse, -1).T
+        return inverse.T
 
     def covariance(self, n_columns: int) -> NDArray:
         """Corner of this inverse: the covariance of columns, over the noise."""
@@ -106,13 +112,18 @@ class CrossedEquations:
         root = solve_triangular(corner, np.eye(n_columns), lower=True)
         return root.T @ root
 
-    def traces(self, inverse: NDArray) -> NDArray:
-        """Trace of each factor's block of the inverse of all equations."""
-        q = self.sums.q
+    def traces(self, n_columns: int = 0) -> NDArray:
+        """Trace of each factor's block of the inverse, of equations with so many columns."""
+        sums, q = self.sums, self.sums.q
+        inverse = self._half_inverse(n_columns)
         trace = self.per_factor(np.diag(inverse)[:q])
-        low = self._products(self.gamma[0] / self.pivots**2)[: len(inverse), : len(inverse)]
-        trace[0] = (1 / self.pivots).sum() + 2 * np.sum(inverse * low)
-        trace[0] -= np.diag(inverse) @ np.diag(low)
+        forms = row_forms(*self._table, inverse)
+        if n_columns:
+            columns, corner = sums.outer[:, :n_columns], inverse[q:, q:]
+            corner = np.tril(corner) + np.tril(corner, -1).T
+            along = columns @ corner + 2 * (sums.table @ (self.scale[:q, None] * inverse[q:, :q].T))
+            forms += np.sum(along * columns, axis=1)
+        trace[0] = np.sum((1 + self.gamma[0] / self.pivots * forms) / self.pivots)
         return trace
 
     def per_factor(self, values: NDArray) -> NDArray:
@@ -142,11 +153,9 @@ class CrossedEquations:
         inverse : ndarray
             As `inverse` returns it.
         """
-        sums, table = self.sums, self.sums.table
+        sums = self.sums
         n, p = len(rows), len(inverse) - self.sums.q
         entries = np.where(others >= 0, self.scale[np.maximum(others, 0)], 0.0)
-        # the table is that of the scaled effects: sqrt(gamma_1) t_i, over the pivot
-        weighed = table.data * self.scale[table.indices]
         forms = combination_variances(
             rows,
             np.full(n, self.theta[0]),
@@ -155,7 +164,7 @@ class CrossedEquations:
             inverse,
             self.pivots,
             self.theta[0] / self.pivots,
-            (table.indptr, table.indices, weighed),
+            self._table,
             np.ascontiguousarray(sums.outer[:, :p]),
         )
         return forms + known
@@ -213,8 +222,7 @@ class CrossedSystem(CrossedEquations):
     def slope(self) -> Slope:
         """Slope of the deviance in gamma."""
         sums, q, K = self.sums, self.sums.q, self.sums.n_factors
-        inverse = self.inverse(self.p * self.restricted)
-        trace = self.traces(inverse)
+        trace = self.traces(self.p * self.restricted)
         b1, b2, _ = self.solution
         explained = self.per_factor(b2**2)
         explained[0] = b1 @ b1

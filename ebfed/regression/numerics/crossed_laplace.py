@@ -193,7 +193,7 @@ class CrossedLaplace:
         by_theta = equations.per_factor(mode.others * (t1 - 2 * s1) + others * s1)
         by_theta[0] = mode.first @ (t0 - 2 * s0) + first @ s0
         known = theta > 1e-8
-        left = (equations.sums.sizes - equations.traces())[known]
+        left = (equations.sums.sizes - equations.traces(inverse))[known]
         by_theta[known] += 2 * left / theta[known]
         return np.concatenate([by_theta * known, by_beta])
 

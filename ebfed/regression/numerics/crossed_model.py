@@ -112,10 +112,13 @@ class CrossedEquations:
         root = solve_triangular(corner, np.eye(n_columns), lower=True)
         return root.T @ root
 
-    def traces(self, n_columns: int = 0) -> NDArray:
-        """Trace of each factor's block of the inverse, of equations with so many columns."""
+    def traces(self, inverse: NDArray) -> NDArray:
+        """Trace of each factor's block of the inverse of all equations.
+
+        Of `inverse`, that of the other factors and some columns, the lower triangle is read.
+        """
         sums, q = self.sums, self.sums.q
-        inverse = self._half_inverse(n_columns)
+        n_columns = len(inverse) - q
         trace = self.per_factor(np.diag(inverse)[:q])
         forms = row_forms(*self._table, inverse)
         if n_columns:
@@ -222,7 +225,7 @@ class CrossedSystem(CrossedEquations):
     def slope(self) -> Slope:
         """Slope of the deviance in gamma."""
         sums, q, K = self.sums, self.sums.q, self.sums.n_factors
-        trace = self.traces(self.p * self.restricted)
+        trace = self.traces(self._half_inverse(self.p * self.restricted))
         b1, b2, _ = self.solution
         explained = self.per_factor(b2**2)
         explained[0] = b1 @ b1
@@ -267,12 +270,15 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
     least = SMALLEST / np.array([np.mean(sums.weights_of(k)) for k in range(sums.n_factors)])
     gamma = np.maximum(_start(sums), 10 * least)
     system, history, converged = CrossedSystem(sums, gamma, restricted), [], False
+    before = 1e-300
     for _ in range(MOST_STEPS):
         slope = system.slope()
         at_end = (gamma <= least) & (slope.gradient > 0)
         step, expected = _step(slope, ~at_end)
         history.append(_row(system, expected))
-        converged = expected < TOLERANCE
+        # the next fall, if it is to this one at most as this one is to the last
+        converged = min(expected, expected**2 / before) < TOLERANCE
+        before = max(expected, 1e-300)
         system, gamma, moved = _moved(system, step, least)
         if converged or not moved:
             break

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
+from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
 from ebfed.regression.crossed_inference import CrossedSatterthwaite
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
@@ -23,7 +24,7 @@ from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.reading import check_interval
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
-from ebfed.tables.frames import frame
+from ebfed.tables.frames import Style, frame
 from ebfed.tables.numbers import validated
 
 __all__ = ["CrossedEB"]
@@ -111,6 +112,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Nothing is private, so that a pickle has all.
     keep_rows = True
+    _simulated = False
+    _kept: Any = None
+    _file = CrossedFile()
     n_features_in_: int
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
@@ -186,24 +190,46 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
         else:
             fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
-        self._fit, self._order = fit, [int(k) for k in order]
+        kept = {
+            "order": [int(k) for k in order],
+            "names": names,
+            "named": rows.names,
+            "has_offset": "offset" in rows.of_rows,
+        }
+        n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
+        return self._learn(fit, kept, rows.styles, ids, n)
+
+    def _learn(
+        self,
+        fit: CrossedFit,
+        kept: dict[str, Any],
+        styles: list[Style],
+        ids: list[NDArray],
+        n: list[NDArray],
+    ) -> Self:
+        """Set learned attributes."""
+        self._fit, self._kept, self._styles, self._ids, self._n = fit, kept, styles, ids, n
+        self._names, self._order = kept["names"], kept["order"]
         self.mean_, self.mean_covariance_ = fit.mean, fit.mean_covariance
         self.criterion_, self.log_likelihood_ = fit.criterion, -fit.criterion / 2
         self.noise_variance_, self.converged_ = fit.noise, fit.converged
-        self._names, self._styles, self._ids = names, rows.styles, ids
-        self._n = [np.bincount(own, minlength=n) for own, n in zip(codes, sizes, strict=True)]
-        self._codes_named = rows.names
-        gamma = fit.equations.gamma[np.argsort(order)] * fit.noise
-        self.variances_ = dict(zip(names, gamma.tolist(), strict=True))
-        self.levels_ = dict(zip(names, ids, strict=True))
-        self._has_offset = "offset" in rows.of_rows
-        self.notes_ = [LAPLACE] * (family is not None) + [UNFINISHED] * (not fit.converged)
+        gamma = fit.equations.gamma[np.argsort(self._order)] * fit.noise
+        self.variances_ = dict(zip(self._names, gamma.tolist(), strict=True))
+        self.levels_ = dict(zip(self._names, ids, strict=True))
+        self.notes_ = [LAPLACE] * (self.family != "gaussian") + [UNFINISHED] * (not fit.converged)
         self.notes_ += [
             f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
             for name, variance in self.variances_.items()
             if variance == 0
         ]
         return self
+
+    def conclude(self, state: Any) -> None:
+        """Refuse to be a fit without its levels."""
+        raise ValueError(
+            "the effects of crossed factors are estimated together: a fit without its levels is "
+            "none; save it with groups=True."
+        )
 
     @property
     def _family(self) -> ResponseFamily | None:
@@ -320,7 +346,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     def _placed(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray, NDArray]:
         """Columns of rows, their offsets, and the level of each factor, -1 if it is unseen."""
         check_is_fitted(self, "mean_")
-        if offset is None and self._has_offset:
+        if offset is None and self._kept["has_offset"]:
             raise ValueError("offset= must give the offset of each row, as in the fit.")
         groups = self._named_in(X) if groups is None else groups
         aside = self._set_aside(X)
@@ -338,7 +364,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""
-        names = self._codes_named
+        names = self._kept["named"]
         there = set(map(str, getattr(X, "columns", ())))
         return names if names and set(names) <= there else None
 
@@ -393,7 +419,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        design, _, codes = self._placed(X, groups, np.zeros(1) if self._has_offset else None)
+        check_is_fitted(self, "mean_")
+        none = np.zeros(1) if self._kept["has_offset"] else None
+        design, _, codes = self._placed(X, groups, none)
         return np.sqrt(self._fit.variance(design, codes))
 
     def predict_interval(
@@ -486,6 +514,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         return CrossedSatterthwaite(self.mean_, self._fit.system, back)
 
     tests = coefficient_tests
+    save: Any = GroupEffects.save
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef
     confint: Any = GroupEffects.confint

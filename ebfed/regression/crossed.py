@@ -15,7 +15,7 @@ from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
 from ebfed.regression.crossed_files import CrossedFile
 from ebfed.regression.crossed_fitting import CrossedFit
-from ebfed.regression.crossed_inference import CrossedSatterthwaite
+from ebfed.regression.crossed_inference import CrossedSatterthwaite, crossed_kenward_roger
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.inferring import coefficient_tests
@@ -29,7 +29,7 @@ from ebfed.tables.numbers import validated
 
 __all__ = ["CrossedEB"]
 
-CrossedMethod = Literal["satterthwaite", "asymptotic"]
+CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
 LAPLACE = (
     "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
     "underestimated where levels have few rows."
@@ -494,13 +494,15 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        ddf : {"satterthwaite", "asymptotic"}, optional
-            Satterthwaite's degrees of freedom, or infinite ones, for tests by z. Satterthwaite's if
-            None; of rows that are not Gaussian, infinite ones, and these alone.
+        ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
+            Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
+            errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
+            levels in all. Infinite ones are for tests by z, the only ones of rows that are not
+            Gaussian.
         """
         check_is_fitted(self, "mean_")
-        known: tuple[CrossedMethod, ...] = ("satterthwaite", "asymptotic")
-        known = known if self.family == "gaussian" else known[1:]
+        known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
+        known = known if self.family == "gaussian" else known[-1:]
         ddf = known[0] if ddf is None else ddf
         if ddf not in known:
             raise ValueError(
@@ -511,7 +513,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
         triangle = self._fit.triangle
         back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        return CrossedSatterthwaite(self.mean_, self._fit.system, back)
+        made = crossed_kenward_roger if ddf == "kenward-roger" else CrossedSatterthwaite
+        return made(self.mean_, self._fit.system, back)
 
     tests = coefficient_tests
     save: Any = GroupEffects.save

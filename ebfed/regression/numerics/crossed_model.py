@@ -29,8 +29,8 @@ MOST_LEVELS = 6_000
 # A factor explains nothing where its variance, in units of the sampling variance of the effect of
 # one of its levels, would fall below this.
 SMALLEST = 1e-7
-# Expected fall of the deviance, of the last step, at which the search ends.
-TOLERANCE = 1e-5
+# Expected fall of the deviance, of the last step or of one more, at which the search ends.
+TOLERANCE, LEFT = 1e-6, 1e-7
 MOST_STEPS = 100
 
 
@@ -276,8 +276,8 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
         at_end = (gamma <= least) & (slope.gradient > 0)
         step, expected = _step(slope, ~at_end)
         history.append(_row(system, expected))
-        # the next fall, if it is to this one at most as this one is to the last
-        converged = min(expected, expected**2 / before) < TOLERANCE
+        # the next fall is to this one at most as this one is to the last
+        converged = expected < TOLERANCE or expected**2 / before < LEFT
         before = max(expected, 1e-300)
         system, gamma, moved = _moved(system, step, least)
         if converged or not moved:

@@ -9,7 +9,7 @@ call and are cached on disk from then on (``ebfed warm`` fills the cache).
 from ebfed.kernels.crossed import (
     canonical_rows,
     combination_variances,
-    row_forms,
+    row_products,
     subtract_products,
 )
 from ebfed.kernels.factors import (
@@ -93,7 +93,7 @@ __all__ = [
     "quadrature_moments",
     "rate_derivatives",
     "rising_sums",
-    "row_forms",
+    "row_products",
     "shorten_digits",
     "softmax_normal",
     "square_products",

@@ -31,8 +31,8 @@ def subtract_products(indptr, columns, values, share, matrix):
 
 
 @jit
-def row_forms(indptr, columns, values, matrix):
-    """Quadratic forms ``v_i' M v_i`` of the sparse rows of a table.
+def row_products(indptr, columns, values, matrix):
+    """Products ``M v_i`` of a matrix and the sparse rows of a table, at the entries of the rows.
 
     Parameters
     ----------
@@ -45,17 +45,19 @@ def row_forms(indptr, columns, values, matrix):
 
     Returns
     -------
-    ndarray of shape (n,)
+    ndarray of shape (n_entries,)
     """
-    forms = np.zeros(len(indptr) - 1)
-    for i in range(len(forms)):
+    products = np.zeros(len(values))
+    for i in range(len(indptr) - 1):
         for a in range(indptr[i], indptr[i + 1]):
-            row = matrix[columns[a]]
-            along = 0.5 * values[a] * row[columns[a]]
+            row, own = matrix[columns[a]], values[a]
+            along = own * row[columns[a]]
             for b in range(indptr[i], a):
-                along += values[b] * row[columns[b]]
-            forms[i] += 2.0 * values[a] * along
-    return forms
+                entry = row[columns[b]]
+                along += values[b] * entry
+                products[b] += own * entry
+            products[a] += along
+    return products
 
 
 @jit

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ebfed.kernels import canonical_rows
+from ebfed.kernels import canonical_rows, row_products
 from ebfed.regression.numerics.crossed_model import CrossedEquations, one_way
 from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.numerics.quasi_newton import descend
@@ -180,10 +180,8 @@ class CrossedLaplace:
         levels, equations = self.levels, mode.equations
         theta, scale, q = equations.theta, equations.scale, equations.sums.q
         slopes, weight, third = mode.found
-        inverse = equations.inverse(0)
-        rows = len(slopes)
-        spread = equations.variances(levels.codes, levels.places, np.zeros(rows), None, inverse)
-        turn = spread * third
+        inverse = equations.half_inverse(0)
+        turn = third * self._spreads(equations, inverse)
         top, bottom = (each[:, 0] for each in levels.totals(turn[:, None]))
         first, others = equations.solve(theta[0] * top, scale[:q] * bottom)
         along = levels.of_rows(theta[0] * first, scale[:q] * others).sum(axis=1)
@@ -196,6 +194,20 @@ class CrossedLaplace:
         left = (equations.sums.sizes - equations.traces(inverse))[known]
         by_theta[known] += 2 * left / theta[known]
         return np.concatenate([by_theta * known, by_beta])
+
+    def _spreads(self, equations: CrossedEquations, inverse: NDArray) -> NDArray:
+        """Variances of the effects of rows, from the lower triangle of an inverse."""
+        levels = self.levels
+        products = row_products(*equations.scaled_table, inverse)
+        share = (equations.gamma[0] / equations.pivots)[levels.codes]
+        found = share * (1 + share * equations.forms(products)[levels.codes])
+        for places, slots in zip(levels.places.T, levels.slots.T, strict=True):
+            scale = equations.scale[places]
+            found -= 2 * share * scale * products[slots]
+            for others in levels.places.T:
+                entries = inverse[np.maximum(places, others), np.minimum(places, others)]
+                found += scale * equations.scale[others] * entries
+        return found
 
     def fit(self) -> LaplaceFit:
         """Maximise the approximate likelihood in spreads and coefficients."""

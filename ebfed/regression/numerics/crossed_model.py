@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from ebfed.kernels import combination_variances, row_forms, subtract_products
+from ebfed.kernels import combination_variances, row_products, subtract_products
 from ebfed.regression.numerics.crossed_sums import CrossedSums
 
 __all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem", "Fitted", "maximise", "one_way"]
@@ -62,7 +62,7 @@ class CrossedEquations:
         matrix = sums.inner * self.scale
         matrix *= self.scale[:, None]
         matrix[np.arange(q), np.arange(q)] += 1
-        subtract_products(*self._table, share, matrix)
+        subtract_products(*self.scaled_table, share, matrix)
         weighed = share[:, None] * sums.outer
         matrix[q:, :q] -= (sums.table.T @ weighed).T * self.scale[:q]
         matrix[q:, q:] -= sums.outer.T @ weighed
@@ -73,7 +73,7 @@ class CrossedEquations:
         self.triangle = upper.T
 
     @cached_property
-    def _table(self) -> tuple[NDArray, NDArray, NDArray]:
+    def scaled_table(self) -> tuple[NDArray, NDArray, NDArray]:
         """Table of the first factor and scaled effects of others: places, columns, values."""
         table = self.sums.table
         return table.indptr, table.indices, table.data * self.scale[table.indices]
@@ -94,10 +94,10 @@ class CrossedEquations:
 
     def inverse(self, n_columns: int) -> NDArray:
         """Inverse of the equations of the other factors and so many columns, symmetric."""
-        inverse = np.tril(self._half_inverse(n_columns))
+        inverse = np.tril(self.half_inverse(n_columns))
         return inverse + np.tril(inverse, -1).T
 
-    def _half_inverse(self, n_columns: int) -> NDArray:
+    def half_inverse(self, n_columns: int) -> NDArray:
         """The lower triangle of the inverse; there are other numbers above it."""
         size = self.sums.q + n_columns
         inverse, failed = dpotri(self.triangle[:size, :size].T, lower=False)
@@ -112,6 +112,11 @@ class CrossedEquations:
         root = solve_triangular(corner, np.eye(n_columns), lower=True)
         return root.T @ root
 
+    def forms(self, products: NDArray) -> NDArray:
+        """Quadratic forms of the rows of the table, from products of these and a matrix."""
+        ends, _, values = self.scaled_table
+        return np.add.reduceat(products * values, ends[:-1])
+
     def traces(self, inverse: NDArray) -> NDArray:
         """Trace of each factor's block of the inverse of all equations.
 
@@ -120,7 +125,7 @@ class CrossedEquations:
         sums, q = self.sums, self.sums.q
         n_columns = len(inverse) - q
         trace = self.per_factor(np.diag(inverse)[:q])
-        forms = row_forms(*self._table, inverse)
+        forms = self.forms(row_products(*self.scaled_table, inverse))
         if n_columns:
             columns, corner = sums.outer[:, :n_columns], inverse[q:, q:]
             corner = np.tril(corner) + np.tril(corner, -1).T
@@ -167,7 +172,7 @@ class CrossedEquations:
             inverse,
             self.pivots,
             self.theta[0] / self.pivots,
-            self._table,
+            self.scaled_table,
             np.ascontiguousarray(sums.outer[:, :p]),
         )
         return forms + known
@@ -225,7 +230,7 @@ class CrossedSystem(CrossedEquations):
     def slope(self) -> Slope:
         """Slope of the deviance in gamma."""
         sums, q, K = self.sums, self.sums.q, self.sums.n_factors
-        trace = self.traces(self._half_inverse(self.p * self.restricted))
+        trace = self.traces(self.half_inverse(self.p * self.restricted))
         b1, b2, _ = self.solution
         explained = self.per_factor(b2**2)
         explained[0] = b1 @ b1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from ebfed.engines.publishing import name_columns
@@ -21,6 +22,39 @@ OF_FIT = (
 )
 
 
+class CrossedPopulation(TypedDict):
+    """What a file has of all levels together, besides what `CrossedFit` has by the same names.
+
+    Attributes
+    ----------
+    gamma : ndarray of shape (n_factors,)
+        Variances over that of the noise.
+    linear : bool
+        Whether rows are Gaussian, and the last column of the sums is the response.
+    first_weights, outer, owner, n_rows
+        Those of `CrossedSums`; the first is its `first`.
+    table, among : dict
+        Its table, and its products among levels of the other factors: sparse matrices.
+    columns_with_levels : ndarray of shape (c, q + c)
+        The other rows of its `inner`.
+    n_features : int
+    columns : str
+        Names of the columns of X, one a line.
+    """
+
+    gamma: NDArray
+    linear: bool
+    first_weights: NDArray
+    outer: NDArray
+    owner: NDArray
+    n_rows: int
+    table: dict[str, Any]
+    among: dict[str, Any]
+    columns_with_levels: NDArray
+    n_features: int
+    columns: str
+
+
 class CrossedFile:
     """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
 
@@ -29,7 +63,7 @@ class CrossedFile:
         found: CrossedFit = fit._fit
         sums, q = found.equations.sums, found.equations.sums.q
         among = csr_matrix(sums.inner[:q, :q])
-        return {name: getattr(found, name) for name in OF_FIT} | {
+        state: CrossedPopulation = {
             "gamma": found.equations.gamma,
             "linear": isinstance(found.equations, CrossedSystem),
             "first_weights": sums.first,
@@ -42,6 +76,7 @@ class CrossedFile:
             "n_features": fit.n_features_in_,
             "columns": "\n".join(getattr(fit, "feature_names_in_", ())),
         }
+        return {name: getattr(found, name) for name in OF_FIT} | state
 
     def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
         """Return names of columns, and how frames look."""

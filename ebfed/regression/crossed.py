@@ -563,7 +563,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             notes=self.notes_,
             terms=[INTERCEPT],
             varies=np.ones(1, bool),
-            method=NAMES[self.method] if gaussian else f"{self.family}, Laplace's approximation",
+            method=NAMES[self.method] if gaussian else f"{self.family}, Laplace",
             n_parameters=len(self.mean_) + len(spreads),
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,

@@ -104,7 +104,7 @@ def link_of(fit: Any) -> Link:
     if fit.inference.__func__ is inference_of_linear:
         return IDENTITY
     family = getattr(fit, "family", "binomial")
-    if family == "ordinal":
+    if family in ("gaussian", "ordinal"):
         return IDENTITY
     return LOGIT if family == "binomial" else LOG
 

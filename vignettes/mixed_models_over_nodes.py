@@ -4,8 +4,9 @@
 # Examination boards, hospitals and registries often want one mixed model of all their rows, which
 # may not be put into one table. A linear mixed model does not need the rows: products of their
 # columns are enough, once. A model of counts needs sums over groups, in some rounds. Both fits are
-# those of all rows together, not approximations of them. This page fits both to real data, says what is
-# sent, and what that does **not** protect. At the end it shows the price of a fit that is private.
+# those of all rows together, and no approximations of them. This page fits both to real data, says
+# what is sent, and what that does **not** protect. At the end it shows the price of a fit that is
+# private.
 #
 # The nodes of this page are on one machine and exchange packed bytes with a server, as they would
 # over a network; [Three hospitals](federating.md) starts real ones.
@@ -197,7 +198,7 @@ figure.tight_layout()
 # %% [markdown]
 # ## Which one?
 #
-# | model | what leaves | rounds | privacy |
+# | model | what is sent | rounds | privacy |
 # |---|---|---|---|
 # | linear, `share="groups"` | a triangle for each group and level of noise | one | none |
 # | linear, `share="sums"` | sums over a node's groups | some | none; less leaves |

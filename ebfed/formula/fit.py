@@ -36,6 +36,7 @@ from ebfed.formula.margins import margins
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
+    column_of_dispersion,
     labels_of,
     labels_of_factors,
     number_groups,
@@ -79,6 +80,7 @@ def from_formula(
     | None = None,
     prior: str | Prior | None = None,
     weights: str | ArrayLike | None = None,
+    dispersion: str | None = None,
     consent: str | None = None,
     subset: str | ArrayLike | None = None,
     na_action: Literal["raise", "drop", "exclude"] = "raise",
@@ -140,6 +142,9 @@ def from_formula(
         Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
         means and variances it is a precision, as in lme4; for rates, counts and categories a whole
         number, of the rows that a row stands for.
+    dispersion : str, optional
+        Column whose levels have a noise each, as ``"~ sex"``: `dispformula` of glmmTMB. It is
+        ``dispersion=`` of `LinearEB`, and may be in the formula too.
     consent : str, optional
         Column that says what each group agreed to send, such as ``"private"`` or ``"open"``: a key
         of the estimator's `channel`.
@@ -184,7 +189,8 @@ def from_formula(
         data, weights = with_weights(data, weights), WEIGHTS
     if subset is not None:
         data = take(data, chosen_rows(data, subset, context), column_names(data))
-    rows = CompleteRows.of(model, data, consent, na_action, weights)
+    by = column_of_dispersion(dispersion)
+    rows = CompleteRows.of(model, data, consent, na_action, weights, by)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
@@ -357,6 +363,10 @@ class FormulaFit:
 
     def _fit(self, estimator: Any, columns: NDArray) -> Self:
         self.estimator_ = estimator
+        if self._rows.by is not None and not has_fit_parameter(estimator, "dispersion"):
+            raise ValueError(
+                f"{type(estimator).__name__} takes no dispersion; LinearEB does, for numbers."
+            )
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
             options["consent"] = self._consent(estimator)
@@ -395,7 +405,7 @@ class FormulaFit:
                 response, options["trials"] = self._counts(rows.data)
             else:
                 response = self._response(rows.data)
-            options |= self._offset(rows.data)
+            options |= self._offset(rows.data) | {"dispersion": rows.dispersion}
             given = {name: value for name, value in options.items() if value is not None}
             return (self._table(columns, style), response), given
         won, trials = self._counts(rows.data)
@@ -589,6 +599,9 @@ class FormulaFit:
             raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
         table, labels = self._read(data)
         options |= self._offset(self._frame(data))
+        by = self._rows.by
+        if by is not None and by in column_names(self._frame(data)):
+            options.setdefault("dispersion", column_of(self._frame(data), by))
         low, high = self.estimator_.predict_interval(table, groups=labels, **options)
         return self._rows.padded(low, data), self._rows.padded(high, data)
 
@@ -608,7 +621,7 @@ class FormulaFit:
         if data is None:
             given = {} if groups is None else {"groups": groups}
             return self.estimator_.posterior(**given, **options)
-        rows = CompleteRows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise", by=self._rows.by)
         arguments, given = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **given, **options)
 

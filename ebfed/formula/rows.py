@@ -30,6 +30,7 @@ from ebfed.tables.numbers import numbers
 __all__ = [
     "WEIGHTS",
     "CompleteRows",
+    "column_of_dispersion",
     "labels_of",
     "labels_of_factors",
     "number_groups",
@@ -54,6 +55,10 @@ class CompleteRows:
     consent : series or None
     dropped : int
     weights : ndarray of shape (n_rows,) or None
+    dispersion : series or None
+        Level of the noise of each row.
+    by : str or None
+        Column of these levels.
     whole : tuple or None
         Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
@@ -63,6 +68,8 @@ class CompleteRows:
     consent: Any
     dropped: int
     weights: NDArray | None = None
+    dispersion: Any = None
+    by: str | None = None
     whole: tuple[Any, NDArray[np.bool_]] | None = None
 
     def padded(self, values: NDArray, given: Any = None) -> NDArray:
@@ -85,13 +92,21 @@ class CompleteRows:
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
         columns, backend = column_names(self.data), style_of(self.labels).backend
-        return {"columns": columns, "backend": backend, "dropped": self.dropped}
+        known = {"columns": columns, "backend": backend, "dropped": self.dropped}
+        return known if self.by is None else known | {"by": self.by}
 
     @classmethod
-    def none(cls, model: FormulaTerms, columns: Sequence[str], backend: str, dropped: int) -> Self:
+    def none(
+        cls,
+        model: FormulaTerms,
+        columns: Sequence[str],
+        backend: str,
+        dropped: int,
+        by: str | None = None,
+    ) -> Self:
         """Return no rows, in a frame with these columns."""
         data = frame({name: np.zeros(0) for name in columns}, Style(backend))
-        return cls(data, labels_of(model, data), None, dropped)
+        return cls(data, labels_of(model, data), None, dropped, by=by)
 
     @classmethod
     def of(
@@ -101,6 +116,7 @@ class CompleteRows:
         consent: str | None,
         na_action: str,
         weights: str | None = None,
+        by: str | None = None,
     ) -> Self:
         """Keep the rows of a frame that have all values that a formula uses.
 
@@ -126,6 +142,7 @@ class CompleteRows:
             f"the group of level {j}": name for j, name in enumerate(model.above, 1)
         }
         named |= {"the group": model.group, "consent": consent, "weights": weights}
+        named |= {"dispersion": by}
         keys = {what: name for what, name in named.items() if name is not None}
         for what, name in keys.items():
             if name not in column_names(data):
@@ -142,16 +159,46 @@ class CompleteRows:
         kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
         weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
+        levels = None if by is None else column_of(kept, by)
+        left = int((~whole).sum())
         every = None
         if na_action == "exclude":
             every = take(data, np.ones(len(whole), bool), used), whole
-        return cls(kept, labels_of(model, kept), chosen, int((~whole).sum()), weighed, every)
+        return cls(kept, labels_of(model, kept), chosen, left, weighed, levels, by, every)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
     """Terms that stand for what was observed, and how long."""
     observed = [*model.observed, *([model.offset] if model.offset else [])]
     return [evaluated(text, there) for text in observed]
+
+
+def column_of_dispersion(dispersion: str | None) -> str | None:
+    """Return the column that ``~ sex``, or ``sex``, names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it names none, or more than one.
+
+    Examples
+    --------
+    >>> column_of_dispersion("~ sex")
+    'sex'
+    """
+    if dispersion is None:
+        return None
+    if not isinstance(dispersion, str):
+        raise TypeError(f"dispersion must be '~ column'; got {dispersion!r}.")
+    name = dispersion.strip().removeprefix("~").strip()
+    if name.startswith("`") and name.endswith("`") and len(name) > 2:
+        return name[1:-1]
+    if not name.isidentifier():
+        raise ValueError(
+            f"dispersion must be '~ column', whose levels have a noise each; got {dispersion!r}. "
+            "Put combinations into one column, and other names into backticks."
+        )
+    return name
 
 
 def with_weights(data: Any, weights: Any) -> Any:

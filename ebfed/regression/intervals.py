@@ -58,7 +58,7 @@ def confint_of_linear(
     ------
     ValueError
         If the level or the method is none; or the fit has not the rows, no likelihood or no noise,
-        or covariates of groups, and the method is not Wald's.
+        or covariates of groups or levels of noise, and the method is not Wald's.
 
     References
     ----------
@@ -88,6 +88,8 @@ def confint_of_linear(
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     if self.covariate_names_:
         raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
+    if self.noise_variances_:
+        raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
     every = _parameters(fit)
     rows = self.view().parameters()

@@ -62,6 +62,8 @@ class RegressionFacts(Facts):
     """Names of the levels of groups, one to a line, shape (1,), where there are several."""
     parents: NotRequired[NDArray[np.float64]]
     """Number of the parent of each client at each level above; see `keys_of_parents`."""
+    dispersion: NotRequired[NDArray[np.str_]]
+    """Names of the levels of rows that have a noise of their own, one to a line, shape (1,)."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
     n_tops: NotRequired[NDArray[np.int64]]
@@ -139,6 +141,10 @@ class LinearResult(TypedDict):
     """Sampling error of each, shape (n_above, p, p)."""
     n_parents: NotRequired[NDArray[np.int64]]
     """Number of groups of each level above, shape (n_above,)."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, one to a line."""
+    ratios: NotRequired[NDArray[np.float64]]
+    """Standard deviation of the noise of each, over that of the first, shape (n_levels,)."""
 
 
 class LinearSent(RegressionSent):
@@ -146,6 +152,8 @@ class LinearSent(RegressionSent):
 
     size: NotRequired[int]
     """Number of rows of a factor."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, at any node, one to a line."""
     question: NotRequired[Question]
     """What sums are asked for, with ``share="sums"``."""
 
@@ -159,6 +167,8 @@ class LinearState(RegressionState):
     """Names of the covariates of groups, one to a line."""
     log_weight: float
     """Sum of the logarithms of the weights of rows."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, one to a line."""
     levels: NotRequired[str]
     """Names of the levels of groups, one to a line, where there are several."""
     parents: NotRequired[NDArray[np.float64]]
@@ -174,7 +184,10 @@ class LinearMessage(TypedDict):
 
     n: NDArray[np.int64]
     factor: NDArray[np.float64]
-    """Triangular factors of the rows, shape (n_clients, size, p + 1)."""
+    """Triangular factors of the rows, shape (n_clients, size, p + 1); or (n_clients, n_levels,
+    size, p + 1), where the noise of rows has levels."""
+    counts: NotRequired[NDArray[np.int64]]
+    """Number of rows of each level of noise, shape (n_clients, n_levels)."""
 
 
 class GeneralizedResult(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.of_rows import NEEDED, check_whole, without_of_rows
 
 __all__ = [
+    "as_read",
     "check_interval",
+    "fit_with_block",
     "known_weight",
     "posterior_of_rows",
     "predicted_numbers",
@@ -55,6 +58,26 @@ def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = Non
     ids, codes = number_labels(labels)
     mean = population.posterior_given_spread(estimator._rows_of(ids)).mean
     return np.einsum("np,np->n", rows, mean[codes])
+
+
+def as_read(block: Any) -> Any:
+    """Return rows of clients as they were read."""
+    return block
+
+
+def fit_with_block(estimator: Any, block: Any, labels: NDArray | None) -> Any:
+    """Fit the rows of a block together with those fitted before.
+
+    Raises
+    ------
+    ValueError
+        If they have no labels, where rows had some before.
+    """
+    if labels is None:
+        if estimator.groups_.dtype.kind != "i":
+            raise ValueError("groups must label the rows, as they did before.")
+        block = replace(block, ids=block.ids + estimator.groups_[-1] + 1)
+    return estimator._fit(estimator.clients_.merge(block), {})
 
 
 def known_weight(estimator: Any, X: Any, sample_weight: Any, reset: bool) -> Any:

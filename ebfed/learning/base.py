@@ -35,7 +35,7 @@ from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.files import LearnerFile, save
-from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
+from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_choices, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import node_sums
@@ -364,19 +364,48 @@ class Learner(SupervisedEstimator):
 
     # Clients ----------------------------------------------------------------------------------
 
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X, y, groups : as in `ebfed.LinearEB.fit`
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Frequency of each row, 0 or more: how many rows it stands for, or the column of the
+            frame `X` that holds it. The loss of a batch is the weighted mean of its rows, so that
+            with batches of all rows a row of weight 2 is the row twice; a row of weight 0 is
+            absent. ``weights="rows"`` counts sums of weights, which must be whole. Rows that are
+            held back keep their weights in the default metric, and `metric` gets them as
+            ``sample_weight=``. With `privacy` a client's message is clipped whatever the weights
+            of its rows, so that no promise depends on them.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(*self.prepare(X, y, groups=groups, sample_weight=sample_weight))
+
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return read_clients(self, X, y, groups)[0], {}
+        return read_choices(self, X, y, groups, None, sample_weight)[0], {}
 
     open_clients = open_clients
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns and classes."""
         facts = super().describe(clients, memory)
+        if self.schedule.by_rows:
+            facts["n"] = clients.totals()
         if self._numeric:
             return facts
         return facts | {"classes": self.classes_ if self._declared is None else self._declared}
@@ -391,7 +420,7 @@ class Learner(SupervisedEstimator):
         changes = self.local_training().work(sent, memory, clients, members, rng)
         memory["trained"][members[clients.n[members] > 0]] = True
         if exchange.schedule.by_rows:
-            weight = exchange.schedule.weights(clients.n[members], sent["largest"])[:, None]
+            weight = exchange.schedule.weights(clients.totals()[members], sent["largest"])[:, None]
             changes = {name: weight * change for name, change in changes.items()}
         message = exchange.send(changes, sent, memory, members, rng)
         if exchange.sends_weights:

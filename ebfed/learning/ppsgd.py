@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import LearningFacts, LearningMemory, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, Task
+from ebfed.tables.clients import Clients
 
 __all__ = ["PPSGD"]
 
@@ -96,6 +97,24 @@ class PPSGD(Learner):
         if self.objective == "clients":
             return plain  # [P] Algorithm 3
         return OfRows(**asdict(plain), batch_size=self.batch_size)
+
+    def prepare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+    ) -> tuple[Clients, LearningMemory]:
+        """Read rows, as in `fit`."""
+        if sample_weight is not None and self.objective == "rows":
+            raise ValueError(
+                "sample_weight is not for objective='rows', which divides by public numbers of "
+                "rows. Use objective='clients'."
+            )
+        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+        return super().prepare(X, y, **given)
 
     def local_training(self) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""

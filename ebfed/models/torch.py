@@ -253,6 +253,11 @@ class TorchLoss(Loss):
                 raise ValueError(
                     f"loss must return a number, or one for each of {len(y)} rows; got {shape}."
                 )
+            if shape == () and not np.allclose(weight, weight[0], rtol=1e-6):
+                raise ValueError(
+                    "loss must return a number for each row, as rows have sample_weight; got their "
+                    "mean. Use reduction='none'."
+                )
             # of a mean, all rows have the same weight
             each = _tensor(weight, self._dtype)
             whole = value * each.sum() if shape == () else (value * each).sum()

@@ -19,6 +19,7 @@ from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
+from ebfed.learning.rates import RateSchedule
 from ebfed.learning.scaffold import Scaffold
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "QuPeD",
+    "RateSchedule",
     "Scaffold",
 ]

@@ -40,8 +40,9 @@ from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import node_sums
 from ebfed.learning.optimizers import Optimizer
-from ebfed.learning.predictions import expected_of, export, term_names
+from ebfed.learning.predictions import estimates, expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
+from ebfed.learning.rates import RateSchedule, peak_of
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
 from ebfed.learning.training import LocalTraining, Task
@@ -49,7 +50,6 @@ from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy.odometer import Plan
 from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import frame
 
 __all__ = ["Learner"]
 
@@ -70,8 +70,9 @@ class Learner(SupervisedEstimator):
         Model that is trained: `ebfed.models.Softmax` if None.
     n_rounds : int
         Number of rounds, T.
-    learning_rate : float
-        Learning rate eta of clients' steps.
+    learning_rate : float or RateSchedule
+        Learning rate eta of clients' steps. With a schedule, all learning rates of clients change
+        from round to round in proportion to it.
     decay : float
         Learning-rate decay per round.
     local_steps : int
@@ -163,7 +164,7 @@ class Learner(SupervisedEstimator):
     model: Model | None = None
     _: KW_ONLY
     n_rounds: int = 100
-    learning_rate: float = 0.1
+    learning_rate: float | RateSchedule = 0.1
     decay: float = 1.0
     local_steps: int = 1
     batch_size: int | None = None
@@ -354,7 +355,11 @@ class Learner(SupervisedEstimator):
         """Rounds, who is invited to them, and how learning rates fall."""
         default: Sampling = "fixed" if self.privacy is None else "poisson"
         plain = int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay
-        return Schedule(*plain, evaluate_every=self.evaluate_every)
+        rate = self.learning_rate if isinstance(self.learning_rate, RateSchedule) else None
+        return Schedule(*plain, evaluate_every=self.evaluate_every, changes=rate)
+
+    # Learning rate of clients' steps, without its changes from round to round.
+    peak_rate = property(lambda self: peak_of(self.learning_rate))
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]
@@ -583,23 +588,5 @@ class Learner(SupervisedEstimator):
         )
 
     _history_rows = history_rows
+    estimates = estimates
     export = export
-
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the parameters of each group's predictor: a frame.
-
-        Parameters
-        ----------
-        backend : str, optional
-            The library of the frame; that of the frame that was fitted if None.
-
-        Returns
-        -------
-        DataFrame
-            Group label, ``n``, and a column for each of `terms_`.
-        """
-        check_is_fitted(self, "clients_")
-        columns = {"n": self._sizes()} | dict(zip(self.terms_, self.parameters_.T, strict=True))
-        style = self._style_.avoiding(columns)
-        style = style if backend is None else style.using(backend)
-        return frame({style.group: self.groups_} | columns, style)

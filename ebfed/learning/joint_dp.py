@@ -288,7 +288,7 @@ class JointDPSGD(Learner):
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of u, and project it."""
-        step = self.schedule.rate(round_) * self.learning_rate
+        step = self.schedule.rate(round_) * self.peak_rate
         return {"u": project((shared["u"] - step * average["u"])[None], self.radius)[0]}
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:

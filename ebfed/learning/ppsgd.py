@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -96,7 +96,7 @@ class PPSGD(Learner):
         plain = super().schedule
         if self.objective == "clients":
             return plain  # [P] Algorithm 3
-        return OfRows(**asdict(plain), batch_size=self.batch_size)
+        return OfRows(**vars(plain), batch_size=self.batch_size)
 
     def prepare(
         self,
@@ -132,13 +132,13 @@ class PPSGD(Learner):
         slope = task.gradient(shared["w"] + own["theta"], batch)  # [P] Algorithm 1
         if np.isinf(self.alpha):
             return {"w": slope}, own
-        step = task.rate * self.learning_rate / task.expected
+        step = task.rate * self.peak_rate / task.expected
         return {"w": slope}, {"theta": own["theta"] - step * slope}
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of w."""
         alpha = 1.0 if np.isinf(self.alpha) else self.alpha
-        step = alpha * self.schedule.rate(round_) * self.learning_rate
+        step = alpha * self.schedule.rate(round_) * self.peak_rate
         return {"w": shared["w"] - step * average["w"]}
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:

@@ -171,7 +171,7 @@ class StrengthTraining(LocalTraining):
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
         options = self._options
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
-        eta = options.learning_rate if rate is None else rate
+        eta = options.peak_rate if rate is None else rate
         batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
         total = np.where(task.n > 0, task.totals, 1)[:, None].astype(w.dtype)
         spread = _mean_squares(task.net, w[0]) * total

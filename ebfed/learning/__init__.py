@@ -7,6 +7,7 @@ from ebfed.learning.ditto import Ditto
 from ebfed.learning.dp_adaped import DPAdaPeD
 from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_bn import FedBN
 from ebfed.learning.fed_mutual import FedMutual
 from ebfed.learning.fed_prox import FedProx
 from ebfed.learning.fed_rep import FedRep
@@ -31,6 +32,7 @@ __all__ = [
     "Ditto",
     "FeO2",
     "FedAvg",
+    "FedBN",
     "FedMutual",
     "FedProx",
     "FedRep",

@@ -139,6 +139,13 @@ class Torch(Model):
         state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
         return state | {name: _tensor(value, self._dtype()) for name, value in parameters.items()}
 
+    def normalizing(self) -> list[str]:
+        """Name the blocks of parameters of layers that normalise."""
+        nn = _import_torch().nn
+        kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+        layers = {name for name, layer in self.module.named_modules() if isinstance(layer, kinds)}
+        return [name for name in _trained(self.module) if name.rpartition(".")[0] in layers]
+
     def _dtype(self) -> Any:
         """Return the precision of the module."""
         return next(self.module.parameters()).dtype

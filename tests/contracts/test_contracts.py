@@ -315,6 +315,10 @@ LEARNERS = {
         learning.FedAvg(**SOME, validation_fraction=0.3, evaluate_every=2),
         learning.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
     ],
+    "FedBN": [
+        learning.FedBN(models.MLP(4), **SOME, personal=["hidden_intercept"]),
+        learning.FedBN(**SOME, **LOUD, personal=["intercept"], optimizer="momentum"),
+    ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
     "FedRep": [

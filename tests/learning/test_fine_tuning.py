@@ -23,6 +23,7 @@ LEARNERS = {
     "Ditto": {},
     "FeO2": QUIET,
     "FedAvg": {},
+    "FedBN": {"personal": ["intercept"]},
     "FedMutual": {},
     "FedProx": {},
     "FedRep": {},

@@ -2,8 +2,8 @@
 # # A module of your own
 #
 # A network of PyTorch, with a loss of your own, is trained by clients that share no rows. Each
-# holds a fifth of its rows back. Before every fifth round clients evaluate their predictors on these, and
-# the fit ends when three evaluations in a row were no better than the best before.
+# holds a fifth of its rows back. Before every fifth round clients evaluate their predictors on
+# these, and the fit ends when three evaluations in a row were no better than the best before.
 #
 # This needs `pip install ".[torch]"`.
 

@@ -92,7 +92,8 @@ class FedAvg(Learner):
         theta, descend = shared["w"], task.descent(self.peak_rate)
         for batch in task:
             theta = descend(theta, task.gradient(theta, batch))
-        return {"w": theta - shared["w"]}, own
+        theta -= shared["w"]  # of the last step, which nothing else refers to
+        return {"w": theta}, own
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""

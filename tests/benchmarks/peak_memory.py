@@ -2,9 +2,9 @@
 
 python tests/benchmarks/peak_memory.py
 
-A thousand clients, of whom ten take part in a round; a network of 1e6 parameters. Then rounds of ten
-clients with one full-batch step each, ours and a loop over clients in PyTorch in turn: the median of
-ratios of neighbours. An aim that is missed is printed as MISSED, and nothing fails.
+A thousand clients, of whom ten take part in a round; a network of 1e6 parameters. Then rounds of
+ten clients with one full-batch step each, ours and a loop over clients in PyTorch in turn: the
+median of ratios of neighbours. An aim that is missed is printed as MISSED, and nothing fails.
 """
 
 import time

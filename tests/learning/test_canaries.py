@@ -41,6 +41,8 @@ def make(learner, *, epsilon=4.0, n_rounds=3, **settings):
     privacy = {name: settings.pop(name) for name in NAMES & settings.keys()}
     if "noise_multiplier" in privacy:  # which need not be solved for
         epsilon = None
+    if learner.__name__ == "FedBN":
+        settings.setdefault("personal", ["intercept"])
     return learner(n_rounds=n_rounds, privacy=ClientPrivacy(epsilon, **privacy), **settings)
 
 

@@ -978,7 +978,7 @@ def test_scikit_learn_learners(learner, failing):
     names = ("on_dense_data", "on_sparse_data")
     weights = {f"check_sample_weight_equivalence_{name}": why for name in names}
     if isinstance(learner, learning.JointDPSGD):
-        weights |= {name: "rows have no weights" for name in WEIGHED}
+        weights |= dict.fromkeys(WEIGHED, "rows have no weights")
     check_estimator(learner, expected_failed_checks=failing | weights)
 
 

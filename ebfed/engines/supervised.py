@@ -445,7 +445,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
                 f"{what}={values!r} is not a column of X, which has "
                 f"{', '.join(map(repr, columns)) or 'no names'}."
             )
-        self._set_aside = (values,)
+        self._set_aside = (*self._set_aside, values)
         return np.asarray(X[values]), drop_columns(X, [values])
 
     def _extended(

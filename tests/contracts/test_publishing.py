@@ -50,6 +50,7 @@ PRIVATE = {
     "Ditto": learning.Ditto(Linear(), **NOISE),
     "FeO2": learning.FeO2(Linear(), **NOISE, ratio=0.5),
     "FedAvg": learning.FedAvg(Linear(), **NOISE),
+    "FedBN": learning.FedBN(Linear(), **NOISE, personal=["intercept"]),
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
     "FedProx": learning.FedProx(Linear(), **NOISE),
     "FedRep": learning.FedRep(Linear(), **NOISE),

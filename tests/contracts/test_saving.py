@@ -377,6 +377,7 @@ def trained(name, model=None):
     cls = getattr(learning, name)
     privacy = eb.ClientPrivacy(epsilon=8.0, delta=1e-5) if cls.requires_privacy else None
     steps = {} if name in ("JointDPSGD", "PPSGD") else {"local_steps": 2, "batch_size": 4}
+    steps |= {"personal": ["intercept"]} if name == "FedBN" else {}
     learner = cls(model, n_rounds=2, privacy=privacy, random_state=1, **steps)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "answer": CLASSES, "who": GROUPS})
     return learner.fit(frame, "answer", groups="who"), frame

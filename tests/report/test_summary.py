@@ -95,6 +95,7 @@ ESTIMATORS = {
     "Ditto": eb.Ditto(**SOME),
     "FeO2": eb.FeO2(**STEP, **LOUD, ratio=0.5),
     "FedAvg": eb.FedAvg(**SOME),
+    "FedBN": eb.FedBN(**SOME, personal=["intercept"]),
     "FedMutual": eb.FedMutual(**SOME),
     "FedProx": eb.FedProx(**SOME),
     "FedRep": eb.FedRep(**SOME),

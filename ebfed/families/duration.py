@@ -118,10 +118,10 @@ class EndedDuration(Duration):
         whole = super().merge(*(replace(each, weight=_times(each)) for each in (one, other)))
         return replace(whole, weight=None)
 
-    def likelihood(self, figures: Figures) -> Durations:  # type: ignore[override]
-        """``T_i ~ Gamma(n_i, rate theta_i)``, with ``T_i`` unknown where the mean is 0."""
+    def likelihood(self, figures: Figures) -> Durations:
+        """``T_i ~ Gamma(n_i, rate theta_i)``; a mean of 0 is a blank, as if T_i were n_i."""
         n, mean = figures["n"], figures["mean"][:, 0]
-        return Durations(n[:, None], np.where(mean > 0, n / np.where(mean > 0, mean, 1.0), 0.0))
+        return Durations(n[:, None], n / np.where(mean > 0, mean, 1.0))
 
     def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
         """``theta**2 / n``, of many durations."""

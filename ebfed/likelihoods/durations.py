@@ -48,7 +48,7 @@ class Durations(Poisson):
         with np.errstate(divide="ignore"):
             return (mean**2 + variance) / self.counts[:, 0]
 
-    def through(
+    def through(  # type: ignore[override]
         self, law: ReportLaw, reports: NDArray, has_data: NDArray, centre: NDArray, half: NDArray
     ) -> ReportedRates:
         """Likelihood of reports about these clients' rates ``counts / exposure``.

@@ -55,5 +55,5 @@ def test_summaries_of_ended_durations_merge_as_rows_do():
 
 def test_censored_durations_have_no_report():
     times, labels = np.array([[1.0], [2.0]]), np.array([0, 0])
-    with pytest.raises(ValueError, match="observed must be 1 in all rows .* row 1 has 0"):
+    with pytest.raises(ValueError, match=r"observed must be 1 in all rows .* row 1 has 0"):
         EndedDuration().summarise(times, labels, {"observed": np.array([1.0, 0.0])})

@@ -22,8 +22,6 @@ __all__ = ["TILT", "explore", "interval_of", "side_by_side", "spread_of", "thinn
 TILT = 0.2
 # Log-densities this far below the highest are negligible.
 DEPTH = 12.0
-# A lattice whose highest point is this far below the peak is too coarse for it.
-MISSED = 3.0
 # Points of a lattice in each direction, by the number of directions: while searching, at last.
 SIZES = {1: (25, 33), 2: (13, 17), 3: (9, 9)}
 # Share of the probability that may be left out of the result, and at each end of a coordinate.
@@ -70,10 +68,6 @@ def explore(
         best = int(np.argmax(values))
         if values[best] > peak:
             peak, start = float(values[best]), points[best]
-        if values[best] < peak - MISSED:  # between the points: look nearer to it
-            half = np.diff(box, axis=0)[0] / 4
-            box = np.clip([start - half, start + half], *box)
-            continue
         kept = np.vstack([points[values > peak - DEPTH], start])
         narrowed = np.clip([kept.min(axis=0) - step, kept.max(axis=0) + step], box[0], box[1])
         if np.all(np.diff(narrowed, axis=0) > 0.7 * np.diff(box, axis=0)):

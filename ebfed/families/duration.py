@@ -115,8 +115,11 @@ class EndedDuration(Duration):
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Summarise the union of the rows behind two summaries."""
-        whole = super().merge(*(replace(each, weight=_times(each)) for each in (one, other)))
-        return replace(whole, weight=None)
+        parts = [
+            replace(each, weight=self.likelihood(self.figures(each)).exposure)
+            for each in (one, other)
+        ]
+        return replace(super().merge(*parts), weight=None)
 
     def likelihood(self, figures: Figures) -> Durations:
         """``T_i ~ Gamma(n_i, rate theta_i)``; a mean of 0 is a blank, as if T_i were n_i."""
@@ -144,9 +147,3 @@ class EndedDuration(Duration):
     def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
         """Return a summary of groups with so many rows, of unknown durations."""
         return Family.blank(self, n, n_features)
-
-
-def _times(summary: Summary) -> NDArray:
-    """Sums of the durations of groups, shape (n,)."""
-    mean = summary.mean[:, 0]
-    return np.where(mean > 0, summary.n / np.where(mean > 0, mean, 1.0), 0.0)

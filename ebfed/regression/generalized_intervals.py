@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.profiles import Held, profile_end
 from ebfed.priors import IdentificationWarning
-from ebfed.regression.intervals import IntervalMethod
+from ebfed.regression.intervals import IntervalMethod, check_draws, frame_of_ends
 from ebfed.regression.numerics.normal_population import HIGH
 from ebfed.regression.numerics.quadrature_population import entries_of, square_of
 from ebfed.regression.numerics.trust_region import climb
@@ -32,7 +32,6 @@ from ebfed.regression.posteriors import quadrature
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import Parameter
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import frame
 from ebfed.tables.levels import parents_of
 
 if TYPE_CHECKING:
@@ -125,11 +124,7 @@ def confint_of_generalized(
         ends = _profiled(self, rows, level, progress)
     else:
         ends = _bootstrapped(self, rows, level, n_boot, random_state, progress)
-    columns = {
-        name: np.array([row[j] for row in rows])
-        for j, name in enumerate(("effect", "group", "term", "estimate"))
-    }
-    return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, self._style_)
+    return frame_of_ends(rows, ends, self._style_)
 
 
 def _profiled(
@@ -156,11 +151,10 @@ def _bootstrapped(
 ) -> NDArray[np.float64]:
     from tqdm import trange
 
-    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
-        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
+    n_boot = check_draws(n_boot)
     rng, found = np.random.default_rng(random_state), []
     draw = _drawn(fit, rng)
-    for _ in trange(int(n_boot), desc="bootstrap", disable=not progress):
+    for _ in trange(n_boot, desc="bootstrap", disable=not progress):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentificationWarning)
             again = copy(fit)._fit(draw(), {})

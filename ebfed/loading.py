@@ -12,6 +12,7 @@ from ebfed.engines import portable
 from ebfed.formula import FormulaFit
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.tables.clients import Clients, Summary
+from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 
 __all__ = ["load_fit"]
@@ -80,6 +81,7 @@ CLASSES = {
     **_public(priors),
     "regression.GroupCovariates": GroupCovariates,
     "tables.Clients": Clients,
+    "tables.Dispersed": Dispersed,
     "tables.Factors": Factors,
     "tables.Summary": Summary,
 }

@@ -25,6 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # What is slow, and the package that it needs.
 SLOW = {"federating": "flwr"}
+NEEDED = SLOW | {"own_module": "torch"}
 VIGNETTES = [
     pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ())
     for path in sorted(FOLDER.glob("*.py"))
@@ -64,8 +65,8 @@ def hide_other_extras(path, monkeypatch):
 
 @pytest.mark.parametrize("path", VIGNETTES, ids=lambda path: path.stem)
 def test_vignette(path, tmp_path, monkeypatch, capsys):
-    if path.stem in SLOW:
-        pytest.importorskip(SLOW[path.stem])
+    if path.stem in NEEDED:
+        pytest.importorskip(NEEDED[path.stem])
     hide_other_extras(path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     names = runpy.run_path(str(path))

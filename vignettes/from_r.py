@@ -272,8 +272,8 @@ print(pd.DataFrame(slow, index=fit.tidy()["term"]).round(3))
 
 # %% [markdown]
 # **Factors of groups.** Normal rows have levels, with slopes on each, `y ~ x + (1 + x |
-# state/county)`, or crossed factors, `y ~ x + (1 | a) + (1 | b)`, with intercepts alone. Rates have
-# levels without slopes, and no crossed factors.
+# state/county)`, or crossed factors, `y ~ x + (1 | a) + (1 | b)`, with intercepts alone. Crossed
+# factors may also be of binomial and Poisson rows, as of `glmer`. Rates have levels without slopes.
 
 # %%
 print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy())
@@ -284,12 +284,13 @@ print(eb.from_formula("Reaction ~ 1 + (1 | Subject) + (1 | Days)", sleep).tidy()
 # names of broom.mixed. The constant is `intercept`, without parentheses, and `mean` in models
 # without other terms. **Counts.** A model of counts, `family="poisson"`, has a normal population of
 # log rates, as in `glmer`, where it has columns or `prior="log-normal"`; else rates are gamma.
-# **Missing values** are an error. `missing="drop"` drops rows with missing values, and the summary
-# counts them.
+# **Missing values** are an error, as with `na.fail`. `na_action="drop"` is `na.omit`, and the
+# summary counts the rows left out; `"exclude"` is `na.exclude`: `predict` and `augment` have these
+# rows too. **Subsets** are expressions of columns, `subset="Days > 1 & Subject != 308"`.
 
 # %%
 gaps = sleep.assign(Reaction=sleep["Reaction"].where(sleep["Days"] != 3))
-print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, missing="drop").summary())
+print(eb.from_formula("Reaction ~ Days + (Days | Subject)", gaps, na_action="drop").summary())
 
 # %% [markdown]
 # ## From within R

@@ -13,6 +13,8 @@
 # fitted, all schools have the same effect. But a spread of ten points is plausible too.
 
 # %%
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -155,6 +157,31 @@ print(private.table[columns].round(3).to_string(index=False))
 # `mean_coverage` is of the interval of the population's mean, and `new_coverage` of a group without
 # any data, which depends on the population alone.
 #
+# ## Every kind of rows
+#
+# Means, rates, events, variances, durations, negative binomial counts, shares of categories, and
+# estimates with t errors: each with a population of its own family, and the same number of rows in
+# all groups. These are stored figures of 20 fits with 8 groups, and of 4 with 2,000.
+
+# %%
+reference = Path(__file__).parents[1] / "tests" / "reference"
+record = pd.read_csv(reference / "coverage_table.csv")
+print((100 * record.pivot_table("coverage", ["likelihood", "spread"], "m", sort=False)).round(1))
+print("standard error at most:", record.groupby("m")["coverage_se"].max().round(3).to_dict())
+
+# %% [markdown]
+# The record of negative binomial counts has other populations and unequal groups too, from 40
+# fits with 8 groups and 2 with 2,000. Below are the lowest and the highest coverage of
+# populations inside the family. A gamma population holds its level, and more than that where the
+# spread is small. There the NPMLE covers less than 90 % from 20 groups on, in one setting 81 %:
+# take it for such counts only if the spread is large.
+
+# %%
+counts = pd.read_csv(reference / "coverage_negative_binomial.csv")
+ends = counts[counts["inside"]].groupby(["prior", "spread", "m"])["coverage"].agg(["min", "max"])
+print((100 * ends.unstack("m")).round(1).to_string())
+
+# %% [markdown]
 # ## When to trust which
 #
 # - A parametric prior (`normal`, `beta`, `gamma`, `laplace`) whose shape is plausible: trust its

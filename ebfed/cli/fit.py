@@ -66,6 +66,13 @@ WITH_EXPOSURE = (FamilyName.poisson, FamilyName.negative_binomial)
 BY_FORMULA = (*WITH_EXPOSURE, FamilyName.categorical, FamilyName.gamma, FamilyName.ordinal)
 
 
+class NaAction(StrEnum):
+    """What is done with rows that lack a value."""
+
+    fail = "raise"
+    drop = "drop"
+
+
 class PriorName(StrEnum):
     """Populations to fit."""
 
@@ -156,9 +163,16 @@ def fit(
         ),
     ] = True,
     level: Annotated[float, typer.Option(metavar="SHARE", help="Probability of intervals.")] = 0.95,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows without a label or a value.")
-    ] = False,
+    subset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Rows to fit, with --formula: an expression such as 'year > 1990 & age >= 18'.",
+        ),
+    ] = None,
+    na_action: Annotated[
+        NaAction, typer.Option(help="Whether to drop rows without a label or a value.")
+    ] = NaAction.fail,
     sep: Separator = ",",
     encoding: Encoding = "utf-8",
     decimal: Decimal = ".",
@@ -212,10 +226,15 @@ def fit(
             raise ValueError("--weight goes with rows of observations; --std-error has none")
         if prior is PriorName.logit_normal and formula is None:
             raise ValueError("--prior logit-normal goes with --formula and --family binomial")
+        drop_missing = na_action is NaAction.drop
+        if subset is not None and formula is None:
+            raise ValueError("--subset goes with --formula")
         if formula is not None:
             if group is not None or value is not None:
                 raise ValueError("--formula names the columns: give no --group and no --value")
-            estimator = _fit_formula(files, formula, family, prior, weight, drop_missing, dialect)
+            estimator = _fit_formula(
+                files, formula, family, prior, weight, drop_missing, dialect, subset
+            )
         elif group is None or value is None:
             raise ValueError("give --group and --value, or --formula")
         elif group == value:
@@ -328,7 +347,7 @@ def _read_columns(
             if not drop_missing:
                 raise ValueError(
                     f"{incomplete:,} of {len(rows):,} rows are incomplete; fill them in, or drop "
-                    "them with --drop-missing"
+                    "them with --na-action drop"
                 )
             typer.echo(f"Left out {incomplete:,} of {len(rows):,} rows.", err=True)
             rows = rows.dropna()
@@ -388,14 +407,16 @@ def _fit_formula(
     weight: str | None,
     drop_missing: bool,
     dialect: Dialect,
+    subset: str | None = None,
 ) -> Any:
-    """Fit a formula to all rows of files."""
+    """Fit a formula to rows of files."""
     from ebfed.formula import from_formula
     from ebfed.formula.grammar import parse
     from ebfed.tables.files import read_rows
 
     settings: dict[str, Any] = {} if prior is None else {"prior": prior.value}
-    settings |= {"missing": "drop" if drop_missing else "raise", "context": {}, "weights": weight}
+    settings |= {"na_action": "drop" if drop_missing else "raise", "subset": subset}
+    settings |= {"context": {}, "weights": weight}
     rows = read_rows(files, parse(formula).group, dialect)
     # a response of counts chooses its own family
     name: Any = None if family is FamilyName.gaussian else family.value

@@ -104,6 +104,7 @@ def _fit_every_kind() -> None:
     LinearEB("full").fit(X, y, groups=[groups // 2, groups])
     crossed = [groups, np.tile(np.arange(4), 15)]
     CrossedEB().fit(X, y, groups=crossed).predict_interval(X, groups=crossed)
+    CrossedEB(family="poisson").fit(X, np.round(np.exp(y)), groups=crossed)
     GeneralizedEB("poisson", varying=["intercept"]).fit(X, np.round(np.exp(y)), groups=groups)
     GeneralizedEB("poisson", "full").fit(stream.normals(60, 4), np.round(np.exp(y)), groups=groups)
     with warnings.catch_warnings():  # so few rows do not identify everything

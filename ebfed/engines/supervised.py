@@ -379,9 +379,9 @@ class SupervisedEstimator(BaseEstimator, ABC):
         named = [self._group_name] if isinstance(self._group_name, str) else self._group_name
         if groups is None and named is not None and set(named) <= set(columns):
             groups = self._group_name
-        if not self.takes_levels:
-            return read(X, groups, y=y)
         levels = split_levels(groups, X, tuples=bool(self._level_names))
+        if not self.takes_levels:
+            return read(X, levels[0] if len(levels) == 1 else groups, y=y)
         check_depth(self._level_names, levels)
         return read_levels(X, levels, y) if len(levels) > 1 else read(X, levels[0], y=y)
 
@@ -445,7 +445,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
                 f"{what}={values!r} is not a column of X, which has "
                 f"{', '.join(map(repr, columns)) or 'no names'}."
             )
-        self._set_aside = (values,)
+        self._set_aside = (*self._set_aside, values)
         return np.asarray(X[values]), drop_columns(X, [values])
 
     def _extended(
@@ -461,7 +461,7 @@ class SupervisedEstimator(BaseEstimator, ABC):
 
 def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
     """Return features, responses, labels and weights in one order of the rows."""
-    levels = split_levels(groups, X) if isinstance(groups, list) else [groups]
+    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else [groups]
     upper = {f"groups of level {level}": each for level, each in enumerate(levels[:-1], 1)}
     given = {"X": X, "y": y, "groups": levels[-1], "sample_weight": weights}
     X, y, groups, weights, *above = aligned(given | upper).values()
@@ -470,11 +470,10 @@ def paired_rows(X: Any, y: Any, groups: Any, weights: Any = None) -> tuple[Any, 
 
 def _named(groups: Any, X: Any) -> str | list[str] | None:
     """Return the columns of a frame that groups name, which later frames need not repeat."""
-    if isinstance(groups, str):
-        return groups
-    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else []
-    named = len(levels) > 1 and all(isinstance(each, str) for each in levels)
-    return list(levels) if named else None
+    levels = split_levels(groups, X) if isinstance(groups, list | tuple) else [groups]
+    if not all(isinstance(each, str) for each in levels):
+        return None
+    return levels if len(levels) > 1 else levels[0]
 
 
 def score_of(response: Any, predicted: NDArray, weights: Any, numeric: bool) -> float:

@@ -6,7 +6,7 @@ Estimators, channels, plots, comparisons, formulas and the command line all use 
 from ebfed.families.base import Family, Link
 from ebfed.families.binomial import Binomial
 from ebfed.families.categorical import Categorical
-from ebfed.families.duration import Duration
+from ebfed.families.duration import Duration, EndedDuration
 from ebfed.families.gaussian import Gaussian
 from ebfed.families.negative_binomial import NegativeBinomial
 from ebfed.families.poisson import Poisson
@@ -16,6 +16,7 @@ __all__ = [
     "Binomial",
     "Categorical",
     "Duration",
+    "EndedDuration",
     "Family",
     "Gaussian",
     "Link",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.families.base import Family
+from ebfed.families.base import Family, Figures
 from ebfed.families.poisson import Poisson, RowsOfGroups
+from ebfed.likelihoods import Durations
 from ebfed.tables.clients import LARGEST, Summary
+from ebfed.tables.of_rows import NOTHING
 
-__all__ = ["Duration"]
+__all__ = ["Duration", "EndedDuration"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,6 @@ class Duration(Poisson):
     name: ClassVar[str] = "duration"
     has_density: ClassVar[bool] = True
     of_rows: ClassVar[tuple[str, ...]] = ("observed", "sample_weight")
-    exact_only: ClassVar[str] = (
-        "exposures are public in private fits, and the durations that add up to them are the data "
-        "to be protected here"
-    )
 
     def check_rows(self, values: NDArray) -> NDArray:
         """Refuse rows that are not one positive duration each."""
@@ -73,3 +71,79 @@ class Duration(Poisson):
         """Return a summary of groups with so many rows, without events."""
         weight = n.astype(float) if weight is None else weight
         return Family.blank(self, n, n_features, weight)
+
+
+@dataclass(frozen=True)
+class EndedDuration(Duration):
+    """Durations that all ended with the event: their number is public, and their sum is not.
+
+    A group's own estimate is the rate ``n_i / T_i``, an average over ``n_i`` durations. Channels
+    report it, and have a likelihood: ``theta_i T_i`` has a gamma distribution of shape ``n_i``.
+    Where rows may be censored, the law of ``T_i`` depends on what censors them.
+
+    Examples
+    --------
+    >>> times, labels = np.array([[1.5], [2.5], [4.0]]), np.array(["a", "a", "b"])
+    >>> summary = EndedDuration().summarise(times, labels)
+    >>> summary.mean.ravel(), summary.weight is None
+    (array([0.5 , 0.25]), True)
+    """
+
+    takes_exposure: ClassVar[bool] = False
+
+    def check_summary(self, summary: Summary) -> None:
+        """Refuse summaries of other rows than durations."""
+        if not (summary.mean[summary.n > 0] > 0).all():
+            raise ValueError("X must summarise durations that ended with the event.")
+
+    def summarise(
+        self,
+        values: NDArray,
+        labels: NDArray | None,
+        of_rows: Mapping[str, NDArray] = NOTHING,
+    ) -> Summary:
+        """Add up durations; refuse censored ones."""
+        observed = of_rows.get("observed", np.ones(len(values)))
+        if not (observed == 1).all():
+            row = int(np.argmin(observed))
+            raise ValueError(
+                "observed must be 1 in all rows where channel hides them: what a censored duration "
+                f"says depends on what censors it; row {row} has 0. Leave observed= out, or use "
+                "channels.Exact()."
+            )
+        return replace(super().summarise(values, labels, of_rows), weight=None)
+
+    def merge(self, one: Summary, other: Summary) -> Summary:
+        """Summarise the union of the rows behind two summaries."""
+        parts = [
+            replace(each, weight=self.likelihood(self.figures(each)).exposure)
+            for each in (one, other)
+        ]
+        return replace(super().merge(*parts), weight=None)
+
+    def likelihood(self, figures: Figures) -> Durations:
+        """``T_i ~ Gamma(n_i, rate theta_i)``; a mean of 0 is a blank, as if T_i were n_i."""
+        n, mean = figures["n"], figures["mean"][:, 0]
+        return Durations(n[:, None], n / np.where(mean > 0, mean, 1.0))
+
+    def sampling_variance(self, theta: Any, size: Any, column: int = 0) -> Any:
+        """``theta**2 / n``, of many durations."""
+        return theta**2 / size
+
+    def simulate(
+        self, theta: NDArray, size: NDArray, rng: np.random.Generator, column: int = 0
+    ) -> NDArray:
+        """Draw rates, ``n`` durations over their sum."""
+        return theta * size / rng.standard_gamma(np.broadcast_to(size, np.shape(theta)))
+
+    def outcomes(self, size: float, highest: float) -> NDArray:
+        """Refuse: rates from durations are not a list of values."""
+        return Family.outcomes(self, size, highest)
+
+    def typical(self, size: float, n_features: int) -> Any:
+        """Likelihood of one group of so many durations."""
+        return Family.typical(self, size, n_features)
+
+    def blank(self, n: NDArray, n_features: int, weight: NDArray | None = None) -> Summary:
+        """Return a summary of groups with so many rows, of unknown durations."""
+        return Family.blank(self, n, n_features)

@@ -41,6 +41,7 @@ LOCATION: dict[str, Any] = {
         VarianceEB,
     )
 }
+CROSSED = ("gaussian", "binomial", "poisson")
 REGRESSION: dict[str, Any] = {
     "gaussian": LinearEB,
     "binomial": LogisticEB,
@@ -84,12 +85,12 @@ def choose(model: FormulaTerms, design: Design, family: str | None, prior: Any) 
     if model.counts and kind != "binomial":
         raise ValueError(f"counts {model.text!r} are of family='binomial'.")
     if model.factors:
-        if kind != "gaussian" or prior is not None:
+        if kind not in CROSSED or prior is not None:
             raise ValueError(
-                f"crossed factors are of Gaussian rows, without prior=; {model.text!r} is of "
-                f"family={kind!r}."
+                f"crossed factors are of family={' or '.join(map(repr, CROSSED))}, without prior=; "
+                f"{model.text!r} is of family={kind!r}."
             )
-        return CrossedEB()
+        return CrossedEB(family=kind)  # type: ignore[arg-type]
     of_prior = [each for each, name in ON_LINK.items() if isinstance(prior, str) and prior == name]
     if of_prior and kind not in of_prior:
         raise ValueError(

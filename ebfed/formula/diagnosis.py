@@ -48,7 +48,9 @@ def diagnostics_of_formula(self: FormulaFit, data: Any = None) -> Diagnostics:
             f"{type(self.estimator_).__name__} has no residuals of this kind; LinearEB, "
             "GeneralizedEB and CrossedEB have."
         )
-    rows = self._rows if data is None else CompleteRows.of(self._model, data, None, "raise")
+    rows = self._rows
+    if data is not None:
+        rows = CompleteRows.of(self._model, data, None, "raise", by=rows.by)
     self._frame(data)  # a copy without rows says so
     arguments, options = self._arguments(rows, self.design_.of(rows.data))
     found = self.estimator_.diagnostics(*arguments, **options)
@@ -78,9 +80,11 @@ def residuals_of_formula(
     Returns
     -------
     ndarray of shape (n_rows,)
+        NaN for rows that ``na_action="exclude"`` left out.
     """
     found = self.diagnostics(data)
-    return found.residuals(kind, conditional=conditional, random_state=random_state)
+    values = found.residuals(kind, conditional=conditional, random_state=random_state)
+    return self._rows.padded(values, data)
 
 
 def more_columns(fit: FormulaFit) -> dict[str, NDArray]:

@@ -41,6 +41,7 @@ from ebfed.formula.margins import margins
 from ebfed.formula.rows import (
     WEIGHTS,
     CompleteRows,
+    column_of_dispersion,
     labels_of,
     labels_of_factors,
     number_groups,
@@ -48,13 +49,14 @@ from ebfed.formula.rows import (
     style_of,
     with_weights,
 )
+from ebfed.formula.subset import chosen_rows
 from ebfed.location.base import LocationEstimator
 from ebfed.priors import Posterior, Prior
 from ebfed.privacy.promises import is_private
 from ebfed.regression import CrossedEB, GeneralizedEB, LinearEB, LogisticEB
 from ebfed.report.view import FitView, GroupView
 from ebfed.tables.clients import Summary
-from ebfed.tables.columns import column_of, levels_of
+from ebfed.tables.columns import column_of, levels_of, take
 from ebfed.tables.covariates import read_covariates
 from ebfed.tables.frames import Style, beside, drop_columns, frame, read_labels
 from ebfed.tables.lazy import Summarised, column_names
@@ -83,8 +85,10 @@ def from_formula(
     | None = None,
     prior: str | Prior | None = None,
     weights: str | ArrayLike | None = None,
+    dispersion: str | None = None,
     consent: str | None = None,
-    missing: Literal["raise", "drop"] = "raise",
+    subset: str | ArrayLike | None = None,
+    na_action: Literal["raise", "drop", "exclude"] = "raise",
     context: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> FormulaFit:
@@ -143,11 +147,19 @@ def from_formula(
         Weight of each row, or the column that has it: ``sample_weight=`` of the estimator. For
         means and variances it is a precision, as in lme4; for rates, counts and categories a whole
         number, of the rows that a row stands for.
+    dispersion : str, optional
+        Column whose levels have a noise each, as ``"~ sex"``: `dispformula` of glmmTMB. It is
+        ``dispersion=`` of `LinearEB`, and may be in the formula too.
     consent : str, optional
         Column that says what each group agreed to send, such as ``"private"`` or ``"open"``: a key
         of the estimator's `channel`.
-    missing : {"raise", "drop"}
-        Treatment of rows that lack a value. Those dropped are counted in the summary.
+    subset : str or array-like of bool of shape (n_rows,), optional
+        Rows to fit: an expression of the columns, such as ``"year > 1990 & kind in ['a', 'b']"``,
+        or whether each row is one. A row for which a comparison lacks a value is none.
+    na_action : {"raise", "drop", "exclude"}
+        Treatment of rows that lack a value: R's ``na.fail``, ``na.omit`` and ``na.exclude``. Those
+        left out are counted in the summary; of ``"exclude"``, `predict` and `augment` of the rows
+        of the fit have these too, with missing predictions.
     context : mapping, optional
         Names of functions and variables that are not columns; those of the caller if None.
     **settings
@@ -180,7 +192,10 @@ def from_formula(
         context = _surroundings()
     if weights is not None and not isinstance(weights, str):
         data, weights = with_weights(data, weights), WEIGHTS
-    rows = CompleteRows.of(model, data, consent, missing, weights)
+    if subset is not None:
+        data = take(data, chosen_rows(data, subset, context), column_names(data))
+    by = column_of_dispersion(dispersion)
+    rows = CompleteRows.of(model, data, consent, na_action, weights, by)
     design, columns = Design.learn(model.fixed, rows.data, context, column_names(data))
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family must be {', '.join(map(repr, FAMILIES))}; got {family!r}.")
@@ -353,6 +368,10 @@ class FormulaFit:
 
     def _fit(self, estimator: Any, columns: NDArray) -> Self:
         self.estimator_ = estimator
+        if self._rows.by is not None and not has_fit_parameter(estimator, "dispersion"):
+            raise ValueError(
+                f"{type(estimator).__name__} takes no dispersion; LinearEB does, for numbers."
+            )
         arguments, options = self._arguments(self._rows, columns)
         if self._rows.consent is not None:
             options["consent"] = self._consent(estimator)
@@ -391,7 +410,7 @@ class FormulaFit:
                 response, options["trials"] = self._counts(rows.data)
             else:
                 response = self._response(rows.data)
-            options |= self._offset(rows.data)
+            options |= self._offset(rows.data) | {"dispersion": rows.dispersion}
             given = {name: value for name, value in options.items() if value is not None}
             return (self._table(columns, style), response), given
         won, trials = self._counts(rows.data)
@@ -553,12 +572,12 @@ class FormulaFit:
         """
         if isinstance(self.estimator_, LocationEstimator):
             mean, codes = self._locate(data)
-            return mean[codes, 0]
+            return self._rows.padded(mean[codes, 0], data)
         if self._model.counts and not isinstance(self.estimator_, GeneralizedEB):
             return self.predict_proba(data)[:, 1]
         table, labels = self._read(data)
         offset = self._offset(self._frame(data))
-        return self.estimator_.predict(table, groups=labels, **offset)
+        return self._rows.padded(self.estimator_.predict(table, groups=labels, **offset), data)
 
     def _locate(self, data: Any) -> tuple[NDArray, NDArray]:
         """Means of the groups of rows, and which each row's is."""
@@ -579,7 +598,7 @@ class FormulaFit:
     def predict_proba(self, data: Any = None) -> NDArray:
         """Probabilities of the classes for rows, as `predict`; shape (n_rows, n_classes)."""
         table, labels = self._read(data)
-        return self.estimator_.predict_proba(table, groups=labels)
+        return self._rows.padded(self.estimator_.predict_proba(table, groups=labels), data)
 
     def predict_interval(self, data: Any = None, **options: Any) -> tuple[NDArray, NDArray]:
         """Intervals for the responses of rows: see `LinearEB.predict_interval`."""
@@ -587,7 +606,11 @@ class FormulaFit:
             raise TypeError(f"{type(self.estimator_).__name__} has no intervals for rows.")
         table, labels = self._read(data)
         options |= self._offset(self._frame(data))
-        return self.estimator_.predict_interval(table, groups=labels, **options)
+        by = self._rows.by
+        if by is not None and by in column_names(self._frame(data)):
+            options.setdefault("dispersion", column_of(self._frame(data), by))
+        low, high = self.estimator_.predict_interval(table, groups=labels, **options)
+        return self._rows.padded(low, data), self._rows.padded(high, data)
 
     def posterior(self, data: Any = None, *, groups: Any = None, **options: Any) -> Posterior:
         """Posterior of groups: of the fit, or of a frame with rows of their own.
@@ -605,7 +628,7 @@ class FormulaFit:
         if data is None:
             given = {} if groups is None else {"groups": groups}
             return self.estimator_.posterior(**given, **options)
-        rows = CompleteRows.of(self._model, data, None, "raise")
+        rows = CompleteRows.of(self._model, data, None, "raise", by=self._rows.by)
         arguments, given = self._arguments(rows, self.design_.of(rows.data))
         return self.estimator_.posterior(*arguments, **given, **options)
 
@@ -625,15 +648,18 @@ class FormulaFit:
             gets no ``.resid``. Of more than two classes the likeliest is ``.fitted``. The rows of
             the fit of a linear model have leverages ``.hat`` and Cook's distances ``.cooksd`` too.
         """
-        more = more_columns(self) if data is None else {}
-        data = self._frame(data)
+        given, data = data, self._frame(data)
         labels = [name for name in self._model.levels if name in column_names(data)]
         alone = drop_columns(data, labels) if labels else data
         new = {".fitted": self._expect(data), ".fixed": self._expect(alone)}
         response = self._observed(data)
         if response is not None and new[".fitted"].dtype.kind == "f":
             new[".resid"] = response - new[".fitted"]
-        return beside(data, new | more)
+        if given is None:
+            new |= more_columns(self)
+        if given is None and self._rows.whole is not None:
+            data, new = self._rows.whole[0], {k: self._rows.padded(x) for k, x in new.items()}
+        return beside(data, new)
 
     def _expect(self, data: Any) -> NDArray:
         return self.predict_proba(data)[:, 1] if self._rates() else self.predict(data)

@@ -30,6 +30,7 @@ from ebfed.tables.numbers import numbers
 __all__ = [
     "WEIGHTS",
     "CompleteRows",
+    "column_of_dispersion",
     "labels_of",
     "labels_of_factors",
     "number_groups",
@@ -54,6 +55,12 @@ class CompleteRows:
     consent : series or None
     dropped : int
     weights : ndarray of shape (n_rows,) or None
+    dispersion : series or None
+        Level of the noise of each row.
+    by : str or None
+        Column of these levels.
+    whole : tuple or None
+        Of ``na_action="exclude"``: the columns in use of all rows, and which of them are complete.
     """
 
     data: Any
@@ -61,17 +68,45 @@ class CompleteRows:
     consent: Any
     dropped: int
     weights: NDArray | None = None
+    dispersion: Any = None
+    by: str | None = None
+    whole: tuple[Any, NDArray[np.bool_]] | None = None
+
+    def padded(self, values: NDArray, given: Any = None) -> NDArray:
+        """Return what is of complete rows for all rows: missing for those that were excluded.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows, ...)
+        given : data frame, optional
+            A frame that the values are of, if that is not the rows of the fit: they stay.
+        """
+        if self.whole is None or given is not None:
+            return values
+        complete = self.whole[1]
+        kind = float if values.dtype.kind in "biuf" else object
+        out = np.full((len(complete), *values.shape[1:]), np.nan if kind is float else None, kind)
+        out[complete] = values
+        return out
 
     def as_data(self) -> dict[str, Any]:
         """Return what is known of the frame without its rows, from which `none` makes one."""
         columns, backend = column_names(self.data), style_of(self.labels).backend
-        return {"columns": columns, "backend": backend, "dropped": self.dropped}
+        known = {"columns": columns, "backend": backend, "dropped": self.dropped}
+        return known if self.by is None else known | {"by": self.by}
 
     @classmethod
-    def none(cls, model: FormulaTerms, columns: Sequence[str], backend: str, dropped: int) -> Self:
+    def none(
+        cls,
+        model: FormulaTerms,
+        columns: Sequence[str],
+        backend: str,
+        dropped: int,
+        by: str | None = None,
+    ) -> Self:
         """Return no rows, in a frame with these columns."""
         data = frame({name: np.zeros(0) for name in columns}, Style(backend))
-        return cls(data, labels_of(model, data), None, dropped)
+        return cls(data, labels_of(model, data), None, dropped, by=by)
 
     @classmethod
     def of(
@@ -79,8 +114,9 @@ class CompleteRows:
         model: FormulaTerms,
         data: Any,
         consent: str | None,
-        missing: str,
+        na_action: str,
         weights: str | None = None,
+        by: str | None = None,
     ) -> Self:
         """Keep the rows of a frame that have all values that a formula uses.
 
@@ -88,12 +124,12 @@ class CompleteRows:
         ------
         TypeError, ValueError
             If it is no frame, a column is missing or is there twice, or a value is missing and
-            `missing` is "raise".
+            `na_action` is "raise".
         """
         import pandas as pd
 
-        if missing not in ("raise", "drop"):
-            raise ValueError(f"missing must be 'raise' or 'drop'; got {missing!r}.")
+        if na_action not in ("raise", "drop", "exclude"):
+            raise ValueError(f"na_action must be 'raise', 'drop' or 'exclude'; got {na_action!r}.")
         names = list(data.columns) if isinstance(data, pd.DataFrame) else []
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"data has more than one column {min(map(str, twice))!r}.")
@@ -106,6 +142,7 @@ class CompleteRows:
             f"the group of level {j}": name for j, name in enumerate(model.above, 1)
         }
         named |= {"the group": model.group, "consent": consent, "weights": weights}
+        named |= {"dispersion": by}
         keys = {what: name for what, name in named.items() if name is not None}
         for what, name in keys.items():
             if name not in column_names(data):
@@ -118,17 +155,50 @@ class CompleteRows:
         ]
         used = required(texts, column_names(data))
         used = list(dict.fromkeys([*used, *keys.values()]))
-        whole = complete(data, used, missing == "raise")
+        whole = complete(data, used, na_action == "raise")
         kept = take(data, whole, used)
         chosen = None if consent is None else column_of(kept, consent)
         weighed = None if weights is None else numeric_columns(kept, [weights], "weights")[:, 0]
-        return cls(kept, labels_of(model, kept), chosen, int((~whole).sum()), weighed)
+        levels = None if by is None else column_of(kept, by)
+        left = int((~whole).sum())
+        every = None
+        if na_action == "exclude":
+            every = take(data, np.ones(len(whole), bool), used), whole
+        return cls(kept, labels_of(model, kept), chosen, left, weighed, levels, by, every)
 
 
 def responses(model: FormulaTerms, there: Sequence[str]) -> list[str]:
     """Terms that stand for what was observed, and how long."""
     observed = [*model.observed, *([model.offset] if model.offset else [])]
     return [evaluated(text, there) for text in observed]
+
+
+def column_of_dispersion(dispersion: str | None) -> str | None:
+    """Return the column that ``~ sex``, or ``sex``, names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it names none, or more than one.
+
+    Examples
+    --------
+    >>> column_of_dispersion("~ sex")
+    'sex'
+    """
+    if dispersion is None:
+        return None
+    if not isinstance(dispersion, str):
+        raise TypeError(f"dispersion must be '~ column'; got {dispersion!r}.")
+    name = dispersion.strip().removeprefix("~").strip()
+    if name.startswith("`") and name.endswith("`") and len(name) > 2:
+        return name[1:-1]
+    if not name.isidentifier():
+        raise ValueError(
+            f"dispersion must be '~ column', whose levels have a noise each; got {dispersion!r}. "
+            "Put combinations into one column, and other names into backticks."
+        )
+    return name
 
 
 def with_weights(data: Any, weights: Any) -> Any:

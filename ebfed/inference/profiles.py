@@ -24,17 +24,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.inference.sums import LinearMixedFit
 
-__all__ = ["Held", "MixedDeviance", "drawn"]
+__all__ = ["Held", "MixedDeviance", "drawn", "profile_end"]
 
 # Steps from an estimate, in its own size, by which an end is sought; they grow by GROWTH.
 FIRST, GROWTH, STEPS = 0.25, 1.8, 40
+# Share of the last step to which an end is found, and the slope at which a search is done.
+PRECISE, FLAT = 1e-6, 1e-5
 # Least entry of a root from which a search starts, in its own size.
 AWAY = 0.05
 # A correlation of 1 in the search.
@@ -47,8 +49,8 @@ class Held:
 
     Attributes
     ----------
-    kind : {"mean", "spread", "correlation", "noise"}
-        ``"noise"`` is the standard deviation of rows.
+    kind : {"mean", "spread", "correlation", "noise", "shape"}
+        ``"noise"`` is the standard deviation of rows, and ``"shape"`` a parameter of their family.
     level : int
         Level of the groups, from the top.
     first, second : int
@@ -74,6 +76,7 @@ class MixedDeviance:
 
     def __init__(self, fit: LinearMixedFit, *, restricted: bool = False):
         self.fit, self.restricted = fit, restricted
+        self._bend: dict[Held | None, NDArray] = {}
         X = fit.rows[:, :, :-1]
         inside = np.einsum("nrp,nrp->p", X, X) / len(X)
         typical = np.sqrt(fit.noise / np.where(inside > 0, inside, np.inf))
@@ -102,9 +105,10 @@ class MixedDeviance:
         begin = self._start(held) if start is None else self._off_zero(start, held)
         if not len(begin):
             return self._at(begin, held, value)[0], begin
-        found = minimize(
-            self._at, begin, (held, value), "BFGS", jac=True, options={"gtol": 1e-6, "maxiter": 500}
-        )
+        # searches at values nearby bend alike
+        options = {"gtol": FLAT, "maxiter": 500, "hess_inv0": self._bend.get(held)}
+        found = minimize(self._at, begin, (held, value), "BFGS", jac=True, options=options)
+        self._bend[held] = (found.hess_inv + found.hess_inv.T) / 2
         return float(found.fun), found.x
 
     def interval(self, held: Held, z: float) -> tuple[float, float, float]:
@@ -134,8 +138,6 @@ class MixedDeviance:
 
     def _end(self, held: Held, centre: float, limit: float, z: float) -> float:
         """Return where the deviance exceeds the smallest by ``z**2``; the limit if nowhere."""
-        from scipy.optimize import brentq
-
         start = self._start(held, self._best[1])
 
         def excess(value: float) -> float:
@@ -143,22 +145,8 @@ class MixedDeviance:
             deviance, start = self.least(held, value, start)
             return float(np.sqrt(max(deviance - self._best[0], 0.0))) - z
 
-        sign = 1.0 if limit > centre else -1.0
-        if centre == limit or not np.isfinite(centre):
-            return centre
-        inner, step = centre, FIRST * self._scale(held, centre)
-        for _ in range(STEPS):
-            outer = inner + sign * step
-            if sign * (outer - limit) >= 0:
-                outer = limit
-            if excess(outer) >= 0:
-                return float(
-                    brentq(excess, inner, outer, xtol=1e-7 * abs(outer - inner), rtol=1e-7)
-                )
-            if outer == limit:
-                return 1.0 * round(limit) if held.kind == "correlation" else limit
-            inner, step = outer, step * GROWTH
-        return sign * np.inf
+        end = profile_end(excess, centre, limit, FIRST * self._scale(held, centre))
+        return 1.0 * round(end) if held.kind == "correlation" and end == limit else end
 
     def _scale(self, held: Held, centre: float) -> float:
         """Return a typical error of a parameter."""
@@ -340,6 +328,47 @@ class MixedDeviance:
         if not self._is(held, 0, "noise"):
             parts.append(slopes[-1:] * noise)
         return np.concatenate([*parts, np.zeros(0)])
+
+
+def profile_end(
+    excess: Callable[[float], float], centre: float, limit: float, step: float
+) -> float:
+    """Return where a function of a parameter crosses zero; the limit if nowhere.
+
+    Parameters
+    ----------
+    excess : callable
+        Negative at the centre, and rising away from it.
+    centre, limit : float
+        Where the search begins, and the bound of the parameter on the side of the end.
+    step : float
+        First step.
+
+    Examples
+    --------
+    >>> round(profile_end(lambda x: x**2 - 2, 0.0, np.inf, 0.5), 4)
+    1.4142
+    >>> profile_end(lambda x: -1.0, 0.3, 0.0, 0.1)
+    0.0
+    """
+    from scipy.optimize import brentq
+
+    sign = 1.0 if limit > centre else -1.0
+    if centre == limit or not np.isfinite(centre):
+        return centre
+    known = cache(excess)  # the root is sought from ends that the steps have seen
+    inner = centre
+    for _ in range(STEPS):
+        outer = inner + sign * step
+        if sign * (outer - limit) >= 0:
+            outer = limit
+        if known(outer) >= 0:
+            width = abs(outer - inner)
+            return float(brentq(known, inner, outer, xtol=PRECISE * width, rtol=PRECISE))
+        if outer == limit:
+            return limit
+        inner, step = outer, step * GROWTH
+    return sign * np.inf
 
 
 def drawn(fit: LinearMixedFit, rng: np.random.Generator) -> Callable[[], LinearMixedFit]:

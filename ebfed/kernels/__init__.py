@@ -6,7 +6,12 @@ says; each has a NumPy reference of a few lines in ``tests/kernels``. Kernels co
 call and are cached on disk from then on (``ebfed warm`` fills the cache).
 """
 
-from ebfed.kernels.crossed import combination_variances, eliminated_products
+from ebfed.kernels.crossed import (
+    canonical_rows,
+    combination_variances,
+    row_products,
+    subtract_products,
+)
 from ebfed.kernels.factors import (
     nested_products,
     square_products,
@@ -56,11 +61,11 @@ __all__ = [
     "add_rows",
     "beta_binomial_profile",
     "beta_binomial_values",
+    "canonical_rows",
     "column_sums",
     "combination_variances",
     "count_members",
     "dirichlet_profile",
-    "eliminated_products",
     "expectation_propagation",
     "fill_bernoulli",
     "fill_normals",
@@ -88,6 +93,7 @@ __all__ = [
     "quadrature_moments",
     "rate_derivatives",
     "rising_sums",
+    "row_products",
     "shorten_digits",
     "softmax_normal",
     "square_products",
@@ -97,6 +103,7 @@ __all__ = [
     "student_normals",
     "student_sizes",
     "student_slab",
+    "subtract_products",
     "summarise_rows",
     "triangular_factors",
     "whiten",

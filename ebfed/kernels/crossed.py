@@ -3,11 +3,12 @@
 import numpy as np
 
 from ebfed.kernels._jit import jit
+from ebfed.kernels.responses import POISSON, _row
 
 
 @jit
-def eliminated_products(indptr, columns, values, share, size):
-    """Add up the weighed products of the sparse rows of a table with themselves.
+def subtract_products(indptr, columns, values, share, matrix):
+    """Subtract the weighed products of the sparse rows of a table with themselves from a matrix.
 
     ``sum_i share_i v_i v_i'``, on and below the diagonal.
 
@@ -19,20 +20,43 @@ def eliminated_products(indptr, columns, values, share, size):
         Column of each entry, in ascending order within rows.
     values : ndarray of shape (n_entries,)
     share : ndarray of shape (n,)
-    size : int
-        Number of columns.
+    matrix : ndarray of shape (size, size)
+        Its first columns are those of the table.
+    """
+    for i in range(len(share)):
+        for a in range(indptr[i], indptr[i + 1]):
+            weighed, row = share[i] * values[a], matrix[columns[a]]
+            for b in range(indptr[i], a + 1):
+                row[columns[b]] -= weighed * values[b]
+
+
+@jit
+def row_products(indptr, columns, values, matrix):
+    """Products ``M v_i`` of a matrix and the sparse rows of a table, at the entries of the rows.
+
+    Parameters
+    ----------
+    indptr : integer ndarray of shape (n + 1,)
+    columns : integer ndarray of shape (n_entries,)
+        In ascending order within rows.
+    values : ndarray of shape (n_entries,)
+    matrix : ndarray of shape (size, size)
+        Symmetric; read on and below the diagonal.
 
     Returns
     -------
-    ndarray of shape (size, size)
-        Zero above the diagonal.
+    ndarray of shape (n_entries,)
     """
-    products = np.zeros((size, size))
-    for i in range(len(share)):
+    products = np.zeros(len(values))
+    for i in range(len(indptr) - 1):
         for a in range(indptr[i], indptr[i + 1]):
-            weighed = share[i] * values[a]
-            for b in range(indptr[i], a + 1):
-                products[columns[a], columns[b]] += weighed * values[b]
+            row, own = matrix[columns[a]], values[a]
+            along = own * row[columns[a]]
+            for b in range(indptr[i], a):
+                entry = row[columns[b]]
+                along += values[b] * entry
+                products[b] += own * entry
+            products[a] += along
     return products
 
 
@@ -102,3 +126,31 @@ def combination_variances(rows, own, others, dense, inverse, pivots, scale, tabl
             form += 2.0 * entry[a] * along
         forms[r] = form
     return forms
+
+
+@jit
+def canonical_rows(kind, y, weight, predictor, found):
+    """Log-likelihood of binomial or Poisson rows, and derivatives in their linear predictors.
+
+    Parameters
+    ----------
+    kind : int
+        Number of the family, see `ebfed.kernels.responses`.
+    y, weight, predictor : ndarray of shape (n_rows,)
+    found : ndarray of shape (3, n_rows)
+        Filled with slopes, minus second derivatives, and minus third derivatives.
+
+    Returns
+    -------
+    float
+        Sum over rows, but for what does not depend on the predictor.
+    """
+    total, shapes = 0.0, np.zeros(0)
+    for i in range(len(y)):
+        value, slope, bend = _row(kind, y[i], weight[i], predictor[i], shapes)
+        total += value
+        found[0, i], found[1, i], found[2, i] = slope, bend, bend
+        if kind != POISSON:
+            # the slope is weight * (y - p), and that of p (1 - p) is p (1 - p) (1 - 2 p)
+            found[2, i] = bend * (1 - 2 * y[i] + 2 * slope / weight[i])
+    return total

@@ -7,6 +7,7 @@ from ebfed.learning.ditto import Ditto
 from ebfed.learning.dp_adaped import DPAdaPeD
 from ebfed.learning.dp_fed_avg import DPFedAvg
 from ebfed.learning.fed_avg import FedAvg
+from ebfed.learning.fed_bn import FedBN
 from ebfed.learning.fed_mutual import FedMutual
 from ebfed.learning.fed_prox import FedProx
 from ebfed.learning.fed_rep import FedRep
@@ -19,6 +20,7 @@ from ebfed.learning.pfedme import PFedMe
 from ebfed.learning.ppsgd import PPSGD
 from ebfed.learning.privacy import ClientPrivacy
 from ebfed.learning.quped import QuPeD
+from ebfed.learning.rates import RateSchedule
 from ebfed.learning.scaffold import Scaffold
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Ditto",
     "FeO2",
     "FedAvg",
+    "FedBN",
     "FedMutual",
     "FedProx",
     "FedRep",
@@ -40,5 +43,6 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "QuPeD",
+    "RateSchedule",
     "Scaffold",
 ]

@@ -160,7 +160,7 @@ class AdaPeD(Learner):
     @property
     def _shared_rate(self) -> float:
         rate = self.shared_learning_rate
-        return self.learning_rate if rate is None else rate
+        return self.peak_rate if rate is None else rate
 
     @property
     def _psi(self) -> float:
@@ -225,7 +225,7 @@ class AdaPeD(Learner):
         distance = net.loss.divergence(outputs, reference, weight)[1]
         # [E] Equation 11
         g = task.decayed(back(slope + distance / (2 * psi[:, :, None])), theta)
-        return theta - task.rate * self.learning_rate * g
+        return theta - task.rate * self.peak_rate * g
 
     def _distil(
         self, theta: NDArray, mu: NDArray, batch: Batch, task: Task, teacher: Predictor

@@ -35,13 +35,14 @@ from ebfed.kernels.threads import one_thread
 from ebfed.learning.checks import check_arguments
 from ebfed.learning.exchange import Exchange
 from ebfed.learning.files import LearnerFile, save
-from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_clients, settle
+from ebfed.learning.fitting import history_rows, hold_rounds, open_clients, read_choices, settle
 from ebfed.learning.memory import remember
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.node_sums import node_sums
 from ebfed.learning.optimizers import Optimizer
-from ebfed.learning.predictions import expected_of, export, term_names
+from ebfed.learning.predictions import estimates, expected_of, export, term_names
 from ebfed.learning.privacy import ClientPrivacy, PrivateExchange
+from ebfed.learning.rates import RateSchedule, peak_of
 from ebfed.learning.schedule import Sampling, Schedule
 from ebfed.learning.server import broadcast_of, first_state, next_state
 from ebfed.learning.training import LocalTraining, Task
@@ -49,7 +50,6 @@ from ebfed.models import Model, Predictor, Softmax
 from ebfed.privacy.odometer import Plan
 from ebfed.report.view import LearnerView, reports
 from ebfed.tables.clients import Clients
-from ebfed.tables.frames import frame
 
 __all__ = ["Learner"]
 
@@ -70,8 +70,9 @@ class Learner(SupervisedEstimator):
         Model that is trained: `ebfed.models.Softmax` if None.
     n_rounds : int
         Number of rounds, T.
-    learning_rate : float
-        Learning rate eta of clients' steps.
+    learning_rate : float or RateSchedule
+        Learning rate eta of clients' steps. With a schedule, all learning rates of clients change
+        from round to round in proportion to it.
     decay : float
         Learning-rate decay per round.
     local_steps : int
@@ -163,7 +164,7 @@ class Learner(SupervisedEstimator):
     model: Model | None = None
     _: KW_ONLY
     n_rounds: int = 100
-    learning_rate: float = 0.1
+    learning_rate: float | RateSchedule = 0.1
     decay: float = 1.0
     local_steps: int = 1
     batch_size: int | None = None
@@ -354,7 +355,11 @@ class Learner(SupervisedEstimator):
         """Rounds, who is invited to them, and how learning rates fall."""
         default: Sampling = "fixed" if self.privacy is None else "poisson"
         plain = int(self.n_rounds), self.sample_rate, self.sampling or default, self.decay
-        return Schedule(*plain, evaluate_every=self.evaluate_every)
+        rate = self.learning_rate if isinstance(self.learning_rate, RateSchedule) else None
+        return Schedule(*plain, evaluate_every=self.evaluate_every, changes=rate)
+
+    # Learning rate of clients' steps, without its changes from round to round.
+    peak_rate = property(lambda self: peak_of(self.learning_rate))
 
     @property
     def _numeric(self) -> bool:  # type: ignore[override]
@@ -364,19 +369,48 @@ class Learner(SupervisedEstimator):
 
     # Clients ----------------------------------------------------------------------------------
 
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X, y, groups : as in `ebfed.LinearEB.fit`
+        sample_weight : array-like of shape (n_rows,) or str, optional
+            Frequency of each row, 0 or more: how many rows it stands for, or the column of the
+            frame `X` that holds it. The loss of a batch is the weighted mean of its rows, so that
+            with batches of all rows a row of weight 2 is the row twice; a row of weight 0 is
+            absent. ``weights="rows"`` counts sums of weights, which must be whole. Rows that are
+            held back keep their weights in the default metric, and `metric` gets them as
+            ``sample_weight=``. With `privacy` a client's message is clipped whatever the weights
+            of its rows, so that no promise depends on them.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(*self.prepare(X, y, groups=groups, sample_weight=sample_weight))
+
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError(f"{type(self).__name__} has no classes of consent.")
-        return read_clients(self, X, y, groups)[0], {}
+        return read_choices(self, X, y, groups, None, sample_weight)[0], {}
 
     open_clients = open_clients
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:
         """State numbers of rows, columns and classes."""
         facts = super().describe(clients, memory)
+        if self.schedule.by_rows:
+            facts["n"] = clients.totals()
         if self._numeric:
             return facts
         return facts | {"classes": self.classes_ if self._declared is None else self._declared}
@@ -391,7 +425,7 @@ class Learner(SupervisedEstimator):
         changes = self.local_training().work(sent, memory, clients, members, rng)
         memory["trained"][members[clients.n[members] > 0]] = True
         if exchange.schedule.by_rows:
-            weight = exchange.schedule.weights(clients.n[members], sent["largest"])[:, None]
+            weight = exchange.schedule.weights(clients.totals()[members], sent["largest"])[:, None]
             changes = {name: weight * change for name, change in changes.items()}
         message = exchange.send(changes, sent, memory, members, rng)
         if exchange.sends_weights:
@@ -554,23 +588,5 @@ class Learner(SupervisedEstimator):
         )
 
     _history_rows = history_rows
+    estimates = estimates
     export = export
-
-    def estimates(self, backend: str | None = None) -> Any:
-        """Return the parameters of each group's predictor: a frame.
-
-        Parameters
-        ----------
-        backend : str, optional
-            The library of the frame; that of the frame that was fitted if None.
-
-        Returns
-        -------
-        DataFrame
-            Group label, ``n``, and a column for each of `terms_`.
-        """
-        check_is_fitted(self, "clients_")
-        columns = {"n": self._sizes()} | dict(zip(self.terms_, self.parameters_.T, strict=True))
-        style = self._style_.avoiding(columns)
-        style = style if backend is None else style.using(backend)
-        return frame({style.group: self.groups_} | columns, style)

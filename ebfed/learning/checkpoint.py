@@ -126,7 +126,9 @@ def _name(key: NDArray) -> str:
 def _digest(others: list, clients: Clients) -> str:
     """Name rows, and all else that a fit goes on with."""
     found = hashlib.sha256(wire.pack([others, clients.ids.astype(str), clients.indptr]))
-    for values in (clients.X, np.asarray(clients.y)):
+    for values in (clients.X, np.asarray(clients.y), clients.weight):
+        if values is None:
+            continue
         plain = values.astype(str) if values.dtype.kind == "O" else values
         found.update(np.ascontiguousarray(plain).view(np.uint8).data)
     return found.hexdigest()

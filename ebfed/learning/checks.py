@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ebfed.learning.fine_tuning import check_fine_tuning
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.optimizers import check_optimizer
+from ebfed.learning.rates import RateSchedule, check_rate
 from ebfed.learning.schedule import Sampling
 from ebfed.privacy.calibration import as_float, check_count, check_positive
 from ebfed.tables.clients import LARGEST
@@ -34,8 +35,10 @@ def check_arguments(learner: Learner) -> None:
 
     check_count("n_rounds", learner.n_rounds)
     check_count("local_steps", learner.local_steps)
-    check_positive("learning_rate", learner.learning_rate)
+    check_rate("learning_rate", learner.learning_rate)
     decay = check_positive("decay", learner.decay)
+    if decay != 1 and isinstance(learner.learning_rate, RateSchedule):
+        raise ValueError(f"decay must be 1 where learning_rate has a schedule; got {decay!r}.")
     if learner.n_rounds * math.log(decay) > MOST_GROWTH:
         raise ValueError(f"decay must not let learning rates grow without end; got {decay!r}.")
     if learner.batch_size is not None:

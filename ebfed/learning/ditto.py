@@ -75,12 +75,12 @@ class Ditto(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make steps of theta towards w, then steps of a copy of w."""
         theta, w = self.personal_parameters(shared, own, task), shared["w"]
-        eta = self.learning_rate if self.own_learning_rate is None else self.own_learning_rate
+        eta = self.peak_rate if self.own_learning_rate is None else self.own_learning_rate
         descend = task.descent(eta)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - shared["w"])
             theta = descend(theta, slope)
-        descend = task.descent(self.learning_rate)
+        descend = task.descent(self.peak_rate)
         for batch in task:
             w = descend(w, task.gradient(w, batch))
         return {"w": w - shared["w"]}, {"theta": theta}

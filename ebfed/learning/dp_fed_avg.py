@@ -76,12 +76,20 @@ class DPFedAvg(FedAvg):
 
     requires_privacy: ClassVar[bool] = True
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Learn from rows.
 
         Parameters
         ----------
-        X, y, groups : as for every learner
+        X, y, groups, sample_weight : as for every learner
         consent : array-like of shape (n_rows,), dict from group to number, or str, optional
             Largest epsilon of each row's group, at the delta of `privacy`, or the column of the
             frame `X` that holds it. None: that of `privacy` for all.
@@ -90,20 +98,27 @@ class DPFedAvg(FedAvg):
         -------
         self
         """
-        return self._fit(*self.prepare(X, y, groups=groups, consent=consent))
+        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+        return self._fit(*self.prepare(X, y, **given))
 
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
         if consent is None:
-            return super().prepare(X, y, groups=groups)
+            return super().prepare(X, y, groups=groups, sample_weight=sample_weight)
         if self.privacy is not None and self.privacy.trust == "nobody":
             raise ValueError(
                 'consent cannot give budgets with trust="nobody", where the server sees only the '
                 "sum over nodes."
             )
-        clients, labels, consent = read_choices(self, X, y, groups, consent)
+        clients, labels, consent = read_choices(self, X, y, groups, consent, sample_weight)
         return clients, {"budget": epsilons_of(consent, clients.ids, labels)}
 
     def describe(self, clients: Clients, memory: LearningMemory) -> LearningFacts:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ebfed.engines.protocol import LearningState, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.optimizers import Optimizer, check_optimizer, server_step
+from ebfed.learning.rates import RateSchedule, check_rate, peak_of, share_of
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, SharedTraining, Task
-from ebfed.privacy.calibration import check_positive
 
 __all__ = ["FedAvg"]
 
@@ -38,7 +38,7 @@ class FedAvg(Learner):
         How the server moves w along the average change: by it, with a momentum of 0.9 (FedAvgM), or
         as Adam does (FedAdam), for which a `server_learning_rate` near 0.01 is usual. The server
         computes it from averages alone, so that it costs no privacy.
-    server_learning_rate : float
+    server_learning_rate : float or RateSchedule
         Factor of the server's steps.
 
     References
@@ -66,7 +66,7 @@ class FedAvg(Learner):
 
     weights: Literal["clients", "rows"] = "clients"
     server_optimizer: Optimizer = "sgd"
-    server_learning_rate: float = 1.0
+    server_learning_rate: float | RateSchedule = 1.0
 
     def check(self) -> None:
         """Raise a ValueError if an argument is wrong."""
@@ -80,7 +80,7 @@ class FedAvg(Learner):
                 "count alike."
             )
         check_optimizer("server_optimizer", self.server_optimizer)
-        check_positive("server_learning_rate", self.server_learning_rate)
+        check_rate("server_learning_rate", self.server_learning_rate)
 
     @property
     def schedule(self) -> Schedule:
@@ -89,16 +89,19 @@ class FedAvg(Learner):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, from the shared parameters."""
-        theta, descend = shared["w"], task.descent(self.learning_rate)
+        theta, descend = shared["w"], task.descent(self.peak_rate)
         for batch in task:
             theta = descend(theta, task.gradient(theta, batch))
-        return {"w": theta - shared["w"]}, own
+        theta -= shared["w"]  # of the last step, which nothing else refers to
+        return {"w": theta}, own
 
     def accelerate(self, average: Named, state: LearningState) -> tuple[Named, LearningState]:
         """Return the server's step along the average change of w, and the state with moments."""
         step, moments = server_step(self.server_optimizer, average["w"], state.get("moments", {}))
         state = state | {"moments": moments} if moments else state
-        return average | {"w": self.server_learning_rate * step}, state
+        rate = self.server_learning_rate
+        share = share_of(rate, state["round"], self.n_rounds)
+        return average | {"w": share * peak_of(rate) * step}, state
 
     def local_training(self) -> LocalTraining:
         """Return the object that trains clients; without fine-tuning there is one predictor."""

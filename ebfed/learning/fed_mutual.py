@@ -69,7 +69,7 @@ class FedMutual(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Move theta and a copy of w at once, for each batch."""
         w, theta, net = shared["w"].repeat(len(task), axis=0), own["theta"], task.net
-        eta, alpha, beta = task.rate * self.learning_rate, self.own_weight, self.shared_weight
+        eta, alpha, beta = task.rate * self.peak_rate, self.own_weight, self.shared_weight
         for X, y, weight in task:
             of_theta, back_theta = net.pull(theta, X)
             of_w, back_w = net.pull(w, X)

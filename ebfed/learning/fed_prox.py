@@ -58,7 +58,7 @@ class FedProx(FedAvg):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch, with a pull to the shared parameters."""
         theta = w = shared["w"]
-        descend = task.descent(self.learning_rate)
+        descend = task.descent(self.peak_rate)
         for batch in task:
             slope = task.gradient(theta, batch) + self.regularization * (theta - w)
             theta = descend(theta, slope)

@@ -105,7 +105,7 @@ class FedRep(Learner):
         places, theta = self.split(task.net), self.personal_parameters(shared, own, task)
         for batch in task:
             slope = task.gradient(theta, batch)[:, places.shared]
-            theta[:, places.shared] -= task.rate * self.learning_rate * slope
+            theta[:, places.shared] -= task.rate * self.peak_rate * slope
         return {"w": theta[:, places.shared] - shared["w"]}, {"head": theta[:, places.own]}
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:
@@ -114,7 +114,7 @@ class FedRep(Learner):
         theta = places.assemble(shared["w"], own["head"])
         for batch in task.batches(self.head_steps):
             slope = task.gradient(theta, batch)[:, places.own]
-            theta[:, places.own] -= task.rate * self.learning_rate * slope
+            theta[:, places.own] -= task.rate * self.peak_rate * slope
         return theta
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:

@@ -93,12 +93,20 @@ class FeO2(Ditto):
         if self.ratio != "optimal":
             check_between("ratio", self.ratio, 0, 1)
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Learn from rows.
 
         Parameters
         ----------
-        X, y, groups : as for every learner
+        X, y, groups, sample_weight : as for every learner
         consent : array-like of shape (n_rows,), dict from group to choice, or str, optional
             Choice of each row's group, ``"private"`` or ``"open"``, or the column of the frame `X`
             that holds it. None: no client opted out.
@@ -107,13 +115,20 @@ class FeO2(Ditto):
         -------
         self
         """
-        return self._fit(*self.prepare(X, y, groups=groups, consent=consent))
+        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+        return self._fit(*self.prepare(X, y, **given))
 
     def prepare(
-        self, X: Any, y: Any = None, *, groups: Any = None, consent: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
-        clients, labels, consent = read_choices(self, X, y, groups, consent)
+        clients, labels, consent = read_choices(self, X, y, groups, consent, sample_weight)
         if consent is None:
             return clients, {"consent": np.zeros(len(clients), np.int8)}
         return clients, {"consent": classes_of(consent, CLASSES, clients.ids, labels)}

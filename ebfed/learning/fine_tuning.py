@@ -83,7 +83,7 @@ class FineTuning:
         learner = self._learner
         if learner.fine_tune_rate is not None:
             return [float(learner.fine_tune_rate)]
-        last = learner.learning_rate * learner.schedule.rate(self._sent["round"])
+        last = learner.peak_rate * learner.schedule.rate(self._sent["round"])
         return [last, last / 10] if learner.fine_tune == "auto" else [last]
 
     def tune(self, theta: NDArray) -> NDArray[np.float64]:

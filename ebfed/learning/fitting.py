@@ -20,12 +20,13 @@ from ebfed.learning.fine_tuning import makes_last_steps
 from ebfed.learning.memory import losses
 from ebfed.learning.minibatches import precision_of
 from ebfed.learning.schedule import INVITE, draw
-from ebfed.learning.validation import hold_back
+from ebfed.learning.validation import check_metric, hold_back
 from ebfed.privacy.promises import simulated
 from ebfed.streams import is_fixed, noise_key
 from ebfed.tables.alignment import aligned
 from ebfed.tables.clients import Clients
 from ebfed.tables.labels import number_labels
+from ebfed.tables.of_rows import check_whole, without_of_rows
 
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
 __all__ = ["history_rows", "hold_rounds", "open_clients", "read_choices", "read_clients", "settle"]
 
 
-def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients, NDArray | None]:
+def read_clients(
+    learner: Learner, X: Any, y: Any, groups: Any, weights: Any
+) -> tuple[Clients, NDArray | None]:
     """Read rows, as in `fit`; return clients, and the label of each row."""
     declared = learner.classes
     learner._declared = None if declared is None else number_labels(declared, "classes")[0]
+    weights = X.weight if weights is None and isinstance(X, Clients) else weights
     clients, labels = learner._read(X, y, groups, reset=True)
+    if weights is not None:
+        clients = _weighted(learner, clients, labels, weights)
     check_between("validation_fraction", learner.validation_fraction, 0, 0.9)
     X = clients.X.astype(precision_of(learner), copy=False)
     clients = hold_back(replace(clients, X=X), learner.validation_fraction)
@@ -49,18 +55,47 @@ def read_clients(learner: Learner, X: Any, y: Any, groups: Any) -> tuple[Clients
     return clients, labels
 
 
+def _weighted(learner: Learner, clients: Clients, labels: NDArray | None, given: Any) -> Clients:
+    """Give rows the weights that were given in the order of their labels."""
+    weights = without_of_rows(None, {"sample_weight": given})[1]["sample_weight"]
+    if len(weights) != len(clients.X):
+        raise ValueError(
+            f"sample_weight has {len(weights)} entries for the {len(clients.X)} rows of X."
+        )
+    schedule = learner.schedule
+    if schedule.by_rows:
+        check_whole(weights, "weights='rows'")
+    if schedule.by_rows and learner.privacy is not None:
+        raise ValueError(
+            "sample_weight is not for weights='rows' with privacy: numbers of rows are public, and "
+            "sums of weights are not. Use weights='clients'."
+        )
+    check_metric(learner.metric)
+    if labels is not None:
+        weights = weights[np.argsort(number_labels(labels)[1], kind="stable")]
+    clients = clients.weighted(weights)
+    if not learner._numeric:  # classes of rows that count
+        found = np.unique(np.asarray(clients.y))
+        declared = learner._declared
+        learner._check_classes(found)
+        learner.classes_ = found if declared is None else np.union1d(found, declared)
+    return clients
+
+
 def open_clients(learner: Learner, clients: Clients, memory: LearningMemory) -> NDArray[np.bool_]:
     """Return whether each client is to send changes without a guarantee."""
     return learner.exchange(len(clients)).opened(memory, len(clients))
 
 
 def read_choices(
-    learner: Learner, X: Any, y: Any, groups: Any, consent: Any
+    learner: Learner, X: Any, y: Any, groups: Any, consent: Any, weights: Any
 ) -> tuple[Clients, NDArray | None, Any]:
     """Read rows and what clients chose; return clients, the label of each row, and `consent`."""
-    X, y, groups, consent = aligned({"X": X, "y": y, "groups": groups, "consent": consent}).values()
+    given = {"X": X, "y": y, "groups": groups, "consent": consent, "sample_weight": weights}
+    X, y, groups, consent, weights = aligned(given).values()
     consent, X = learner._aside(X, consent, "consent", reset=True)
-    return *read_clients(learner, X, y, groups), consent
+    weights, X = learner._aside(X, weights, "sample_weight", reset=False)
+    return *read_clients(learner, X, y, groups, weights), consent
 
 
 def hold_rounds(

@@ -214,13 +214,23 @@ class JointDPSGD(Learner):
                 f"got {trust!r}."
             )
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, users: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        users: Any = None,
+    ) -> Self:
         """Learn from rows.
 
         Parameters
         ----------
         X, y, groups : as for every learner
             A group is an owner.
+        sample_weight : None
+            Rows have no weights: a row that stands for several would be several users.
         users : array-like of shape (n_rows,) or str, optional
             Label of each row's user, or the column of the frame `X` that holds it; users of
             different owners are different. None: every row is of a user of its own.
@@ -229,7 +239,8 @@ class JointDPSGD(Learner):
         -------
         self
         """
-        return self._fit(*self.prepare(X, y, groups=groups, users=users))
+        given = {"groups": groups, "sample_weight": sample_weight, "users": users}
+        return self._fit(*self.prepare(X, y, **given))
 
     # The algorithm ----------------------------------------------------------------------------
 
@@ -277,7 +288,7 @@ class JointDPSGD(Learner):
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of u, and project it."""
-        step = self.schedule.rate(round_) * self.learning_rate
+        step = self.schedule.rate(round_) * self.peak_rate
         return {"u": project((shared["u"] - step * average["u"])[None], self.radius)[0]}
 
     def unseen_predictor(self, sent: LearningSent) -> tuple[Predictor, NDArray[np.float64]]:
@@ -294,14 +305,22 @@ class JointDPSGD(Learner):
         *,
         groups: Any = None,
         consent: Any = None,
+        sample_weight: Any = None,
         users: Any = None,
     ) -> tuple[Clients, LearningMemory]:
         """Read rows, as in `fit`."""
+        if sample_weight is not None:
+            raise ValueError(
+                "sample_weight must be None in JointDPSGD: privacy is that of a user, and a row "
+                "that stands for several would be several users."
+            )
         X, y, groups, users = aligned({"X": X, "y": y, "groups": groups, "users": users}).values()
         users, X = self._aside(X, users, "users", reset=True)
         self._users = None if users is None else number_labels(users, "users")[1]
         try:
+            aside = self._set_aside
             clients, memory = super().prepare(X, y, groups=groups, consent=consent)
+            self._set_aside = aside
         finally:
             del self._users
         return clients, memory

@@ -67,7 +67,7 @@ class LocalOnly(Learner):
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a step for each batch."""
         theta = own["theta"]
-        descend = task.descent(self.learning_rate)
+        descend = task.descent(self.peak_rate)
         for batch in task:
             theta = descend(theta, task.gradient(theta, batch))
         return {}, {"theta": theta}

@@ -76,6 +76,16 @@ class Minibatches:
             places = (step * self._size + np.arange(self._size)) % n
             yield self._batch(np.take_along_axis(self._order, places, axis=1))
 
+    @property
+    def totals(self) -> NDArray:
+        """Sum of the weights of each client's rows; their number if they have none."""
+        if self._clients.weight is None or not len(self._clients.X):
+            return self.n
+        real = self._order >= 0
+        rows = np.where(real, self._order, 0) + self._first[:, None]
+        rows = np.minimum(rows, len(self._clients.X) - 1)
+        return np.where(real, self._clients.weight[rows], 0.0).sum(axis=1)
+
     def all(self) -> Batch:
         """Return the rows that one round may see, at once."""
         return self._batch(self._order)
@@ -84,7 +94,7 @@ class Minibatches:
         """Yield batches of all rows but a part of them, and this part at once, for each part.
 
         The parts are about equally large and drawn at random, the same ones in every round. Rows of
-        the part have weight 1.
+        the part have their own weight, or weight 1.
 
         Parameters
         ----------
@@ -119,8 +129,11 @@ class Minibatches:
         rows = np.where(real, places, 0) + self._first[:, None]
         rows = np.minimum(rows, max(len(self._clients.X) - 1, 0))
         weight = real.astype(self._clients.X.dtype)
+        if self._clients.weight is not None and len(self._clients.X):
+            weight *= self._clients.weight[rows]
         if not self._total:
-            weight /= np.maximum(real.sum(axis=1, keepdims=True), 1)
+            total = weight.sum(axis=1, keepdims=True)
+            weight /= np.where(total > 0, total, 1)
         if len(self._clients.X) == 0:  # there are no rows
             X = np.zeros((*rows.shape, self._clients.X.shape[1]), weight.dtype)
             return Batch(X, np.zeros(rows.shape, np.int64), weight)

@@ -45,9 +45,15 @@ class Descent:
         self._second: NDArray = np.zeros(1, np.float32)
 
     def __call__(self, theta: NDArray, gradient: NDArray) -> NDArray[np.float64]:
-        """Return parameters, shape (c, p), after a step down their gradients."""
+        """Return parameters, shape (c, p), after a step down their gradients.
+
+        The memory of the gradients, which is lost, holds the result where it can.
+        """
         if self._optimizer == "sgd":
-            return theta - self._rate * gradient
+            if gradient.dtype != np.result_type(theta, gradient):
+                return theta - self._rate * gradient
+            gradient *= self._rate
+            return np.subtract(theta, gradient, out=gradient)
         if self._optimizer == "momentum":
             self._first = MOMENTUM * self._first + gradient
             return theta - self._rate * self._first

@@ -59,7 +59,7 @@ class OwnerTraining(LocalTraining):
         bits = sums.bits[members, None]
         expected = np.maximum(share * users.count, 1e-300)[:, None]
         own_rate = learner.own_learning_rate
-        eta = learner.learning_rate if own_rate is None else own_rate
+        eta = learner.peak_rate if own_rate is None else own_rate
         rate = learner.schedule.rate(sent["round"]) * eta
         if guided:
             # before the guide moves, so that without noise both are the same

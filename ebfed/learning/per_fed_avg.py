@@ -69,7 +69,7 @@ class PerFedAvg(Learner):
             slope = task.gradient(adapted, other)
             if self.hessian:
                 slope = slope - alpha * self._curvature(w, slope, batch, task)
-            w = w - task.rate * self.learning_rate * slope
+            w = w - task.rate * self.peak_rate * slope
         return {"w": w - shared["w"]}, own
 
     def _curvature(

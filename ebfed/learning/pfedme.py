@@ -74,7 +74,7 @@ class PFedMe(Learner):
         w = shared["w"]
         for batch in task:
             theta = self._nearby(w, batch, task)
-            w = w - task.rate * self.learning_rate * self.regularization * (w - theta)
+            w = w - task.rate * self.peak_rate * self.regularization * (w - theta)
         return {"w": w - shared["w"]}, own
 
     def _nearby(self, w: NDArray, batch: Batch, task: Task) -> NDArray[np.float64]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ebfed.engines.protocol import LearningFacts, Named
+from ebfed.engines.protocol import LearningFacts, LearningMemory, Named
 from ebfed.learning.base import Learner
 from ebfed.learning.checks import check_between
 from ebfed.learning.schedule import Schedule
 from ebfed.learning.training import LocalTraining, Task
+from ebfed.tables.clients import Clients
 
 __all__ = ["PPSGD"]
 
@@ -95,7 +96,25 @@ class PPSGD(Learner):
         plain = super().schedule
         if self.objective == "clients":
             return plain  # [P] Algorithm 3
-        return OfRows(**asdict(plain), batch_size=self.batch_size)
+        return OfRows(**vars(plain), batch_size=self.batch_size)
+
+    def prepare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        consent: Any = None,
+        sample_weight: Any = None,
+    ) -> tuple[Clients, LearningMemory]:
+        """Read rows, as in `fit`."""
+        if sample_weight is not None and self.objective == "rows":
+            raise ValueError(
+                "sample_weight is not for objective='rows', which divides by public numbers of "
+                "rows. Use objective='clients'."
+            )
+        given = {"groups": groups, "consent": consent, "sample_weight": sample_weight}
+        return super().prepare(X, y, **given)
 
     def local_training(self) -> LocalTraining:
         """Return batches, whose losses are means or sums over rows."""
@@ -113,13 +132,13 @@ class PPSGD(Learner):
         slope = task.gradient(shared["w"] + own["theta"], batch)  # [P] Algorithm 1
         if np.isinf(self.alpha):
             return {"w": slope}, own
-        step = task.rate * self.learning_rate / task.expected
+        step = task.rate * self.peak_rate / task.expected
         return {"w": slope}, {"theta": own["theta"] - step * slope}
 
     def move(self, shared: Named, average: Named, round_: int) -> Named:
         """Make a step of w."""
         alpha = 1.0 if np.isinf(self.alpha) else self.alpha
-        step = alpha * self.schedule.rate(round_) * self.learning_rate
+        step = alpha * self.schedule.rate(round_) * self.peak_rate
         return {"w": shared["w"] - step * average["w"]}
 
     def personal_parameters(self, shared: Named, own: Named, task: Task) -> NDArray[np.float64]:

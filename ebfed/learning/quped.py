@@ -71,14 +71,14 @@ class QuPeD(Learner):
         """Make a step of theta, and then one of a copy of w, for each batch."""
         w, theta, share, net = shared["w"], own["theta"], self.distillation, task.net
         eta_w = self.shared_learning_rate
-        eta_w = self.learning_rate if eta_w is None else eta_w
+        eta_w = self.peak_rate if eta_w is None else eta_w
         for X, y, weight in task:
             outputs, back = net.pull(theta, X)
             loss, slope = net.loss.of(outputs, y, weight)
             task.note(loss, net.loss.score(outputs, y, weight))
             distance = net.loss.divergence(outputs, net.outputs(w, X), weight)[1]
             g = task.decayed(back((1 - share) * slope + share * distance), theta)
-            theta = theta - task.rate * self.learning_rate * g
+            theta = theta - task.rate * self.peak_rate * g
             outputs, back = net.pull(w, X)
             distance = net.loss.divergence(net.outputs(theta, X), outputs, weight)[2]
             w = w - task.rate * eta_w * share * back(distance)

@@ -76,7 +76,7 @@ class Scaffold(FedAvg):
 
     def train(self, shared: Named, own: Named, task: Task) -> tuple[Named, Named]:
         """Make a corrected step for each batch, and renew the control variate."""
-        theta, eta = shared["w"], task.rate * self.learning_rate
+        theta, eta = shared["w"], task.rate * self.peak_rate
         correction = shared["c"] - own["control"]
         for batch in task:
             theta = theta - eta * (task.gradient(theta, batch) + correction)

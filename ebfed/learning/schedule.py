@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ebfed.learning.rates import RateSchedule
+
 __all__ = ["INVITE", "NOISE", "OWN_START", "START", "Sampling", "Schedule", "draw"]
 
 Sampling = Literal["poisson", "fixed"]
@@ -39,6 +41,8 @@ class Schedule:
         Whether a client counts in proportion to its rows, rather than once.
     evaluate_every : int, optional
         Before every so many rounds clients evaluate their predictors.
+    changes : RateSchedule, optional
+        How learning rates change from round to round, in place of a decay.
     """
 
     n_rounds: int
@@ -47,6 +51,7 @@ class Schedule:
     decay: float
     by_rows: bool = False
     evaluate_every: int | None = None
+    changes: RateSchedule | None = None
 
     def size(self, n_clients: int) -> int:
         """Return how many clients a round of a fixed size has."""
@@ -101,6 +106,8 @@ class Schedule:
 
     def rate(self, round_: int) -> float:
         """Return what learning rates are multiplied by in a round."""
+        if self.changes is not None:
+            return self.changes.share(round_, self.n_rounds)
         return self.decay**round_
 
     def every(self, n_clients: int) -> int:

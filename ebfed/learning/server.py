@@ -113,7 +113,7 @@ def next_state(learner: Learner, state: LearningState, message: LearningMessage)
     if not all(np.isfinite(value).all() for value in shared.values()):
         raise ValueError(
             f"shared parameters are no longer finite in round {round_ + 1}: choose a "
-            f"smaller learning_rate than {learner.learning_rate:g}, or rescale the features."
+            f"smaller learning_rate than {learner.peak_rate:g}, or rescale the features."
         )
     row = exchange.note(state, learner.note(shared)) | exchange.losses(message, sent)
     history = [*state["history"], row]

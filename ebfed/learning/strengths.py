@@ -164,16 +164,17 @@ class StrengthTraining(LocalTraining):
                     outputs = task.net.outputs(theta, held.X)
                     losses[:, g] += task.net.loss.of(outputs, held.y, held.weight)[0]
         if not task.net.model.classifies:
-            losses = task.n[:, None] / 2 * np.log(np.maximum(losses, 1e-300))
+            losses = task.totals[:, None] / 2 * np.log(np.maximum(losses, 1e-300))
         return np.where(np.isfinite(losses), -losses, -np.inf)
 
     def _paths(self, w: NDArray, task: Task) -> Iterator[NDArray[np.float64]]:
         """Yield the parameters of clients for each strength, shape (c, p), or w for strength 0."""
         options = self._options
         rate, strengths = options.fine_tune_rate, np.asarray(options.strengths, float)
-        eta = options.learning_rate if rate is None else rate
+        eta = options.peak_rate if rate is None else rate
         batches = task.batches(options.fine_tune * int((strengths > 0).sum()))
-        spread = _mean_squares(task.net, w[0]) * np.maximum(task.n, 1)[:, None].astype(w.dtype)
+        total = np.where(task.n > 0, task.totals, 1)[:, None].astype(w.dtype)
+        spread = _mean_squares(task.net, w[0]) * total
         theta = w
         for strength in strengths.tolist():
             if strength > 0:

@@ -84,6 +84,11 @@ class Task:
         """Number of rows of each client."""
         return self._rows.n
 
+    @property
+    def totals(self) -> NDArray:
+        """Sum of the weights of each client's rows, which is their number without weights."""
+        return self._rows.totals
+
     def note(self, loss: NDArray, score: NDArray) -> None:
         """Note how well the first batch was predicted; later calls change nothing.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from ebfed.tables.clients import Clients
 if TYPE_CHECKING:
     from ebfed.learning.base import Learner
 
-__all__ = ["Portion", "has_stalled", "hold_back", "scores_of"]
+__all__ = ["Portion", "check_metric", "has_stalled", "hold_back", "scores_of"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,15 @@ class Portion(Clients):
         if not fraction:
             return clients
         count = clients.n - _held(clients.n, fraction)
-        return cls(clients.ids, clients.indptr, clients.X, clients.y, count=count)
+        rows = clients.ids, clients.indptr, clients.X, clients.y
+        return cls(*rows, weight=clients.weight, count=count)
 
     @classmethod
     def held_back(cls, clients: Clients, fraction: float) -> Self:
         """Return the rows that are held back: the last of each client."""
         count = _held(clients.n, fraction)
         first = np.append(clients.indptr[1:] - count, clients.indptr[-1])
-        return cls(clients.ids, first, clients.X, clients.y, count=count)
+        return cls(clients.ids, first, clients.X, clients.y, weight=clients.weight, count=count)
 
 
 def _held(n: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
@@ -71,7 +73,8 @@ def hold_back(clients: Clients, fraction: float) -> Clients:
         back = np.isin(np.arange(n), np.random.default_rng(n).permutation(n)[:count])
         order[first : first + n] = first + np.argsort(back, kind="stable")
     y = None if clients.y is None else np.asarray(clients.y)[order]
-    return replace(clients, X=clients.X[order], y=y)
+    weight = None if clients.weight is None else clients.weight[order]
+    return replace(clients, X=clients.X[order], y=y, weight=weight)
 
 
 def scores_of(
@@ -102,17 +105,30 @@ def scores_of(
         for place, y, guess, weight in zip(places, batch.y, expected, batch.weight, strict=True):
             real = weight > 0
             if real.any():
-                scores[place] = _metric(learner.metric, y[real], guess[real], classes)
+                own = None if clients.weight is None else weight[real]
+                scores[place] = _metric(learner.metric, y[real], guess[real], classes, own)
     return scores
 
 
-def _metric(metric: Any, y: NDArray, expected: NDArray, classes: NDArray | None) -> float:
+def _metric(
+    metric: Any, y: NDArray, expected: NDArray, classes: NDArray | None, weight: NDArray | None
+) -> float:
     predicted = expected[:, 0] if classes is None else classes[expected.argmax(axis=1)]
     if metric is not None:
-        return float(metric(y, predicted))
+        weights = {} if weight is None else {"sample_weight": weight}
+        return float(metric(y, predicted, **weights))
     if classes is None:
-        return -float(np.mean((y - predicted) ** 2))
-    return float(np.mean(y == predicted))
+        return -float(np.average((y - predicted) ** 2, weights=weight))
+    return float(np.average(y == predicted, weights=weight))
+
+
+def check_metric(metric: Any) -> None:
+    """Raise a ValueError if a metric of the user has no weights of rows."""
+    if metric is not None and "sample_weight" not in signature(metric).parameters:
+        raise ValueError(
+            "metric must have an argument sample_weight, as those of scikit-learn, where rows have "
+            f"weights; got {metric!r}."
+        )
 
 
 def has_stalled(history: list[dict[str, float]], patience: int | None) -> bool:

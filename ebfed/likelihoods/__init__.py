@@ -2,6 +2,7 @@
 
 from ebfed.likelihoods.base import Likelihood
 from ebfed.likelihoods.binomial import Binomial, ReportedCounts
+from ebfed.likelihoods.durations import Durations, ReportedRates
 from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.likelihoods.joined import Joined, join
 from ebfed.likelihoods.log_variance import LogVariance, ReportedLogVariances
@@ -14,6 +15,7 @@ from ebfed.likelihoods.student_t import StudentT
 
 __all__ = [
     "Binomial",
+    "Durations",
     "Gaussian",
     "Joined",
     "Likelihood",
@@ -28,6 +30,7 @@ __all__ = [
     "ReportedLogVariances",
     "ReportedMeans",
     "ReportedOverdispersed",
+    "ReportedRates",
     "StudentT",
     "join",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ebfed.kernels import gaussian_tally
 from ebfed.likelihoods.base import MANY, Likelihood
+from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.reported import ReportedMeans, ReportLaw
 from ebfed.tables.labels import number_integers
 
@@ -196,22 +197,8 @@ class Gaussian(Likelihood):
         """
         if len(self) <= MANY:
             return self, counts
-        values, variances = self.values[:, 0], self.variances[:, 0]
-        level = np.floor(np.log(variances / variances.min()) / 0.1)
-        width = 0.5 * np.sqrt(variances.min()) * np.exp(0.05 * level)
-        cell = np.floor((values - values.min()) / width)
-        codes, _ = number_integers((level * (cell.max() + 1) + cell).astype(np.int64))
-        times = np.bincount(codes, counts)
-        centre = np.bincount(codes, counts * values) / times
-        away = values - centre[codes]
-        centre += np.bincount(codes, counts * away) / times
-        spread = np.sqrt(np.bincount(codes, counts * (values - centre[codes]) ** 2) / times)
-        level = np.bincount(codes, counts * variances) / times
-        rows = Gaussian(
-            np.concatenate((centre - spread, centre + spread))[:, None],
-            np.concatenate((level, level))[:, None],
-        )
-        return rows, np.concatenate((times, times)) / 2
+        centres, variances, times, _ = two_of_each_cell(self.values, self.variances, counts)
+        return Gaussian(centres, variances), times
 
     def relative(self, theta: NDArray) -> NDArray:
         """Likelihood of each client at theta of shape (k, d), over that at its value, (n, k)."""

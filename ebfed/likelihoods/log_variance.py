@@ -6,24 +6,22 @@ for all groups with the same degrees of freedom, and populations may lie anywher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods.base import Likelihood
-from ebfed.likelihoods.distinct import number_rows
-from ebfed.likelihoods.reported import Reported, ReportLaw
+from ebfed.likelihoods.distinct import number_rows, order_of
+from ebfed.likelihoods.reported import ReportLaw
+from ebfed.likelihoods.reported_numbers import ReportedNumbers
 
 __all__ = ["LogVariance", "ReportedLogVariances", "inverse_trigamma"]
 
 # A variance of zero is drawn as this share of the median one; no estimate depends on it.
 FLOOR = 1e-5
-# Cells of the range over which the law of a report is averaged, and points in each: laws may jump.
-CELLS, POINTS = 400, 8
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,9 @@ class LogVariance(Likelihood):
         """Table of the distinct (squares, degrees)."""
         rows = self if np.all(self.degrees > 0) else self.take(self.degrees > 0)
         _, first, times = number_rows([rows.degrees, *rows.squares.T])
-        order = np.lexsort((*rows.squares[first].T, rows.degrees[first]))
-        return rows.take(first[order]), times[order].astype(float)
+        rows, times = rows.take(first), times.astype(float)
+        order = order_of([*rows.squares.T, rows.degrees])  # whatever the order of clients
+        return rows.take(order), times[order]
 
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-density where theta is normal with these moments, shape (n,), by quadrature."""
@@ -215,17 +214,14 @@ class LogVariance(Likelihood):
 
 
 @dataclass(frozen=True)
-class ReportedLogVariances(Reported):
+class ReportedLogVariances(ReportedNumbers):
     """Reports about log sample variances ``x_i``, on degrees of freedom that are public.
 
     Parameters
     ----------
-    law, reports, has_data, sizes, centre, half :
-        See `Reported`.
-    degrees : ndarray of shape (n,)
+    law, reports, has_data, sizes, centre, half, degrees :
+        See `ReportedNumbers`.
     """
-
-    degrees: NDArray
 
     support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
@@ -278,43 +274,6 @@ class ReportedLogVariances(Reported):
                 total += np.where(self.has_data[:, j], np.log(density[:, 0]), 0.0)
         return total
 
-    def _mixed(self, below: Callable[[NDArray, float], NDArray], k: int, j: int) -> NDArray:
-        """Density of the reports where log sample variances have k laws, shape (n, k).
-
-        `below` is the distribution function of a log sample variance on so many degrees of freedom.
-        """
-        density = np.ones((len(self), k))
-        edges = self.centre[j] + self.half[j] * np.linspace(-1, 1, CELLS + 1)
-        for degrees, clients, table in self._tables[j]:
-            inside = below(edges, degrees)
-            ends = np.zeros((1, inside.shape[1])), np.ones((1, inside.shape[1]))
-            masses = np.diff(np.concatenate([ends[0], inside, ends[1]]), axis=0)
-            density[clients] = table @ masses
-        return density
-
-    @cached_property
-    def _tables(self) -> list[list[tuple[float, NDArray, NDArray]]]:
-        """For each coordinate: degrees, clients with them, and their reports' density by cell."""
-        within = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
-        inside = -1 + 2 * (np.arange(CELLS) + within) / CELLS
-        ends = np.ones((POINTS, 1))  # to which values beyond are clipped
-        u = np.hstack([-ends, inside, ends])
-        tables = []
-        for j in range(self.n_features):
-            parts = []
-            for degrees in np.unique(self.degrees[self.has_data[:, j]]):
-                clients = np.flatnonzero(self.has_data[:, j] & (self.degrees == degrees))
-                reports, sizes = self.reports[clients, j], self.sizes[clients]
-                table = np.zeros((len(clients), CELLS + 2))
-                for each in u:
-                    table += self.law.density(reports, each, sizes) / POINTS
-                parts.append((float(degrees), clients, table))
-            tables.append(parts)
-        return tables
-
-    def _background(self) -> NDArray:
-        return np.asarray(self.degrees, float)[:, None]
-
     def nodes(self, k: int) -> NDArray:
         """Cover the range, and some errors beyond: past that all is clipped."""
         from scipy.special import polygamma
@@ -326,10 +285,6 @@ class ReportedLogVariances(Reported):
         high = self.centre[0] + self.half[0] + 4 * reach
         fine = max(float(np.quantile(errors, 0.05)), (high - low) / 500)
         return np.linspace(low, high, int(max(k, min(4 * (high - low) / fine, 2000))))
-
-    def take(self, index: NDArray | slice) -> Self:
-        """Keep the clients in these positions (or where a mask is true)."""
-        return replace(super().take(index), degrees=self.degrees[index])
 
 
 def inverse_trigamma(y: NDArray) -> NDArray:

@@ -140,9 +140,8 @@ class Poisson(Likelihood):
     def marginal(self, mean: NDArray, variance: NDArray) -> NDArray:
         """Log-probability of the counts where theta is gamma with these moments, shape (n,)."""
         total = np.zeros(len(self))
-        with np.errstate(divide="ignore"):
-            for counts, *moments in zip(self.counts.T, mean, variance, strict=True):
-                total += np.log(negative_binomial_masses(counts, self.exposure, *moments))
+        for counts, *moments in zip(self.counts.T, mean, variance, strict=True):
+            total += _log_masses(counts, self.exposure, *moments)
         return total
 
     def sampling_variance(self, mean: float, variance: float) -> NDArray:
@@ -316,17 +315,22 @@ def negative_binomial_masses(
     >>> negative_binomial_masses(np.arange(3), np.ones(3), 1.0, 1.0)  # geometric
     array([0.5  , 0.25 , 0.125])
     """
+    return np.exp(_log_masses(y, exposure, mean, variance))
+
+
+def _log_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:
+    """Logarithms of `negative_binomial_masses`, which may be below the least number."""
     from scipy.special import betaln, gammaln, xlog1py, xlogy
 
     expected = exposure * mean
     shape = mean**2 / variance if variance > 0 else np.inf
     if not shape < 1e12:
-        return np.exp(xlogy(y, expected) - expected - gammaln(y + 1.0))
+        return xlogy(y, expected) - expected - gammaln(y + 1.0)
     some = np.maximum(y, 1)
     # log of Gamma(a + y) / (Gamma(a) Gamma(y)) keeps its digits for large a
     rising = np.where(y > 0, -betaln(shape, some) - np.log(some), 0.0)
     ratio = expected / shape
-    return np.exp(rising + xlogy(y, ratio) - xlog1py(y + shape, ratio))
+    return rising + xlogy(y, ratio) - xlog1py(y + shape, ratio)
 
 
 def _upper_masses(y: NDArray, exposure: NDArray, mean: float, variance: float) -> NDArray:

@@ -16,7 +16,8 @@ from ebfed.kernels import (
     student_normals,
     student_sizes,
 )
-from ebfed.likelihoods.base import Likelihood
+from ebfed.likelihoods.base import MANY, Likelihood
+from ebfed.likelihoods.distinct import two_of_each_cell
 from ebfed.likelihoods.gaussian import Gaussian
 from ebfed.tables.labels import number_integers
 
@@ -178,6 +179,22 @@ class StudentT(Likelihood):
         """As `compress`, merging only messages that are equal."""
         rows = self.take(self._informed)
         return rows._merged([rows.values[:, 0], rows.variances[:, 0], rows.degrees])
+
+    def condensed(self, counts: NDArray) -> tuple[StudentT, NDArray]:
+        """Fewer rows: two for all of about one value, variance and number of degrees.
+
+        See `Gaussian.condensed`; one over the degrees has the mean of those of a cell.
+        """
+        if len(self) <= MANY:
+            return self, counts
+        degrees = np.minimum(self.degrees, 1e9)
+        values, variances, times, cells = two_of_each_cell(
+            self.values, self.variances, counts, degrees
+        )
+        mean = np.bincount(cells, counts / self.degrees) / np.bincount(cells, counts)
+        with np.errstate(divide="ignore"):
+            degrees = np.tile(1 / mean, 2)
+        return StudentT(values, variances, degrees), times
 
     def _merged(self, keys: list[NDArray]) -> tuple[StudentT, NDArray]:
         """Average messages that have the same keys."""

@@ -7,10 +7,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ebfed.channels import Channel
+from ebfed.channels import Channel, Guess
 from ebfed.engines import Engine
-from ebfed.families import Duration
+from ebfed.families import Duration, EndedDuration
 from ebfed.location.base import LocationEstimator, chosen_prior
+from ebfed.location.client import named_channels
 from ebfed.priors import Discrete, Gamma, LogSpline, Prior
 
 __all__ = ["DurationEB"]
@@ -36,16 +37,21 @@ class DurationEB(LocationEstimator):
     ----------
     prior : "gamma", "log_spline", "npmle" or Prior
         The population of rates. A `Prior` is copied.
-    channel : Channel, optional
-        How a client, the owner of a group's rows, reports them. It must be `channels.Exact`, which
-        sends numbers of events and total times without noise: exposures are public in private
-        fits, and durations are data.
+    channel : Channel or dict of Channel, optional
+        How a client, the owner of a group's rows, reports them: `channels.Exact()` if None, which
+        sends numbers of events and total times. A dict has a channel for each class of `consent`.
+        Other channels report the rate ``n_i / T_i`` of n_i durations, and their range is one of
+        rates. The number is public, and no duration may be censored: clients refuse such rows, as
+        the law of ``T_i`` would depend on what censors them.
+    guess : channels.Guess, optional
+        Public guess of mean and spread of the rates, from which a channel that has no range
+        computes it.
     participation : int or bool array-like of shape (n_groups,), optional
         Clients that report; all if None; see `PoissonEB`.
     engine : Engine, optional
         Engine on which clients compute; `engines.Local()` if None.
     random_state : int, Generator or None
-        Seed of `participation`.
+        Seed of the channel's noise, and of `participation`.
 
     Attributes
     ----------
@@ -81,27 +87,27 @@ class DurationEB(LocationEstimator):
     array([5.4, 5. ])
     """
 
-    # A channel that is exact has nothing to choose.
-    guess: None = None
-
     def __init__(
         self,
         *,
         prior: str | Prior = "gamma",
         channel: Channel | Mapping[Any, Channel] | None = None,
+        guess: Guess | None = None,
         participation: int | ArrayLike | None = None,
         engine: Engine | None = None,
         random_state: Any = None,
     ):
         self.prior = prior
         self.channel = channel
+        self.guess = guess
         self.participation = participation
         self.engine = engine
         self.random_state = random_state
 
     def family(self) -> Duration:
-        """Durations until an event."""
-        return Duration()
+        """Durations until an event; all ended with it where a channel hides them."""
+        exact = all(channel.is_exact for channel in named_channels(self.channel).values())
+        return Duration() if exact else EndedDuration()
 
     def population(self) -> Prior:
         """Return an unfitted prior, as `prior` says."""

@@ -21,6 +21,7 @@ WIDTH = 0.1  # of a bin, in spreads of the middle half
 REACH = 12.0  # spreads beyond which statistics count as if they were there
 NARROWEST = 0.05  # spread of a null that is fitted
 QUARTER = 0.6744897501960817  # upper quartile of the normal distribution
+WIDE = 1.5  # sd of a null, wider than correlated genes alone were seen to make it
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 2000}
 
 
@@ -74,6 +75,17 @@ class TwoGroups:
         """Return the density of null statistics, shape (k,)."""
         away = (at - self.delta0) / self.sigma0
         return np.exp(-0.5 * away**2) / (np.sqrt(2 * np.pi) * self.sigma0)
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the null."""
+        if self.null == "theoretical" or self.sigma0 <= WIDE:
+            return []
+        return [
+            f"The null has the standard deviation {self.sigma0:.2f}. Where more than about a tenth "
+            "of the statistics have effects, an empirical null takes these for its own spread; "
+            "compare with null='theoretical'."
+        ]
 
     @property
     def q_value(self) -> NDArray:
@@ -144,7 +156,11 @@ def two_groups(
 
     spreads of it (1 from n = 500,000 on), where all are taken to be null (Efron 2007). Of a
     theoretical null, p0 is the share of statistics in the middle half, over that of ``N(0, 1)``
-    there. Both need a null share of about .9 or more. (A parabola through ``log f`` in the middle,
+    there.
+
+    An empirical null needs a null share of about .9 or more: where many statistics have effects, it
+    takes these for the spread of the null, and finds nothing (`notes` say so). A theoretical null
+    finds them, with a p0 that is then too large. (A parabola through ``log f`` in the middle,
     central matching, is not offered: it finds too narrow a null where the splines are coarse.)
 
     Parameters

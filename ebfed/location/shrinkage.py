@@ -90,7 +90,10 @@ def posterior_from(
     df : float, or array-like or series of shape (n,), optional
         Degrees of freedom of the standard errors, from 0.1 to 1e10; infinite ones are those of
         normal errors, as all are if None. With one mean of each group, the number of its rows less
-        one; with one regression, its residual degrees of freedom.
+        one; with one regression, its residual degrees of freedom. With few degrees some estimates
+        are very far off, and ``"npmle"`` takes each of these for a group of its own: of 10,000
+        estimates, half of them with 2 degrees, its squared error was several times that of other
+        populations.
     labels : array-like or series of shape (n,), optional
         Labels of the estimates. They only name the rows of the result: each estimate has a
         parameter of its own, also where several have one label, such as two studies of an author.

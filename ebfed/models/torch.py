@@ -29,6 +29,9 @@ class Torch(Model):
     are what clients train, except those that do not require gradients: they and the buffers stay
     as they are in the module. The module itself is never changed.
 
+    It computes on the device of its own parameters, such as ``"cuda"`` after ``module.cuda()``.
+    Each step copies rows and parameters there, and gradients back.
+
     Parameters
     ----------
     module : torch.nn.Module
@@ -105,22 +108,23 @@ class Torch(Model):
     def forward(self, parameters: Named, X: NDArray) -> tuple[NDArray, Any]:
         """Compute outputs."""
         dtype = self._dtype()
-        rows = _tensor(X, dtype).reshape(*X.shape[:2], *self._layout(X.shape[2]))
+        device = self._device()
+        rows = _tensor(X, dtype, device).reshape(*X.shape[:2], *self._layout(X.shape[2]))
         # shared parameters have a gradient of each client too
         values = {
-            name: _tensor(block, dtype).expand(len(X), *block.shape[1:])
+            name: _tensor(block, dtype, device).expand(len(X), *block.shape[1:])
             for name, block in parameters.items()
         }
         outputs, tape = (_in_turn if _takes_turns(self.module) else _at_once)(
             self.module, values, rows
         )
-        return outputs.numpy().astype(X.dtype, copy=False), tape
+        return outputs.cpu().numpy().astype(X.dtype, copy=False), tape
 
     def backward(
         self, parameters: Named, X: NDArray, tape: Any, slope: NDArray, out: Named
     ) -> None:
         """Turn slopes in the outputs into slopes in the parameters."""
-        for name, gradient in tape(_tensor(slope, self._dtype())).items():
+        for name, gradient in tape(_tensor(slope, self._dtype(), self._device())).items():
             _write(out[name], gradient)
 
     def loss_of_outputs(self) -> Loss:
@@ -137,11 +141,23 @@ class Torch(Model):
     def exported(self, parameters: Named) -> dict[str, Any]:
         """Return the module's ``state_dict``, with these parameters in it."""
         state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
-        return state | {name: _tensor(value, self._dtype()) for name, value in parameters.items()}
+        kind = self._dtype(), self._device()
+        return state | {name: _tensor(value, *kind) for name, value in parameters.items()}
+
+    def normalizing(self) -> list[str]:
+        """Name the blocks of parameters of layers that normalise."""
+        nn = _import_torch().nn
+        kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+        layers = {name for name, layer in self.module.named_modules() if isinstance(layer, kinds)}
+        return [name for name in _trained(self.module) if name.rpartition(".")[0] in layers]
 
     def _dtype(self) -> Any:
         """Return the precision of the module."""
         return next(self.module.parameters()).dtype
+
+    def _device(self) -> Any:
+        """Return where the module computes."""
+        return next(self.module.parameters()).device
 
     def _layout(self, n_features: int) -> tuple[int, ...]:
         """Return the shape of a row."""
@@ -167,7 +183,8 @@ class Torch(Model):
         before = {name: value.clone() for name, value in module.named_buffers()}
         layout, dtype = self._layout(n_features), self._dtype()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            rows = torch.rand(3, *layout, generator=torch.Generator().manual_seed(0)).to(dtype)
+            rows = torch.rand(3, *layout, generator=torch.Generator().manual_seed(0))
+            rows = rows.to(self._device(), dtype)
             state = torch.random.get_rng_state()
             try:
                 outputs = module(rows)
@@ -252,6 +269,11 @@ class TorchLoss(Loss):
             if shape not in ((), (len(y),)):
                 raise ValueError(
                     f"loss must return a number, or one for each of {len(y)} rows; got {shape}."
+                )
+            if shape == () and not np.allclose(weight, weight[0], rtol=1e-6):
+                raise ValueError(
+                    "loss must return a number for each row, as rows have sample_weight; got their "
+                    "mean. Use reduction='none'."
                 )
             # of a mean, all rows have the same weight
             each = _tensor(weight, self._dtype)
@@ -357,9 +379,9 @@ def _in_turn(module: Any, values: dict, rows: Any) -> tuple[Any, Callable[[Any],
     return torch.stack([outputs.detach() for outputs, _ in clients]), back
 
 
-def _tensor(array: ArrayLike, dtype: Any) -> Any:
+def _tensor(array: ArrayLike, dtype: Any, device: Any = "cpu") -> Any:
     """Copy an array, which may be read-only, into a tensor."""
-    return _import_torch().tensor(np.ascontiguousarray(array), dtype=dtype)
+    return _import_torch().tensor(np.ascontiguousarray(array), dtype=dtype, device=device)
 
 
 def _write(out: NDArray, value: Any) -> None:

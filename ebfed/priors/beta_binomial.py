@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ebfed.kernels import beta_binomial_profile, beta_binomial_values, rising_sums
 from ebfed.likelihoods import Binomial
 from ebfed.likelihoods.binomial import log_rising
+from ebfed.likelihoods.distinct import number_rows
 from ebfed.priors.exploration import TILT, explore
 from ebfed.priors.search import minimise, minimum_near
 
@@ -147,8 +148,9 @@ def tally(values: NDArray, times: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     >>> exceeding[:3], len(exceeding), large, times
     (array([4., 4., 1.]), 64, array([1000000]), array([1.]))
     """
-    _, first, codes = np.unique(values, return_index=True, return_inverse=True)
-    values, times = values[first], np.bincount(codes, times)
+    codes, first, _ = number_rows([values])
+    order = np.argsort(values[first])
+    values, times = values[first][order], np.bincount(codes, times)[order]
     # a large value costs as much as some sixteen numbers that are exceeded
     few = np.maximum(values, FEWEST)
     few = int(few[np.argmin(few + 16 * np.arange(len(few))[::-1])])

@@ -195,7 +195,11 @@ class Gamma(WithCovariates, Prior):
 
     def _hold_plausible(self, tables: Sequence[tuple[Likelihood, NDArray]]) -> None:
         """Hold plausible means and overdispersions of columns without covariates."""
-        found = [_plausible(_log_likelihood_of(*table), *table) for table in tables]
+        likeliest = zip(self.mean_, 1 / self.shape_, strict=True)
+        found = [
+            _plausible(_log_likelihood_of(*table), *table, *near)
+            for table, near in zip(tables, likeliest, strict=True)
+        ]
         self._hold(("mean", "dispersion"), found)
 
     def _like(self, parameters: dict[str, NDArray]) -> Self:
@@ -374,7 +378,11 @@ def _log_likelihood_of(rows: Likelihood, counts: NDArray) -> LogLikelihood:
 
 
 def _plausible(
-    log_likelihood: LogLikelihood, rows: Likelihood, counts: NDArray
+    log_likelihood: LogLikelihood,
+    rows: Likelihood,
+    counts: NDArray,
+    mean: float,
+    dispersion: float,
 ) -> tuple[NDArray, NDArray]:
     """Find means and overdispersions that the messages leave plausible, and their probabilities.
 
@@ -384,7 +392,7 @@ def _plausible(
     smaller second number would leave means open without any event. The prior is flat in the square
     root of the mean where less than an event is expected, and in its logarithm where more are. The
     posterior is proper without any event. For reports, E is the exposure in which one event is
-    expected.
+    expected. The search begins at the likeliest `mean` and `dispersion`.
     """
     from scipy.special import log_expit
 
@@ -405,7 +413,9 @@ def _plausible(
         return values + (0.5 + TILT) * (log_expit(logit) + log_expit(-logit))
 
     low, high = np.array([centre - reach, -12.0]), np.array([centre + reach, 12.0])
-    points, weights = explore(log_density, low, high, np.array([centre, -2.0]))
+    log_mean = np.log(mean) if mean > 0 else centre
+    logit = np.log(dispersion) + typical + log_mean if dispersion > 0 else -2.0
+    points, weights = explore(log_density, low, high, np.array([log_mean, logit]))
     log_means, logits = points.T
     return np.exp(np.column_stack([log_means, logits - typical - log_means])), weights
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.likelihoods import Joined, Likelihood, LogVariance, ReportedLogVariances
+from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.log_variance import inverse_trigamma
 from ebfed.priors import squares
 from ebfed.priors.base import ONE_GROUP, Prior
@@ -238,8 +239,8 @@ class InverseGamma(WithCovariates, Prior):
         phi, half = 2 / self.df_[j], rows.degrees / 2
         x = phi * rows.squares[:, 0] / (2 * self.scale_[j])
         by_eta = (half - x / phi) / (1 + x)
-        some, codes = np.unique(half, return_inverse=True)
-        by_phi = squares.log_rising(some, phi)[1][codes]
+        codes, first, _ = number_rows([half])
+        by_phi = squares.log_rising(half[first], phi)[1][codes]
         by_phi = by_phi + np.log1p(x) / phi**2 - (half + 1 / phi) * x / (phi * (1 + x))
         scores = np.column_stack([by_eta, by_phi])
         covariance = np.linalg.pinv(scores.T @ scores, hermitian=True)

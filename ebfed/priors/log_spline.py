@@ -58,7 +58,10 @@ class LogSpline(Prior):
     power 4/5 of ``v / (v + u)``, v the variance of the population and u that of the uniform one.
 
     A density that is infinite at an end of its support, such as a beta's with a shape below 1, is
-    not of this family: intervals of 95 % near that end cover less, about 87 %.
+    not of this family: intervals of 95 % near that end cover less, about 87 %. Nor are five degrees
+    of freedom enough for every shape where groups are many. With 10,000 of them, squared errors
+    were up to 11 % above those under the true population where that has two humps or heavy tails.
+    ``df=12`` mended that for some, not for all; the NPMLE has no such limit.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.likelihoods import LogVariance
+from ebfed.likelihoods.distinct import number_rows
 from ebfed.likelihoods.log_variance import FLOOR, inverse_trigamma
 from ebfed.priors.count_regression import Counts
 from ebfed.priors.exploration import TILT
@@ -80,8 +81,8 @@ def maximise(rows: LogVariance, times: NDArray) -> tuple[float, float]:
     (-0.925, 0.558)
     """
     half, events = halves(rows), times * rows.degrees / 2
-    counts, codes = np.unique(rows.degrees / 2, return_inverse=True)
-    of_each = np.bincount(codes, times)
+    codes, first, _ = number_rows([rows.degrees])
+    counts, of_each = rows.degrees[first] / 2, np.bincount(codes, times)
 
     def rising(dispersion: float) -> tuple[float, float]:
         value, slope = log_rising(counts, dispersion)

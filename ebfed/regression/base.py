@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +25,12 @@ from ebfed.regression.columns import INTERCEPT, Columns, Varying
 from ebfed.regression.files import RegressionFile
 from ebfed.regression.population import FittedPopulation
 from ebfed.regression.protocol import RegressionFacts, RegressionSent, RegressionState
-from ebfed.regression.reading import predicted_numbers, weighed_clients
+from ebfed.regression.reading import (
+    as_read,
+    fit_with_block,
+    predicted_numbers,
+    weighed_clients,
+)
 from ebfed.regression.rounds import Rounds, open_clients
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView, reports
@@ -129,6 +133,8 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         return self._rounds().block(clients, weight), labels
 
     open_clients = open_clients
+    # Rows of clients as the population takes them.
+    _weighed = staticmethod(as_read)
 
     def describe(self, clients: Any, memory: Any) -> Any:
         """State numbers of rows, columns, and labels of the response where it is a class."""
@@ -156,10 +162,10 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
 
     def finish(self, sent: RegressionSent, memory: Any, clients: Any) -> Self:
         """Set the learned attributes of these clients' own copy."""
+        self._is_server, self.clients_ = False, clients
         self._take(sent)
         rounds = self._rounds()
-        self._is_server = False
-        self.clients_, self._memory = clients, rounds.kept(memory)
+        self._memory = rounds.kept(memory)
         rows = rounds.ledger(sent, self._memory, clients)
         self._ledger = simulated(rows) if self._simulated else rows
         return self
@@ -280,11 +286,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
                 "rows at once."
             )
         block, labels = self._read_block(X, y, groups, False, None, sample_weight)
-        if labels is None:
-            if self.groups_.dtype.kind != "i":
-                raise ValueError("groups must label the rows, as they did before.")
-            block = replace(block, ids=block.ids + self.groups_[-1] + 1)
-        return self._fit(self.clients_.merge(block), {})
+        return fit_with_block(self, block, labels)
 
     # Estimates --------------------------------------------------------------------------------
 
@@ -362,14 +364,15 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         """Return the block of clients that a posterior is asked for."""
         check_is_fitted(self, "clients_")
         if X is not None:
-            return self._read_block(X, y, groups, False, covariates, sample_weight)[0]
+            block = self._read_block(X, y, groups, False, covariates, sample_weight)[0]
+            return self._weighed(block)
         if self._is_server:
             raise ValueError(
                 "X must be given: the rows of the fit are with the clients, who have their "
                 "estimates."
             )
         if groups is None:
-            return self.clients_
+            return self._weighed(self.clients_)
         levels = split_levels(groups, tuples=bool(self._level_names))
         check_depth(self._level_names, levels)
         columns = [read_labels(each) for each in levels]
@@ -394,7 +397,7 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
         place = known_ids.get_indexer(asked)
         if not (place >= 0).any():  # labels may be of another type
             return without
-        seen = self.clients_.take(place[place >= 0])
+        seen = self._weighed(self.clients_.take(place[place >= 0]))
         return seen if (place >= 0).all() else without.merge(seen)
 
     def predict(self, X: Any, *, groups: Any = None) -> NDArray:
@@ -473,7 +476,9 @@ class RegressionEstimator(GroupEffects, SupervisedEstimator):
             method=population.fitted_by,
             n_parameters=self.n_parameters_,
             posterior=self.posterior,
-            posterior_given_population=lambda: population.posterior_given_population(self.clients_),
+            posterior_given_population=lambda: population.posterior_given_population(
+                self._weighed(self.clients_)
+            ),
             expected=lambda: np.broadcast_to(self.mean_, (len(self.groups_), len(self.mean_))),
             log_likelihood=lambda: self.log_likelihood_,
             likelihood_kind=self.likelihood_kind_,

@@ -1,4 +1,4 @@
-"""Linear regression with the effects of crossed factors: rows of students and of lecturers."""
+"""Regression with the effects of crossed factors: rows of students and of lecturers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,44 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.degrees_of_freedom import FixedDegrees, Inference
 from ebfed.priors.posterior import IndependentNormals, Posterior
 from ebfed.regression.columns import INTERCEPT
-from ebfed.regression.crossed_inference import CrossedSatterthwaite
+from ebfed.regression.crossed_files import CrossedFile
+from ebfed.regression.crossed_fitting import CrossedFit
+from ebfed.regression.crossed_inference import CrossedSatterthwaite, crossed_kenward_roger
 from ebfed.regression.crossed_reading import CrossedRows, check_factors
 from ebfed.regression.diagnosis import diagnostics_of_crossed, residuals_of_rows
+from ebfed.regression.families import ResponseFamily, family_named
 from ebfed.regression.inferring import coefficient_tests
-from ebfed.regression.numerics.crossed_model import CrossedSums, CrossedSystem, maximise
+from ebfed.regression.numerics.crossed_sums import CrossedLevels
+from ebfed.regression.posteriors.predictive import predictive_quantiles
 from ebfed.regression.reading import check_interval
 from ebfed.report.effects import GroupEffects
 from ebfed.report.view import RegressionView
-from ebfed.tables.frames import frame
+from ebfed.tables.frames import Style, frame
 from ebfed.tables.numbers import validated
 
 __all__ = ["CrossedEB"]
 
+CrossedMethod = Literal["satterthwaite", "kenward-roger", "asymptotic"]
+LAPLACE = (
+    "The likelihood is Laplace's approximation, as of glmer with nAGQ=1: spreads are "
+    "underestimated where levels have few rows."
+)
+UNFINISHED = (
+    "The search for the variances did not converge; a coefficient may be infinite, as where a "
+    "column of X separates successes from failures."
+)
 NAMES = {"reml": "REML, exact", "ml": "ML, exact"}
 
 
 class CrossedEB(RegressorMixin, BaseEstimator):
-    """Empirical Bayes linear regression with an effect of every level of crossed factors.
+    """Empirical Bayes regression with an effect of every level of crossed factors.
 
     A row of student s and lecturer d is ``y = x' beta + u_s + v_d + e``, with ``u_s ~ N(0, a)``,
     ``v_d ~ N(0, b)``, and ``e ~ N(0, noise)``, or noise over the weight of the row; for two factors
@@ -39,13 +52,21 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     eliminated, and the levels of all others are one dense system of equations, of up to 6,000
     levels. Its cost does not depend on the number of rows after these are added up once.
 
+    Of binomial and Poisson rows, ``x' beta + u_s + v_d`` is the logit or the logarithm of the mean,
+    as in lme4's `glmer`. The likelihood is then Laplace's approximation (``nAGQ=1``), maximised
+    over the variances and beta; its value and its slope are computed without further
+    approximation. Standard errors of beta come from its second derivatives. Posteriors of effects
+    are normal around their joint mode. Spreads are underestimated where levels have few rows.
+
     All rows are read at one place: levels of crossed factors share rows, so that no factor divides
     them between clients. `LinearEB` fits groups of clients, and groups within groups.
 
     Parameters
     ----------
     method : {"reml", "ml"}
-        Likelihood that is maximised: restricted, or not.
+        Likelihood of Gaussian rows that is maximised: restricted, or not.
+    family : {"gaussian", "binomial", "poisson"}
+        Family of the rows; the link is the identity, logit or log.
     fit_intercept : bool
         Whether to put a column of ones first.
 
@@ -59,6 +80,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     variances_ : dict of float
         Variance of the effects of each factor, by its name.
     noise_variance_ : float
+        Variance of Gaussian rows; 1 for other families, which have none.
     levels_ : dict of ndarray
         Labels of the levels of each factor, sorted.
     criterion_ : float
@@ -91,12 +113,22 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     # Nothing is private, so that a pickle has all.
     keep_rows = True
+    _simulated = False
+    _kept: Any = None
+    _file = CrossedFile()
     n_features_in_: int
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
 
-    def __init__(self, method: Literal["reml", "ml"] = "reml", *, fit_intercept: bool = True):
+    def __init__(
+        self,
+        method: Literal["reml", "ml"] = "reml",
+        *,
+        family: Literal["gaussian", "binomial", "poisson"] = "gaussian",
+        fit_intercept: bool = True,
+    ):
         self.method = method
+        self.family = family
         self.fit_intercept = fit_intercept
 
     # Learning ---------------------------------------------------------------------------------
@@ -109,6 +141,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         groups: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
+        trials: Any = None,
     ) -> Self:
         """Learn from rows.
 
@@ -121,9 +154,12 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         groups : list of array-like of shape (n_rows,) or of str, or data frame
             The labels of each factor; or the columns of the frame `X` that hold them.
         sample_weight : array-like of shape (n_rows,) or str, optional
-            Precision of each row, as ``weights=`` of lme4. A row of weight 0 is left out.
+            Precision of each row, as ``weights=`` of lme4; of binomial and Poisson rows, the number
+            by which its log-likelihood is multiplied. A row of weight 0 is left out.
         offset : array-like of shape (n_rows,) or str, optional
-            Known part of the mean of each row.
+            Known part of the linear predictor of each row, such as the logarithm of an exposure.
+        trials : array-like of shape (n_rows,) or str, optional
+            Number of trials of each binomial row, of which `y` are successes; 1 if None.
 
         Returns
         -------
@@ -139,67 +175,73 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             raise ValueError(f"method must be 'reml' or 'ml'; got {self.method!r}.")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
-        rows = CrossedRows.read(X, y, groups, {"sample_weight": sample_weight, "offset": offset})
-        design = self._design(rows.X, reset=True)
-        weight, response = rows.weight(), rows.response() - rows.offset()
-        keep = weight > 0
-        design, weight, response = design[keep], weight[keep], response[keep]
-        found = rows.numbered(keep)
-        ids, codes = [each[0] for each in found], [each[1] for each in found]
+        family = self._family
+        options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+        rows = CrossedRows.read(X, y, groups, options)
+        design, found = self._design(rows.X, reset=True), rows.responses(family)
+        keep = found.weight > 0
+        design, found, numbered = design[keep], found.take(keep), rows.numbered(keep)
+        ids, codes = [each[0] for each in numbered], [each[1] for each in numbered]
         sizes = [len(each) for each in ids]
         names = [style.group for style in rows.styles]
-        check_factors(names, sizes, len(weight))
+        check_factors(names, sizes, len(design), family is not None and family.alone(found))
         order = np.argsort([-size for size in sizes], kind="stable")
-        root = np.sqrt(weight)
-        triangle, least = _least_squares(design * root[:, None], response * root, self.terms_)
-        scaled = solve_triangular(triangle, design.T, trans="T", lower=False).T
-        left = response - design @ least
-        sums = CrossedSums.of(
-            [codes[k] for k in order],
-            [sizes[k] for k in order],
-            np.column_stack([scaled, left]),
-            weight,
-        )
-        if not sums.inner[-1, -1] > 1e-20 * float(weight @ response**2):
-            raise ValueError("y must vary beyond what the columns of X explain.")
-        restricted = self.method == "reml"
-        try:
-            fitted = maximise(sums, restricted)
-        except LinAlgError:
-            raise ValueError(
-                "the effects explain y without noise; this model has no likelihood then."
-            ) from None
-        self._learn(fitted.system, triangle, least, restricted)
-        self._order = [int(k) for k in order]
-        self.converged_, self._history = fitted.converged, fitted.history
-        self._names, self._styles, self._ids = names, rows.styles, ids
-        self._n = [np.bincount(own, minlength=n) for own, n in zip(codes, sizes, strict=True)]
-        self._codes_named = rows.names
-        gamma = fitted.system.gamma[np.argsort(order)] * self.noise_variance_
-        self.variances_ = dict(zip(names, gamma.tolist(), strict=True))
-        self.levels_ = dict(zip(names, ids, strict=True))
-        self._has_offset = "offset" in rows.of_rows
-        self.notes_ = [
+        levels = CrossedLevels.of([codes[k] for k in order], [sizes[k] for k in order])
+        if family is None:
+            restricted = self.method == "reml"
+            fit = CrossedFit.gaussian(levels, design, self.terms_, found, restricted)
+        else:
+            fit = CrossedFit.laplace(levels, design, self.terms_, found, family)
+        kept = {
+            "order": [int(k) for k in order],
+            "names": names,
+            "named": rows.names,
+            "has_offset": "offset" in rows.of_rows,
+        }
+        n = [np.bincount(own, minlength=size) for own, size in zip(codes, sizes, strict=True)]
+        return self._learn(fit, kept, rows.styles, ids, n)
+
+    def _learn(
+        self,
+        fit: CrossedFit,
+        kept: dict[str, Any],
+        styles: list[Style],
+        ids: list[NDArray],
+        n: list[NDArray],
+    ) -> Self:
+        """Set learned attributes."""
+        self._fit, self._kept, self._styles, self._ids, self._n = fit, kept, styles, ids, n
+        self._names, self._order = kept["names"], kept["order"]
+        self.mean_, self.mean_covariance_ = fit.mean, fit.mean_covariance
+        self.criterion_, self.log_likelihood_ = fit.criterion, -fit.criterion / 2
+        self.noise_variance_, self.converged_ = fit.noise, fit.converged
+        gamma = fit.equations.gamma[np.argsort(self._order)] * fit.noise
+        self.variances_ = dict(zip(self._names, gamma.tolist(), strict=True))
+        self.levels_ = dict(zip(self._names, ids, strict=True))
+        self.notes_ = [LAPLACE] * (self.family != "gaussian") + [UNFINISHED] * (not fit.converged)
+        self.notes_ += [
             f"The variance of {name!r} is zero: its levels do not differ beyond the noise."
             for name, variance in self.variances_.items()
             if variance == 0
         ]
         return self
 
-    def _learn(
-        self, system: CrossedSystem, triangle: NDArray, least: NDArray, restricted: bool
-    ) -> None:
-        """Set learned attributes, in the units of the columns of X."""
-        self._system, self._triangle = system, triangle
-        self.noise_variance_ = system.noise
-        q = system.sums.q
-        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
-        self._inverse = system.inverse(True)
-        self.mean_ = least + back @ system.solution[2]
-        self.mean_covariance_ = self.noise_variance_ * back @ self._inverse[q:, q:] @ back.T
-        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum())
-        self.criterion_ = system.deviance + logs * restricted
-        self.log_likelihood_ = -self.criterion_ / 2
+    def conclude(self, state: Any) -> None:
+        """Refuse to be a fit without its levels."""
+        raise ValueError(
+            "the effects of crossed factors are estimated together: a fit without its levels is "
+            "none; save it with groups=True."
+        )
+
+    @property
+    def _family(self) -> ResponseFamily | None:
+        """Family of the rows; None if they are Gaussian."""
+        if self.family not in ("gaussian", "binomial", "poisson"):
+            raise ValueError(
+                "family must be 'gaussian', 'binomial' or 'poisson' for crossed factors; got "
+                f"{self.family!r}."
+            )
+        return None if self.family == "gaussian" else family_named(self.family)
 
     def _design(self, X: Any, reset: bool) -> NDArray:
         """Columns of rows, that of the intercept first."""
@@ -226,7 +268,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     def history_(self) -> Any:
         """Deviance, expected fall and noise at each step: a frame."""
         check_is_fitted(self, "mean_")
-        rows = self._history
+        rows = self._fit.history
         columns = {"round": np.arange(1, len(rows) + 1)}
         columns |= {name: np.array([row[name] for row in rows]) for name in rows[0]}
         return frame(columns, self._style_)
@@ -245,19 +287,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
                 f"level must be one of {', '.join(map(repr, self._names))}; got {level!r}."
             )
         number = self._names.index(level)
-        place, system = self._order.index(number), self._system
-        n = len(self._ids[number])
-        rows, others = np.full(n, -1), np.full((n, 1), -1)
-        if place == 0:
-            rows = np.arange(n)
-            mean = system.theta[0] * system.solution[0]
-        else:
-            others = np.flatnonzero(system.sums.owner == place)[:, None]
-            mean = system.theta[place] * system.solution[1][others[:, 0]]
-        inverse = system.inverse(False) if given_mean else self._inverse
-        columns = None if given_mean else np.zeros((n, len(self.mean_)))
-        variance = system.variances(rows, others, np.zeros(n), columns, inverse)
-        return mean, np.sqrt(self.noise_variance_ * variance), self._n[number]
+        place = self._order.index(number)
+        errors = self._fit.errors(place, given_mean)
+        return self._fit.effects(place), errors, self._n[number]
 
     def posterior(self, level: str) -> Posterior:
         """Posterior of the effects of the levels of a factor.
@@ -316,7 +348,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
     def _placed(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray, NDArray]:
         """Columns of rows, their offsets, and the level of each factor, -1 if it is unseen."""
         check_is_fitted(self, "mean_")
-        if offset is None and self._has_offset:
+        if offset is None and self._kept["has_offset"]:
             raise ValueError("offset= must give the offset of each row, as in the fit.")
         groups = self._named_in(X) if groups is None else groups
         aside = self._set_aside(X)
@@ -334,7 +366,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
 
     def _named_in(self, X: Any) -> list[str] | None:
         """Columns that held the labels in the fit, where a frame has all of them."""
-        names = self._codes_named
+        names = self._kept["named"]
         there = set(map(str, getattr(X, "columns", ())))
         return names if names and set(names) <= there else None
 
@@ -346,39 +378,38 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             return () if self.n_features_in_ else tuple(columns)
         return tuple(name for name in columns if name not in known)
 
+    def _predictors(self, X: Any, groups: Any, offset: Any) -> tuple[NDArray, NDArray]:
+        """Posterior means and variances of the linear predictors of rows."""
+        design, offsets, codes = self._placed(X, groups, offset)
+        return self._fit.predictor(design, codes) + offsets, self._fit.variance(design, codes)
+
     def predict(self, X: Any, *, groups: Any = None, offset: Any = None) -> NDArray:
         """Predict each row's response with the effects of its levels.
+
+        Of binomial and Poisson rows it is the mean response over the posterior of the linear
+        predictor, which is nearly normal: the probability of a success, or the expected count.
 
         Parameters
         ----------
         X : as in `fit`
         groups : as in `fit`, optional
-            Labels of each factor; a level that was not in the fit has the effect zero. If None, the
-            columns of `X` that held them in the fit; without these all effects are zero.
+            Labels of each factor; a level that was not in the fit has the effect zero, or varies as
+            its population. If None, the columns of `X` that held them in the fit; without these all
+            levels are such.
         offset : as in `fit`, optional
 
         Returns
         -------
         ndarray of shape (n_rows,)
         """
+        family = self._family
+        if family is not None:
+            return family.mean(*self._predictors(X, groups, offset), np.zeros(0))
         design, offsets, codes = self._placed(X, groups, offset)
-        return design @ self.mean_ + offsets + self._effect_of_rows(codes)
-
-    def _effect_of_rows(self, codes: NDArray) -> NDArray:
-        system = self._system
-        first, others, _ = system.solution
-        effects = [system.theta[0] * first, system.scale[: len(others)] * others]
-        starts = self._starts()
-        total = np.where(codes[:, 0] >= 0, effects[0][codes[:, 0]], 0.0)
-        for k, start in enumerate(starts, 1):
-            total = total + np.where(codes[:, k] >= 0, effects[1][start + codes[:, k]], 0.0)
-        return total
-
-    def _starts(self) -> NDArray:
-        return np.concatenate(([0], np.cumsum(self._system.sums.sizes[1:-1])))
+        return self._fit.predictor(design, codes) + offsets
 
     def std_errors(self, X: Any, *, groups: Any = None) -> NDArray:
-        """Return the standard error of each row's predicted mean, given the variances.
+        """Return the standard error of each row's linear predictor, given the variances.
 
         Effects of levels that were not in the fit vary by their population.
 
@@ -390,13 +421,10 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        design, _, codes = self._placed(X, groups, np.zeros(1) if self._has_offset else None)
-        system, starts = self._system, self._starts()
-        others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + starts, -1)
-        new = (codes < 0) @ system.gamma
-        columns = solve_triangular(self._triangle, design.T, trans="T", lower=False).T
-        variance = system.variances(codes[:, 0], others, new, columns, self._inverse)
-        return np.sqrt(self.noise_variance_ * variance)
+        check_is_fitted(self, "mean_")
+        none = np.zeros(1) if self._kept["has_offset"] else None
+        design, _, codes = self._placed(X, groups, none)
+        return np.sqrt(self._fit.variance(design, codes))
 
     def predict_interval(
         self,
@@ -414,7 +442,7 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         X, groups, offset : as in `predict`
         level : float in (0, 1)
         kind : {"row", "mean"}
-            Whether the interval is to hold a new response (of weight 1) or its mean.
+            Whether the interval is to hold a new response (of weight 1, or one trial) or its mean.
 
         Returns
         -------
@@ -423,54 +451,78 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         from scipy.special import ndtri
 
         check_interval(level, kind)
-        middle = self.predict(X, groups=groups, offset=offset)
-        error = self.std_errors(X, groups=groups)
-        if kind == "row":
-            error = np.sqrt(error**2 + self.noise_variance_)
-        reach = ndtri((1 + level) / 2) * error
-        return middle - reach, middle + reach
+        mean, variance = self._predictors(X, groups, offset)
+        tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
+        if family is None:
+            error = np.sqrt(variance + self.noise_variance_ * (kind == "row"))
+            low, high = (mean + ndtri(q) * error for q in tails)
+        elif kind == "row":
+            none = np.zeros(0)
+            low, high = (predictive_quantiles(family, none, mean, variance, q) for q in tails)
+        else:
+            error = np.sqrt(variance)
+            low, high = (family.inverse(mean + ndtri(q) * error, np.zeros(0)) for q in tails)
+        return low, high
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> float:
         """R**2 of the predictions of rows by the effects of their levels.
 
         Parameters
         ----------
-        X, y, groups : as in `fit`
-        sample_weight : array-like of shape (n_rows,), optional
+        X, y, sample_weight, groups, offset, trials : as in `fit`
         """
         from sklearn.metrics import r2_score
 
         check_is_fitted(self, "mean_")
         given = self._named_in(X) if groups is None else groups
-        response = CrossedRows.read(X, y, given, {}).response()
-        predicted = self.predict(X, groups=groups)
-        return float(r2_score(response, predicted, sample_weight=sample_weight))
+        options = {"sample_weight": sample_weight, "trials": trials}
+        found = CrossedRows.read(X, y, given, options).responses(self._family)
+        keep = found.weight > 0
+        found, predicted = found.take(keep), self.predict(X, groups=groups, offset=offset)[keep]
+        return float(r2_score(found.y, predicted, sample_weight=found.weight))
 
     # Reports ----------------------------------------------------------------------------------
 
-    def inference(self, ddf: Literal["satterthwaite", "asymptotic"] = "satterthwaite") -> Inference:
+    def inference(self, ddf: CrossedMethod | None = None) -> Inference:
         """Return standard errors and degrees of freedom of contrasts of the coefficients.
 
         Parameters
         ----------
-        ddf : {"satterthwaite", "asymptotic"}
-            Satterthwaite's degrees of freedom, or infinite ones, for tests by z.
+        ddf : {"satterthwaite", "kenward-roger", "asymptotic"}, optional
+            Satterthwaite's degrees of freedom if None. Kenward and Roger's also widen the standard
+            errors by what not knowing the variances adds; they need a fit by REML of up to 3,000
+            levels in all. Infinite ones are for tests by z, the only ones of rows that are not
+            Gaussian.
         """
         check_is_fitted(self, "mean_")
+        known: tuple[CrossedMethod, ...] = ("satterthwaite", "kenward-roger", "asymptotic")
+        known = known if self.family == "gaussian" else known[-1:]
+        ddf = known[0] if ddf is None else ddf
+        if ddf not in known:
+            raise ValueError(
+                f"ddf must be {' or '.join(map(repr, known))} for CrossedEB of {self.family} rows; "
+                f"got {ddf!r}."
+            )
         if ddf == "asymptotic":
             return FixedDegrees(self.mean_, self.mean_covariance_, np.inf)
-        if ddf != "satterthwaite":
-            raise ValueError(
-                f"ddf must be 'satterthwaite' or 'asymptotic' for CrossedEB; got {ddf!r}."
-            )
-        back = solve_triangular(self._triangle, np.eye(len(self._triangle)), lower=False)
-        return CrossedSatterthwaite(self.mean_, self._system, back)
+        triangle = self._fit.triangle
+        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        made = crossed_kenward_roger if ddf == "kenward-roger" else CrossedSatterthwaite
+        return made(self.mean_, self._fit.system, back)
 
     diagnostics = diagnostics_of_crossed
     residuals = residuals_of_rows
     tests = coefficient_tests
+    save: Any = GroupEffects.save
     tidy: Any = GroupEffects.tidy
     fixef: Any = GroupEffects.fixef
     confint: Any = GroupEffects.confint
@@ -487,7 +539,9 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             ("fixed", "", term, float(value), float(error))
             for term, value, error in zip(self.terms_, self.mean_, errors, strict=True)
         ]
-        spreads = [*self.variances_.items(), ("Residual", self.noise_variance_)]
+        gaussian = self.family == "gaussian"
+        spreads = [*self.variances_.items()]
+        spreads += [("Residual", self.noise_variance_)] * gaussian
         found += [
             (
                 "ran_pars",
@@ -501,8 +555,8 @@ class CrossedEB(RegressorMixin, BaseEstimator):
         mean, sd, n = self._effects(first, given_mean=True)
         given = IndependentNormals(mean[:, None], sd[:, None])
         given = given.labelled(self.levels_[first], {"n": n}, self._style_)
-        figures = {"sigma": float(np.sqrt(self.noise_variance_))}
-        if self.method == "reml":
+        figures = {"sigma": float(np.sqrt(self.noise_variance_))} if gaussian else {}
+        if gaussian and self.method == "reml":
             figures["REMLcrit"] = self.criterion_
         return RegressionView(
             title=type(self).__name__,
@@ -514,32 +568,19 @@ class CrossedEB(RegressorMixin, BaseEstimator):
             notes=self.notes_,
             terms=[INTERCEPT],
             varies=np.ones(1, bool),
-            method=NAMES[self.method],
-            n_parameters=len(self.mean_) + len(self._names) + 1,
+            method=NAMES[self.method] if gaussian else f"{self.family}, Laplace",
+            n_parameters=len(self.mean_) + len(spreads),
             posterior=lambda: self.posterior(first),
             posterior_given_population=lambda: given,
             expected=lambda: np.zeros((len(mean), 1)),
             log_likelihood=lambda: self.log_likelihood_,
-            likelihood_kind=self.method.upper(),
+            likelihood_kind=self.method.upper() if gaussian else "ML",
             population=f"normal effects of the levels of {counts}",
-            has_density=True,
+            has_density=gaussian,
             parameters=lambda: found,
             figures=lambda: figures,
             reliability=dict,
             converged=self.converged_,
-            n_rounds=len(self._history),
-            n_steps=len(self._history),
+            n_rounds=len(self._fit.history),
+            n_steps=len(self._fit.history),
         )
-
-
-def _least_squares(design: NDArray, response: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
-    """Return the triangular factor of columns, and the coefficients of least squares."""
-    if len(design) <= design.shape[1]:
-        raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")
-    Q, R = np.linalg.qr(design)
-    size = np.linalg.norm(design, axis=0)
-    short = np.abs(np.diag(R)) <= 1e-10 * size
-    if short.any():
-        name = terms[int(np.argmax(short))]
-        raise ValueError(f"columns of X must not be collinear; {name!r} follows from the others.")
-    return R, solve_triangular(R, Q.T @ response, lower=False)

@@ -1,19 +1,31 @@
-"""Degrees of freedom of tests in linear models of crossed factors: Satterthwaite's."""
+"""Degrees of freedom of tests in linear models of crossed factors.
+
+Satterthwaite's are of any size. Kenward and Roger's need traces of products of matrices with a row
+and a column for every level of every factor; with ``V = noise / W + sum_k a_k Z_k Z_k'`` these are
+
+    U_kl = Z_k' V^-1 Z_l,    R_k = Z_k' V^-1 X,    tr(V^-1 V_k V^-1 V_l) = |U_kl|**2,
+
+and those in the noise follow from ``V^-1 = noise V^-1 W^-1 V^-1 + sum_k a_k V^-1 V_k V^-1``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from ebfed.inference.degrees_of_freedom import Inference
+from ebfed.inference.degrees_of_freedom import Inference, KenwardRoger
+from ebfed.inference.sums import GroupSums
 from ebfed.regression.numerics.crossed_model import CrossedSystem
 
-__all__ = ["CrossedSatterthwaite"]
+__all__ = ["CrossedSatterthwaite", "crossed_kenward_roger"]
 
+# Levels of all factors together, for matrices with a row and a column for each.
+MOST_LEVELS = 3_000
 # Step of differences, as a share of a root.
 STEP = 1e-3
 
@@ -110,3 +122,73 @@ def _parts(system: CrossedSystem) -> _Parts:
     corner = L[q:-1, q:-1]
     inverse = solve_triangular(corner, np.eye(len(corner)), lower=True)
     return _Parts(float(log_det), float(L[-1, -1] ** 2), inverse.T @ inverse)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What `KenwardRoger` reads of a fit."""
+
+    mean: NDArray
+    fitted: GroupSums
+    inverse: NDArray
+    basis: tuple[NDArray]
+    restricted: bool = True
+
+    def identified(self, contrasts: NDArray) -> NDArray[np.bool_]:
+        """Whether rows identify contrasts: columns are not collinear."""
+        return np.ones(len(contrasts), bool)
+
+
+def crossed_kenward_roger(mean: NDArray, system: CrossedSystem, back: NDArray) -> Inference:
+    """Return degrees of freedom and standard errors as pbkrtest has them.
+
+    Parameters
+    ----------
+    mean, system, back : as in `CrossedSatterthwaite`
+
+    Raises
+    ------
+    ValueError
+        If the fit is by maximum likelihood, or there are too many levels.
+    """
+    sums, q, p, noise = system.sums, system.sums.q, system.p, system.noise
+    if not system.restricted:
+        raise ValueError(
+            "ddf='kenward-roger' needs a fit by REML, method='reml'; this one is by maximum "
+            "likelihood."
+        )
+    first = len(sums.first)
+    if first + q > MOST_LEVELS:
+        raise ValueError(
+            f"ddf='kenward-roger' is of up to {MOST_LEVELS:,} levels of all factors together; this "
+            f"fit has {first + q:,}. ddf='satterthwaite' has no limit."
+        )
+    table = sums.table.toarray()
+    products = np.block([[np.diag(sums.first), table], [table.T, sums.inner[:q, :q]]])
+    columns = np.vstack([sums.outer[:, :p], sums.inner[:q, q : q + p]])
+    root = np.concatenate([np.full(first, system.theta[0]), system.scale[:q]])
+    scaled = cho_factor(np.eye(first + q) + root[:, None] * products * root)
+    solved = root[:, None] * cho_solve(scaled, root[:, None] * np.hstack([products, columns]))
+    U = (products - products @ solved[:, : first + q]) / noise
+    R = (columns - products @ solved[:, first + q :]) / noise
+    M = (sums.inner[q : q + p, q : q + p] - columns.T @ solved[:, first + q :]) / noise
+    owner = np.concatenate([np.zeros(first, np.int64), sums.owner])
+    parts = [np.flatnonzero(owner == k) for k in range(sums.n_factors)]
+    phi, K = system.gamma * noise, sums.n_factors
+    S, Q = np.zeros((K + 1, p + 1, p + 1)), np.zeros((K + 1, K + 1, p + 1, p + 1))
+    trace, pairs = np.zeros(K + 1), np.zeros((K + 1, K + 1))
+    for k, own in enumerate(parts):
+        S[k, :p, :p], trace[k] = R[own].T @ R[own], np.trace(U[np.ix_(own, own)])
+        for m, other in enumerate(parts):
+            block = U[np.ix_(own, other)]
+            Q[k, m, :p, :p], pairs[k, m] = R[own].T @ block @ R[other], np.sum(block**2)
+    S[K, :p, :p] = (M - np.tensordot(phi, S[:K, :p, :p], 1)) / noise
+    trace[K] = (sums.n_rows - phi @ trace[:K]) / noise
+    Q[:K, K] = (S[:K] - np.tensordot(phi, Q[:K, :K], (0, 1))) / noise
+    Q[K, :K] = Q[:K, K].swapaxes(1, 2)
+    Q[K, K] = (S[K] - np.tensordot(phi, Q[:K, K], 1)) / noise
+    pairs[:K, K] = pairs[K, :K] = (trace[:K] - pairs[:K, :K] @ phi) / noise
+    pairs[K, K] = (trace[K] - pairs[:K, K] @ phi) / noise
+    found = GroupSums(np.zeros(1), np.zeros((1, p + 1, p + 1)), trace, S, pairs, Q)
+    fit: Any = _Sums(mean, found, np.linalg.inv(M), (back,))
+    return KenwardRoger(fit)

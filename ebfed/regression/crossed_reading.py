@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebfed.engines.supervised import check_size
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.families.base import check_rows
 from ebfed.regression.numerics.crossed_model import MOST_LEVELS
 from ebfed.tables.alignment import aligned
 from ebfed.tables.columns import column_of
@@ -104,32 +106,37 @@ class CrossedRows:
         """Count the rows."""
         return len(self.X)
 
-    def weight(self) -> NDArray[np.float64]:
-        """Weight of each row."""
-        return self.of_rows.get("sample_weight", np.ones(len(self)))
-
     def offset(self) -> NDArray[np.float64]:
         """Offset of each row."""
         return self.of_rows.get("offset", np.zeros(len(self)))
 
-    def response(self) -> NDArray[np.float64]:
-        """Response of each row.
+    def responses(self, family: ResponseFamily | None) -> Responses:
+        """Return the responses of rows, those of weight 0 too.
 
         Raises
         ------
         ValueError, TypeError
-            If it is missing, infinite, or no number for each row.
+            If they are missing, infinite, no number for each row, or cannot be of the family.
         """
         if self.y is None:
             raise ValueError("y must be given, or be the name of a column of X.")
-        values = numbers(self.y, "y")
-        if values.shape != (len(self),):
-            raise ValueError(f"y must be one number for each of {len(self)} rows.")
+        values, n = numbers(self.y, "y", booleans=family is not None), len(self)
+        if values.shape != (n,):
+            raise ValueError(f"y must be one number for each of {n} rows.")
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
             raise ValueError(f"y must be finite; row {row} has {values[row]}.")
         check_size(values, "y")
-        return values
+        weight = self.of_rows.get("sample_weight", np.ones(n))
+        trials = self.of_rows.get("trials")
+        if trials is not None:
+            if family is None or family.name != "binomial":
+                raise ValueError("trials= is for family='binomial'.")
+            check_rows(values > trials, values, "y must be at most trials")
+            values, weight = values / np.maximum(trials, 1), weight * trials
+        if family is not None:
+            family.check(values, np.ones(n) if trials is None else trials)
+        return Responses(values, weight, np.broadcast_to(self.offset(), n))
 
     def numbered(self, keep: NDArray[np.bool_]) -> list[tuple[NDArray, NDArray[np.int64]]]:
         """Number the labels of each factor by their sorted order, of the rows that are kept."""
@@ -156,8 +163,12 @@ def _without(X: Any, names: Sequence[str]) -> Any:
     return drop_columns(X, names) if names else X
 
 
-def check_factors(names: Sequence[str], sizes: Sequence[int], n_rows: int) -> None:
+def check_factors(
+    names: Sequence[str], sizes: Sequence[int], n_rows: int, alone: bool = False
+) -> None:
     """Refuse factors whose variances rows cannot tell, or that are too large.
+
+    A level of one row is enough where `alone`: the noise of a count is known.
 
     Raises
     ------
@@ -170,7 +181,7 @@ def check_factors(names: Sequence[str], sizes: Sequence[int], n_rows: int) -> No
     for name, size in zip(names, sizes, strict=True):
         if size < 2:
             raise ValueError(f"factor {name!r} must have two levels or more; it has {size}.")
-        if size >= n_rows:
+        if size >= n_rows and not alone:
             raise ValueError(
                 f"factor {name!r} has {size:,} levels for {n_rows:,} rows: its effects and the "
                 "noise are the same."

@@ -11,8 +11,10 @@ from scipy.special import logit, ndtr
 
 from ebfed.engines.supervised import paired_rows
 from ebfed.regression.crossed_reading import CrossedRows
+from ebfed.regression.dispersion import noise_of_rows
 from ebfed.regression.families import ResponseFamily
 from ebfed.regression.generalized_reading import RowOptions, read_rows
+from ebfed.regression.numerics.crossed_sums import CrossedLevels
 from ebfed.regression.reading import known_weight
 from ebfed.report.diagnostics import Diagnostics, ResidualKind, RowLaw
 from ebfed.tables.clients import Clients
@@ -34,14 +36,19 @@ __all__ = [
 class NormalLaw(RowLaw):
     """Rows of mean z and variance ``noise / weight``.
 
+    Attributes
+    ----------
+    noise : ndarray of shape (n,)
+        Variance of each row, if its weight were 1.
+
     Examples
     --------
-    >>> law = NormalLaw(4.0, np.array([1.0]))
+    >>> law = NormalLaw(np.array([4.0]), np.array([1.0]))
     >>> law.around(np.array([2.0]), np.zeros(1))[1].round(3)
     array([0.841])
     """
 
-    noise: float
+    noise: NDArray
     weight: NDArray
     has_noise: bool = True
 
@@ -55,11 +62,11 @@ class NormalLaw(RowLaw):
 
     def spread(self, z: NDArray) -> NDArray[np.float64]:
         """Noise of a row of weight 1."""
-        return np.full(len(z), self.noise)
+        return self.noise
 
     def around(self, y: NDArray, z: NDArray) -> tuple[NDArray, NDArray]:
         """Normal probability of a response up to y, twice."""
-        if self.noise == 0:
+        if not self.noise.all():
             raise ValueError("quantile residuals need noise; the coefficients explain all rows.")
         found = ndtr((y - z) * np.sqrt(self.weight / self.noise))
         return found, found
@@ -80,14 +87,12 @@ class FamilyLaw(RowLaw):
 
     Attributes
     ----------
-    trials : ndarray of shape (n,)
     plain : bool
         Whether rows have a distribution: weights are numbers of trials, or 1.
     """
 
     family: ResponseFamily
     shapes: NDArray
-    trials: NDArray
     weight: NDArray
     plain: bool
 
@@ -114,7 +119,7 @@ class FamilyLaw(RowLaw):
 
     def spread(self, z: NDArray) -> NDArray[np.float64]:
         """Variance of a row of weight 1."""
-        return self.family.spread(z, self.shapes, np.ones(len(z)))
+        return self.family.spread(z, self.shapes)
 
     def _check(self) -> None:
         if not self.plain:
@@ -126,12 +131,12 @@ class FamilyLaw(RowLaw):
     def around(self, y: NDArray, z: NDArray) -> tuple[NDArray, NDArray]:
         """Probabilities of a response below y, and up to y."""
         self._check()
-        return self.family.around(y, z, self.shapes, self.trials)
+        return self.family.around(y, z, self.weight, self.shapes)
 
     def draw(self, z: NDArray, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw responses."""
         self._check()
-        return self.family.draw(z, self.shapes, self.trials, rng)
+        return self.family.draw(z, self.weight, self.shapes, rng)
 
     def deviance(self, y: NDArray, mean: NDArray) -> NDArray[np.float64]:
         """Deviance of rows of weight 1."""
@@ -170,12 +175,13 @@ def diagnostics_of_linear(
     groups: Any = None,
     covariates: Any = None,
     sample_weight: Any = None,
+    dispersion: Any = None,
 ) -> Diagnostics:
     """Return rows with what the fit says of them: residuals, leverages and checks.
 
     Parameters
     ----------
-    X, y, groups, covariates, sample_weight : as in `fit`
+    X, y, groups, covariates, sample_weight, dispersion : as in `fit`
         Leverages are those of these rows in the fit, and of no use for other rows.
 
     Returns
@@ -193,6 +199,7 @@ def diagnostics_of_linear(
     sample_weight = known_weight(self, X, sample_weight, False)
     if sample_weight is None and getattr(self.clients_, "log_weight", None) is not None:
         raise ValueError(NEEDED["sample_weight"])
+    noise = np.asarray(noise_of_rows(self, X, dispersion, len(X)))
     X, y, groups, sample_weight = paired_rows(X, y, groups, sample_weight)
     given = {} if sample_weight is None else {"sample_weight": sample_weight}
     X, found = without_of_rows(X, given)
@@ -220,10 +227,10 @@ def diagnostics_of_linear(
     )
     posterior = given_spread.posterior(block)
     fitted = np.einsum("np,np->n", design, posterior.mean[codes])
-    law = NormalLaw(float(self.noise_variance_), weight)
+    law = NormalLaw(np.broadcast_to(noise, n), weight)
 
     def leverage() -> NDArray:
-        return weight * posterior.variance_along(design, codes) / max(law.noise, 1e-300)
+        return weight * posterior.variance_along(design, codes) / np.maximum(law.noise, 1e-300)
 
     def drawn(rng: np.random.Generator) -> NDArray:
         return np.einsum("np,np->n", design, posterior.sample(1, rng)[0][codes])
@@ -275,7 +282,7 @@ def diagnostics_of_generalized(
         back[np.argsort(number_labels(labels)[1], kind="stable")] = np.arange(len(places))
     ids = clients.ids if labels is not None else np.zeros(1, np.int64)
     codes = places if labels is not None else np.zeros(len(places), np.int64)
-    posterior = population.posterior(self._rows_of(ids, known=labels is not None))
+    posterior = population.posterior_given_spread(self._rows_of(ids, known=labels is not None))
     mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
     variance = posterior.variance_along(clients.X, codes)
     levels = [each @ each.T for each in (*population.roots_above, population.root)]
@@ -287,8 +294,6 @@ def diagnostics_of_generalized(
     spread = np.einsum("np,pq,nq->n", clients.X, total, clients.X)
     centre = clients.X @ population.mean + moved
     weighed = "sample_weight" in options.known(self, X, False)
-    binomial = family.takes_trials
-    trial = weight if binomial else np.ones(len(weight))
     plain = not weighed or bool((weight == 1).all())
 
     def drawn(rng: np.random.Generator) -> NDArray:
@@ -299,7 +304,7 @@ def diagnostics_of_generalized(
         observed[:] = values[np.argsort(back)]
         rows = np.column_stack([observed, weight, moved])
         block = Clients(clients.ids, clients.indptr, clients.X, rows)
-        found = replace(population, fitted=block).posterior(block)
+        found = replace(population, fitted=block).posterior_given_spread(block)
         middle = np.einsum("np,np->n", clients.X, found.mean[places]) + moved
         return middle[back], found.variance_along(clients.X, places)[back]
 
@@ -309,7 +314,7 @@ def diagnostics_of_generalized(
         expected=family.mean(centre, spread, shapes)[back],
         predictor=mean[back],
         unknown=(centre[back], spread[back]),
-        law=FamilyLaw(family, shapes, trial[back], weight[back], plain),
+        law=FamilyLaw(family, shapes, weight[back], plain),
         drawn=drawn,
         renewed=lambda rng: (renewed(rng) + moved)[back],
         leverage=None,
@@ -326,61 +331,72 @@ def diagnostics_of_crossed(
     groups: Any = None,
     sample_weight: Any = None,
     offset: Any = None,
+    trials: Any = None,
 ) -> Diagnostics:
-    """Return rows with what the fit says of them: residuals and leverages.
+    """Return rows with what the fit says of them: residuals, and leverages of Gaussian rows.
 
     Parameters
     ----------
-    X, y, groups, sample_weight, offset : as in `fit`
+    X, y, groups, sample_weight, offset, trials : as in `fit`
         Leverages are those of these rows in the fit, and of no use for other rows.
 
     Returns
     -------
     Diagnostics
+        Binomial responses are shares of trials.
     """
-    groups = self._named_in(X) if groups is None else groups
-    options = {"sample_weight": sample_weight, "offset": offset}
-    rows = CrossedRows.read(X, y, groups, options, self._set_aside(X))
-    response = rows.response()
     design, moved, codes = self._placed(X, groups, offset)
-    found = rows.numbered(np.ones(len(rows), bool))
-    moved = np.broadcast_to(moved, len(design))
-    weight, base = rows.weight(), design @ self.mean_ + moved
-    fitted = base + self._effect_of_rows(codes)
-    names = self._names
-    variances = np.array([self.variances_[name] for name in names])
-    system, starts = self._system, self._starts()
-    back = np.linalg.inv(self._triangle)
+    groups = self._named_in(X) if groups is None else groups
+    options = {"sample_weight": sample_weight, "offset": offset, "trials": trials}
+    rows, family, fit = (
+        CrossedRows.read(X, y, groups, options, self._set_aside(X)),
+        self._family,
+        self._fit,
+    )
+    observed, n = rows.responses(family), len(design)
+    found = rows.numbered(np.ones(n, bool)) or [(np.arange(n), np.arange(n))] * len(self._names)
+    levels = [found[k] for k in self._order]
+    variances = fit.noise * fit.equations.gamma
+    base = design @ self.mean_ + moved
+    predictor = fit.predictor(design, codes) + moved
+    unknown = base, np.full(n, variances.sum())
 
     def leverage() -> NDArray:
-        given = self.std_errors(X, groups=groups) ** 2
-        return weight * given / self.noise_variance_
-
-    def drawn(rng: np.random.Generator) -> NDArray:
-        first, others, moves = system.sample(rng)
-        z = base + design @ (back @ moves)
-        z = z + np.where(codes[:, 0] >= 0, first[codes[:, 0]], 0.0)
-        for k, start in enumerate(starts, 1):
-            z = z + np.where(codes[:, k] >= 0, others[start + codes[:, k]], 0.0)
-        return z
+        return observed.weight * fit.variance(design, codes) / fit.noise
 
     def renewed(rng: np.random.Generator) -> NDArray:
         z = base
-        for (ids, own), variance in zip(found, variances, strict=True):
+        for (ids, own), variance in zip(levels, variances, strict=True):
             z = z + np.sqrt(variance) * rng.standard_normal(len(ids))[own]
         return z
 
+    def smoothed(values: NDArray) -> tuple[NDArray, NDArray]:
+        assert family is not None
+        places = [own for _, own in levels]
+        joint = CrossedLevels.of(places, [len(ids) for ids, _ in levels])
+        other = fit.with_rows(joint, design, replace(observed, y=values), family)
+        at = np.column_stack(places)
+        return other.predictor(design, at) + moved, other.variance(design, at)
+
+    law: RowLaw
+    if family is None:
+        law, fitted, expected = NormalLaw(np.full(n, fit.noise), observed.weight), predictor, base
+    else:
+        given = rows.of_rows.get("sample_weight", np.ones(1))
+        law = FamilyLaw(family, np.zeros(0), observed.weight, bool((given == 1).all()))
+        fitted = family.mean(predictor, fit.variance(design, codes), np.zeros(0))
+        expected = family.mean(*unknown, np.zeros(0))
     return Diagnostics(
-        response=response,
+        response=observed.y,
         fitted=fitted,
-        expected=base,
-        predictor=fitted,
-        unknown=(base, np.full(len(base), variances.sum())),
-        law=NormalLaw(float(self.noise_variance_), weight),
-        drawn=drawn,
+        expected=expected,
+        predictor=predictor,
+        unknown=unknown,
+        law=law,
+        drawn=lambda rng: fit.drawn(design, codes, rng) + moved,
         renewed=renewed,
-        leverage=leverage,
-        smoothed=None,
+        leverage=leverage if family is None else None,
+        smoothed=None if family is None else smoothed,
         rank=len(self.mean_),
     )
 

@@ -39,6 +39,7 @@ class RegressionFile:
             "set_aside": list(fit._set_aside),
             "covariates": covariates,
             "of_rows": dict(getattr(fit, "_of_rows", {})),
+            "dispersion": getattr(fit, "_dispersion_name", None),
         }
 
     def groups(self, fit: Any) -> dict[str, Any]:
@@ -67,5 +68,7 @@ class RegressionFile:
         fit._set_aside = tuple(columns["set_aside"])
         if hasattr(fit, "_of_rows"):
             fit._of_rows = dict(columns["of_rows"])
+        if columns.get("dispersion") is not None:
+            fit._dispersion_name = columns["dispersion"]
         if isinstance(columns["covariates"], GroupCovariates):
             fit._covariates = columns["covariates"]

@@ -17,7 +17,8 @@ from ebfed.priors import Posterior
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.diagnosis import diagnostics_of_generalized, residuals_of_rows
 from ebfed.regression.families import ResponseFamily, Responses, family_named
-from ebfed.regression.generalized_population import GeneralizedPopulation
+from ebfed.regression.generalized_intervals import confint_of_generalized
+from ebfed.regression.generalized_population import GeneralizedPopulation, nodes_of
 from ebfed.regression.generalized_reading import RowOptions, read_rows
 from ebfed.regression.generalized_rounds import GeneralizedRounds
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
@@ -348,6 +349,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             roots_above=result["roots_above"],
             fitted=None if self._is_server else getattr(self, "clients_", None),
             kind=self.covariance,
+            **nodes_of(result),
         )
 
     # Estimates --------------------------------------------------------------------------------
@@ -365,8 +367,11 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     ) -> Posterior:
         """Posterior of each group's coefficients.
 
-        Of several levels, it is given the rows of all groups of the same parent: those of the fit,
-        but for groups whose rows are given.
+        Its mean is that at the fitted population. Standard deviations and intervals have what not
+        knowing the population adds, mean and spread: the spread of few groups may be much larger
+        than the likeliest (see `ebfed.regression.numerics.spread_doubt`). Of several levels, it is
+        given the rows of all groups of the same parent: those of the fit, but for groups whose rows
+        are given.
 
         Parameters
         ----------
@@ -391,11 +396,11 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     ranef = ranef_of_levels
 
     def _predictors(
-        self, X: Any, groups: Any, offset: Any
+        self, X: Any, groups: Any, offset: Any, given_spread: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Posterior mean and variance of the linear predictor of each row."""
         X, groups, offset = RowOptions(offset=offset).offset_of(self, X, groups)
-        rows, codes, posterior = posterior_of_rows(self, X, groups)
+        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=given_spread)
         if offset.size not in (1, len(rows)):
             raise ValueError(f"offset has {offset.size} entries for the {len(rows)} rows of X.")
         mean = np.einsum("np,np->n", rows, posterior.mean[codes])
@@ -405,7 +410,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         """Mean response of each row, averaged over the posterior of its group.
 
         Not knowing the coefficients of a group adds to the mean of a log link: it is ``e^(m + v /
-        2)`` where the linear predictor has mean m and variance v.
+        2)`` where the linear predictor has mean m and variance v. The spread of the population is
+        taken to be as fitted: averaged over all that few groups allow, that mean would be of the
+        largest spreads.
 
         Parameters
         ----------
@@ -462,7 +469,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         kind : {"row", "mean"}
             Whether the interval is to hold a new response (quantiles of the predictive
             distribution, in which the linear predictor is normal), or the mean response of a row
-            whose coefficients are those of its group.
+            whose coefficients are those of its group. Both have what not knowing the spread of the
+            population adds.
 
         Returns
         -------
@@ -471,7 +479,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
         from scipy.special import ndtri
 
         check_interval(level, kind)
-        mean, variance = self._predictors(X, groups, offset)
+        mean, variance = self._predictors(X, groups, offset, given_spread=False)
         tails, family = ((1 - level) / 2, (1 + level) / 2), self._family
         shapes = self._result["shapes"]
         if kind == "row":
@@ -505,7 +513,9 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
             if labels is None
             else (clients.ids, clients.n)
         )
-        posterior = self._population().posterior(self._rows_of(ids, known=labels is not None))
+        posterior = self._population().posterior_given_spread(
+            self._rows_of(ids, known=labels is not None)
+        )
         codes = np.repeat(np.arange(len(ids)), n)
         response, weight, moved = np.asarray(clients.y).T
         mean = np.einsum("np,np->n", clients.X, posterior.mean[codes]) + moved
@@ -518,6 +528,7 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     influence = influence_of_generalized
     inference = inference_of_generalized
     tests = coefficient_tests
+    confint = confint_of_generalized
 
     def view(self) -> RegressionView:
         """Return what reports and plots read of the fit."""
@@ -526,7 +537,8 @@ class GeneralizedEB(RegressorMixin, RegressionEstimator):
     def _expected_of_rows(self, X: Any, groups: Any, **options: Any) -> dict[str, NDArray]:
         _, _, offset = RowOptions(**options).offset_of(self, X, groups)
         rows, _ = self._read_design(X, groups)
-        unknown = self._population().posterior(self._rows_of(np.zeros(1, np.int64), known=False))
+        nobody = self._rows_of(np.zeros(1, np.int64), known=False)
+        unknown = self._population().posterior_given_spread(nobody)
         variance = unknown.variance_along(rows, np.zeros(len(rows), np.int64))
         shapes = self._result["shapes"]
         return {".fixed": self._family.mean(rows @ self.mean_ + offset, variance, shapes)}

@@ -106,9 +106,8 @@ def ascend(
     if rise < -noise:
         radius = min(radius, float(np.linalg.norm(state["point"] - state["best_point"]))) / 4
     else:
-        slope, curvature = here.chain(
-            messages["score"].sum(axis=0), square_of(messages["curvature"].sum(axis=0))
-        )
+        raw = square_of(messages["curvature"].sum(axis=0))
+        slope, curvature = here.chain(messages["score"].sum(axis=0), raw)
         if rise > 0.75 * gain or gain < noise:
             radius = min(2 * radius, RADIUS)
         elif rise < 0.25 * gain:
@@ -120,6 +119,7 @@ def ascend(
             "second": curvature,
             "log_likelihood": value,
             "mean_covariance": here.mean_covariance(curvature),
+            "information": -np.diag(raw)[here.places],
         }
     step, gain = climb(state["slope"], state["second"], radius)
     # where rules change from round to round, the last digits do not settle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ebfed.tables.clients import Clients
 from ebfed.tables.labels import parents_among
 from ebfed.tables.levels import parents_of
 
-__all__ = ["GeneralizedPopulation"]
+__all__ = ["GeneralizedPopulation", "nodes_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,11 @@ class GeneralizedPopulation(FittedPopulation):
         Groups of the fit, which say what is known of their parents; None on a server.
     kind : {"diag", "spherical", "full"}
         Kind of the covariance.
+    node_weights : ndarray of shape (k,)
+        Weights of populations that the rows do not tell from the fitted one; see `spread_nodes`.
+    node_means : ndarray of shape (k, p)
+    node_roots : sequence of ndarray of shape (k, p, q)
+        Roots of their covariances, of levels from the top.
     """
 
     columns: Columns
@@ -67,6 +72,9 @@ class GeneralizedPopulation(FittedPopulation):
     kind: Covariance
     roots_above: Sequence[NDArray] = ()
     fitted: Clients | None = None
+    node_weights: NDArray = field(default_factory=lambda: np.zeros(0))
+    node_means: NDArray = field(default_factory=lambda: np.zeros((0, 0)))
+    node_roots: Sequence[NDArray] = ()
 
     @property
     def _approximate(self) -> bool:
@@ -114,19 +122,28 @@ class GeneralizedPopulation(FittedPopulation):
         """Return what was observed in the rows of clients."""
         return Responses.of(block)
 
+    def observing(self, block: Clients, y: NDArray) -> Clients:
+        """Return clients with other responses of their rows."""
+        rows = self.responses(block)
+        return replace(block, y=np.column_stack([y, rows.weight, rows.offset]))
+
     def posterior(self, block: Clients) -> Any:
         """Posterior of the coefficients of each client of a block."""
-        return self._posterior(block, self.mean_covariance)
+        return self._posterior(block, self.mean_covariance, True)
+
+    def posterior_given_spread(self, block: Clients) -> Any:
+        """Posterior if the spread of the population were known to be as fitted."""
+        return self._posterior(block, self.mean_covariance, False)
 
     def posterior_given_population(self, block: Clients) -> Any:
         """Posterior if the population were known to be as fitted."""
-        return self._posterior(block, np.zeros_like(self.mean_covariance))
+        return self._posterior(block, np.zeros_like(self.mean_covariance), False)
 
-    def _posterior(self, block: Clients, mean_covariance: NDArray) -> Any:
-        return self.posteriors(block, mean_covariance)[-1][0]
+    def _posterior(self, block: Clients, mean_covariance: NDArray, doubt: bool) -> Any:
+        return self.posteriors(block, mean_covariance, doubt=doubt)[-1][0]
 
     def posteriors(
-        self, block: Clients, mean_covariance: NDArray | None = None
+        self, block: Clients, mean_covariance: NDArray | None = None, *, doubt: bool = True
     ) -> list[tuple[NormalCoefficients, Clients]]:
         """Posteriors of groups and of their parents, by level from the top, with their rows.
 
@@ -135,12 +152,23 @@ class GeneralizedPopulation(FittedPopulation):
         block : Clients
         mean_covariance : ndarray of shape (p, p), optional
             Sampling covariance of the mean; that of the fit if None.
+        doubt : bool
+            Whether to add what not knowing the spread of the population adds.
         """
         given = self.mean_covariance if mean_covariance is None else mean_covariance
         others = relatives(block, self.fitted) if self.roots_above else None
         whole = block if others is None else block.merge(others)
-        known = self.responses(whole), self.family, self.shapes
-        found = quadrature.posteriors(whole, *known, self.mean, self._roots, given)
+        responses = self.responses(whole)
+
+        def under(mean: NDArray, roots: Sequence[NDArray]) -> list[NormalCoefficients]:
+            known = responses, self.family, self.shapes
+            return quadrature.posteriors(whole, *known, mean, roots, given)
+
+        found = under(self.mean, self._roots)
+        if doubt and len(self.node_weights):
+            roots = zip(*self.node_roots, strict=True)
+            pairs = zip(self.node_means, roots, strict=True)
+            found = self._widened(found, [under(*pair) for pair in pairs])
         blocks = [whole]
         for _ in self.roots_above:
             blocks.insert(0, of_parents(blocks[0]))
@@ -149,6 +177,21 @@ class GeneralizedPopulation(FittedPopulation):
             places = np.flatnonzero([each in asked for each in whole.ids.tolist()])
             found[-1], blocks[-1] = found[-1].take(places), whole.take(places)
         return list(zip(found, blocks, strict=True))
+
+    def _widened(
+        self, found: list[NormalCoefficients], nearby: list[list[NormalCoefficients]]
+    ) -> list[NormalCoefficients]:
+        """Add to the posteriors of each level what those under nearby populations say."""
+        shifts = list(self.node_means - self.mean)
+        parents: NormalCoefficients | None = None
+        widened = []
+        for level, posterior in enumerate(found):
+            others = [each[level] for each in nearby]
+            by = [posterior.parents_moved(shift) for shift in shifts]
+            parents = posterior.widened(others, self.node_weights, by, parents)
+            shifts = [other.mean - posterior.mean for other in others]
+            widened.append(parents)
+        return widened
 
     def parameters(self, terms: Sequence[str], group: str) -> list[Parameter]:
         """Rows of `tidy`."""
@@ -174,6 +217,12 @@ class GeneralizedPopulation(FittedPopulation):
         """Share of each coefficient's variance that a group's own rows explain."""
         total = sum((root @ root.T for root in self.roots_above), self.covariance)
         return reliability(terms, sd, total)
+
+
+def nodes_of(result: Any) -> dict[str, Any]:
+    """Return what a fit has learned of populations near its own, for `GeneralizedPopulation`."""
+    names = "node_weights", "node_means", "node_roots"
+    return {name: result[name] for name in names if name in result}
 
 
 def of_parents(groups: Clients) -> Clients:

@@ -37,6 +37,7 @@ from ebfed.regression.numerics.directions import find_directions
 from ebfed.regression.numerics.joint_logistic_descent import sums_of_clients
 from ebfed.regression.numerics.normal_population import Covariance
 from ebfed.regression.numerics.quadrature_population import QuadraturePopulation, entries_of
+from ebfed.regression.numerics.spread_doubt import spread_nodes
 from ebfed.regression.posteriors import quadrature
 from ebfed.regression.protocol import (
     GeneralizedMemory,
@@ -51,6 +52,9 @@ from ebfed.regression.rounds import Rounds, check_parts
 from ebfed.tables.clients import Clients
 
 __all__ = ["GeneralizedRounds"]
+
+# A share of a mean square that is rounding.
+SAME = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +148,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             away = clients.X - np.repeat(centre, clients.n, axis=0)
         else:
             away = clients.X - about
+            moved = sums_of_clients(away, clients) / n[:, None]
         products = sums_of_clients(
             (away[:, :, None] * away[:, None, :]).reshape(-1, p * p), clients
         )
@@ -154,7 +159,11 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         message: GeneralizedMessage = {"products": products.reshape(-1, p, p), "mixed": mixed}
         if self.family.n_figures:
             message["figures"] = sums_of_clients(self.family.figures(rows), clients)
-        return message if about is not None else message | {"centre": centre}
+        if about is None:
+            return message | {"centre": centre}
+        inside = away - np.repeat(moved, clients.n, axis=0)
+        message["within"] = sums_of_clients(inside**2, clients)
+        return message
 
     def bits(self, sent: GeneralizedSent, clients: Clients) -> float:
         """Bits of a log-likelihood with its derivatives."""
@@ -191,8 +200,12 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             )
         for note in notes:
             warnings.warn(note, IdentificationWarning, stacklevel=8)
+        n_groups = [int((facts["n"] > 0).sum())]
+        if levels:
+            n_groups = sizes_of_levels(numbered(facts["parents"])[1], facts["n"])
         return {
             **state,
+            "n_groups": np.array(n_groups),
             "phase": "centre" if self.share == "sums" else "size",
             "levels": names,
             "of_levels": of_levels,
@@ -277,7 +290,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             parts: dict[str, tuple[int, ...]] = {"products": (p, p), "mixed": ()}
             if self.family.n_figures:
                 parts["figures"] = (self.family.n_figures,)
-            return parts if "centre" in sent else parts | {"centre": (p,)}
+            return parts | {"within" if "centre" in sent else "centre": (p,)}
         d = len(sent["mean"]) + len(entries_of(self.covariance, sent["sizes"])[0])
         d += len(sent["shapes"])
         return {"evidence": (), "score": (d,), "curvature": (d * (d + 1) // 2,)}
@@ -323,7 +336,9 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
         if centre is None:
             n, centre = np.array([N]), state["centre"][None]
         within = messages["products"].sum(axis=0) / N
+        inside = messages["within"].sum(axis=0) / N if "within" in messages else np.diag(within)
         square = np.diag(within) + n @ centre**2 / N
+        apart = square - (n @ centre / N) ** 2 > SAME * square  # not constant
         if self._one_unit():
             square = np.full(len(square), square.mean())
         empty = square == 0
@@ -341,6 +356,7 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "perfect": PERFECT * N if self.family.certain else np.inf,
             "unit": unit,
             "empty": empty,
+            "between": int((~state["varies"] & apart & (inside < SAME * square)).sum()),
             "directions": ways,
         }
         start = coordinates(
@@ -384,9 +400,32 @@ class GeneralizedRounds(Rounds[Any, Any, Any, Any]):
             "shape_covariance": fitted.shape_covariance(state["second"]),
             "notes": notes,
         }
+        if not {SEPARATED, UNBOUNDED, ENDLESS} & set(notes):
+            result |= self._nearby(state, fitted)
         if "has_offset" in state:
             result["has_offset"] = state["has_offset"]
         return state | {"done": True, "result": result}
+
+    def _nearby(self, state: GeneralizedState, fitted: QuadraturePopulation) -> GeneralizedResult:
+        """Return populations that the rows do not tell from the fitted one."""
+        weights, points = spread_nodes(
+            fitted,
+            state["second"],
+            state["information"],
+            state["n_groups"],
+            state["between"],
+            bool(self.fit_intercept),
+        )
+        seen = [fitted.at(point).seen() for point in points]
+        means, roots = [mean for mean, _ in seen], [root for _, root in seen]
+        return cast(
+            GeneralizedResult,
+            {
+                "node_weights": weights,
+                "node_means": np.reshape(means, (len(seen), len(fitted.frame))),
+                "node_roots": [np.array(each) for each in zip(*roots, strict=True)],
+            },
+        )
 
 
 def too_many(varying: int) -> str:

@@ -49,7 +49,7 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
         raise ValueError("tests need solver='marginal': gradient descent has no likelihood.")
     if fit.noise_variance_ == 0:
         raise ValueError("tests need noise; the coefficients explain all rows of this fit.")
-    result, clients = fit._result, fit.clients_
+    result, clients = fit._result, fit._weighed(fit.clients_)
     places = fit._columns().places_of_levels()
     above = [np.asarray(each) for each in result.get("above", ())]
     covariances = [*above, result["covariance"]]
@@ -71,14 +71,26 @@ def mixed_fit(fit: LinearEB) -> LinearMixedFit:
     )
 
 
-def inference_of_linear(self: LinearEB, ddf: Method = "satterthwaite") -> Inference:
+def inference_of_linear(self: LinearEB, ddf: Method | None = None) -> Inference:
     """Return standard errors and degrees of freedom of contrasts of the mean.
 
     Parameters
     ----------
-    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}
-        See `tests`.
+    ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
+        See `tests`. Satterthwaite's if None; infinite where the noise of rows has levels.
+
+    Raises
+    ------
+    ValueError
+        If the noise of rows has levels, and degrees of freedom are those of one noise.
     """
+    if ddf is None:
+        ddf = "asymptotic" if self.noise_variances_ else "satterthwaite"
+    elif self.noise_variances_ and ddf in ("satterthwaite", "kenward-roger"):
+        raise ValueError(
+            f"ddf={ddf!r} takes no dispersion: it is of one noise variance. 'asymptotic' is for z "
+            "tests, as in glmmTMB."
+        )
     return inference_of(mixed_fit(self), ddf)
 
 
@@ -104,7 +116,7 @@ def link_of(fit: Any) -> Link:
     if fit.inference.__func__ is inference_of_linear:
         return IDENTITY
     family = getattr(fit, "family", "binomial")
-    if family == "ordinal":
+    if family in ("gaussian", "ordinal"):
         return IDENTITY
     return LOGIT if family == "binomial" else LOG
 
@@ -122,10 +134,10 @@ def coefficient_tests(self: Any, *, ddf: Method | None = None, type: Tested | No
     Parameters
     ----------
     ddf : {"satterthwaite", "kenward-roger", "residual", "asymptotic"}, optional
-        Degrees of freedom: Satterthwaite's if None. Kenward and Roger's also widen the standard
-        errors by what not knowing the variances adds, and need a fit by REML; ``"residual"`` are
-        rows less coefficients; ``"asymptotic"`` are infinite, for z tests, the only ones of fits of
-        counts and classes.
+        Degrees of freedom: Satterthwaite's if None, or infinite where the noise of rows has
+        levels. Kenward and Roger's also widen the standard errors by what not knowing the
+        variances adds, and need a fit by REML; ``"residual"`` are rows less coefficients;
+        ``"asymptotic"`` are infinite, for z tests, the only ones of fits of counts and classes.
     type : {"wald", "III"}, optional
         Whether to test each column of `X` by F, rather than each coefficient by t; the two are one
         here. With covariates of groups, the coefficients of a column are tested together.

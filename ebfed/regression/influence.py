@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ebfed.inference.influence import changes_without, cooks_distances
 from ebfed.regression.inferring import mixed_fit, names_of_mean
+from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.frames import frame
 from ebfed.tables.levels import parents_of
 
@@ -129,6 +130,7 @@ def _refitted(fit: Any, owners: NDArray, m: int) -> NDArray[np.float64]:
     changes = np.full((m, len(fit._result["mean"])), np.nan)
     for j in range(m):
         rest = fit.clients_.take(np.flatnonzero(owners != j))
+        rest = rest.occupied() if isinstance(rest, Dispersed) else rest
         try:
             with warnings.catch_warnings():  # of small parts of the rows
                 warnings.simplefilter("ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -11,12 +12,13 @@ from ebfed.inference.profiles import Held, MixedDeviance, drawn
 from ebfed.inference.sums import LinearMixedFit
 from ebfed.regression.inferring import mixed_fit
 from ebfed.report.effects import GroupEffects
-from ebfed.tables.frames import frame
+from ebfed.report.view import Parameter
+from ebfed.tables.frames import Style, frame
 
 if TYPE_CHECKING:
     from ebfed.regression.linear import LinearEB
 
-__all__ = ["confint_of_linear"]
+__all__ = ["IntervalMethod", "check_draws", "confint_of_linear", "frame_of_ends"]
 
 IntervalMethod = Literal["wald", "profile", "bootstrap"]
 
@@ -58,7 +60,7 @@ def confint_of_linear(
     ------
     ValueError
         If the level or the method is none; or the fit has not the rows, no likelihood or no noise,
-        or covariates of groups, and the method is not Wald's.
+        or covariates of groups or levels of noise, and the method is not Wald's.
 
     References
     ----------
@@ -88,6 +90,8 @@ def confint_of_linear(
         raise ValueError(f"a level must lie between 0 and 1; got {level!r}.")
     if self.covariate_names_:
         raise ValueError(f"method={method!r} takes no covariates of groups; use method='wald'.")
+    if self.noise_variances_:
+        raise ValueError(f"method={method!r} takes no dispersion; use method='wald'.")
     fit = mixed_fit(self)
     every = _parameters(fit)
     rows = self.view().parameters()
@@ -99,11 +103,29 @@ def confint_of_linear(
         held.kind == "mean" and np.isnan(row[4]) for held, row in zip(every, rows, strict=True)
     ]
     ends[unknown] = np.nan
+    return frame_of_ends(rows, ends, self._style_)
+
+
+def frame_of_ends(rows: Sequence[Parameter], ends: NDArray, style: Style) -> Any:
+    """Return a frame of parameters and the ends of their intervals, shape (k, 2)."""
     columns = {
         name: np.array([row[j] for row in rows])
         for j, name in enumerate(("effect", "group", "term", "estimate"))
     }
-    return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, self._style_)
+    return frame(columns | {"conf.low": ends[:, 0], "conf.high": ends[:, 1]}, style)
+
+
+def check_draws(n_boot: Any) -> int:
+    """Return the number of draws of a bootstrap.
+
+    Raises
+    ------
+    ValueError
+        If it is no whole number of at least 2.
+    """
+    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
+        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
+    return int(n_boot)
 
 
 def _parameters(fit: LinearMixedFit) -> list[Held]:
@@ -143,13 +165,12 @@ def _bootstrapped(
 ) -> NDArray[np.float64]:
     from tqdm import trange
 
-    if not isinstance(n_boot, int | np.integer) or n_boot < 2:
-        raise ValueError(f"n_boot must be a whole number of at least 2; got {n_boot!r}.")
+    n_boot = check_draws(n_boot)
     draw = drawn(fit, np.random.default_rng(random_state))
     found = np.array(
         [
             MixedDeviance(draw(), restricted=fit.restricted).estimates(every)
-            for _ in trange(int(n_boot), desc="bootstrap", disable=not progress)
+            for _ in trange(n_boot, desc="bootstrap", disable=not progress)
         ]
     )
     tail = (1 - level) / 2

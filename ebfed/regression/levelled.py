@@ -111,7 +111,7 @@ def view_of_levels(fit: Any, view: RegressionView) -> RegressionView:
         return view
 
     def of_parents() -> NDArray:
-        parents, own = fit._population().posteriors(fit.clients_)[-2:]
+        parents, own = fit._population().posteriors(fit._weighed(fit.clients_))[-2:]
         return parents[0].mean[parents_of(own[1].ids)[1]]
 
     return replace(view, expected=of_parents)

@@ -19,6 +19,13 @@ from ebfed.regression import matching
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.columns import Varying
 from ebfed.regression.diagnosis import diagnostics_of_linear, residuals_of_rows
+from ebfed.regression.dispersion import (
+    dispersed_rows,
+    known_dispersion,
+    learn_dispersion,
+    noise_of_rows,
+    weighed_by_noise,
+)
 from ebfed.regression.group_covariates import GroupCovariates
 from ebfed.regression.inferring import coefficient_tests, inference_of_linear
 from ebfed.regression.influence import influence_of_linear
@@ -38,16 +45,19 @@ from ebfed.regression.posteriors.linear import CoefficientPosterior
 from ebfed.regression.protocol import LinearResult, RegressionFacts
 from ebfed.regression.reading import (
     check_interval,
+    fit_with_block,
     known_weight,
     posterior_of_rows,
     predicted_numbers,
 )
 from ebfed.report.view import RegressionView
 from ebfed.tables.covariates import named_columns
+from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 from ebfed.tables.frames import Table, drop_columns
 from ebfed.tables.labels import number_labels
 from ebfed.tables.lazy import is_lazy, summarise
+from ebfed.tables.levels import only_level
 from ebfed.tables.of_rows import NEEDED
 
 __all__ = ["LinearEB"]
@@ -123,6 +133,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
     covariance_above_ : dict of ndarray of shape (p, p)
         Covariance of each level above the groups, by its name, from the outermost.
     noise_variance_ : float
+        With `dispersion`, that of the first level.
+    noise_variances_ : dict of float
+        With `dispersion`, the noise variance of each of its levels; empty without.
     criterion_ : float
         -2 log-likelihood (restricted for REML), as lme4 has it.
     clients_, groups_, terms_, history_, privacy_, notes_ :
@@ -159,6 +172,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
 
     covariate_names_: list[str]
     covariance_above_: dict[str, NDArray]
+    noise_variances_: dict[str, float]
+    # Column of the frame of the fit that has the levels of noise.
+    _dispersion_name: str | None = None
     takes_levels = True
     _covariates: GroupCovariates = GroupCovariates()
 
@@ -209,6 +225,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         covariates: Any = None,
         sample_weight: Any = None,
+        dispersion: Any = None,
     ) -> Self:
         """Learn the population from rows.
 
@@ -231,6 +248,12 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         sample_weight : array-like of shape (n_rows,) or str, optional
             Precision of each row, as ``weights=`` of lme4: its variance is `noise_variance_` over
             the weight. Or the column of the frame `X` that holds it. A row of weight 0 is left out.
+        dispersion : array-like of shape (n_rows,) or str, optional
+            Level of each row, such as the kind of hospital: each level has a noise variance of its
+            own, `noise_variances_`, as ``dispformula=`` of glmmTMB and `varIdent` of nlme. Or the
+            column of the frame `X` that holds it, which is then no column of the regression; give
+            an array to have both. Later rows need it for `posterior` and for intervals of rows.
+            Standard errors take the ratios of the variances as known, and tests are by z.
 
         Returns
         -------
@@ -243,7 +266,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             them.
         """
         options = {"groups": groups, "covariates": covariates, "sample_weight": sample_weight}
-        return self._fit(*self.prepare(X, y, **options))
+        return self._fit(*self.prepare(X, y, **options, dispersion=dispersion))
 
     def prepare(
         self,
@@ -254,14 +277,22 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         consent: Any = None,
         covariates: Any = None,
         sample_weight: Any = None,
-    ) -> tuple[Factors, dict[str, NDArray]]:
+        dispersion: Any = None,
+    ) -> tuple[Factors | Dispersed, dict[str, NDArray]]:
         """Read rows, as in `fit`."""
         if consent is not None:
             raise ValueError("LinearEB has no classes of consent.")
-        return self._read_block(X, y, groups, True, covariates, sample_weight)[0], {}
+        options = covariates, sample_weight, dispersion
+        return self._read_block(X, y, groups, True, *options)[0], {}
 
     def partial_fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        dispersion: Any = None,
     ) -> Self:
         """Add a block of rows to those fitted before; the answer is that of one `fit` on all.
 
@@ -275,7 +306,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """
         if getattr(self, "covariate_names_", None):
             raise ValueError("partial_fit takes no covariates; fit all rows at once.")
-        return super().partial_fit(X, y, groups=groups, sample_weight=sample_weight)
+        if not hasattr(self, "clients_"):
+            options = {"sample_weight": sample_weight, "dispersion": dispersion}
+            return self.fit(X, y, groups=groups, **options)
+        rows = X, y, groups, False, None, sample_weight, dispersion
+        return fit_with_block(self, *self._read_block(*rows))
 
     def _read_block(
         self,
@@ -285,8 +320,13 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         reset: bool,
         covariates: Any = None,
         sample_weight: Any = None,
-    ) -> tuple[Factors, NDArray | None]:
+        dispersion: Any = None,
+    ) -> tuple[Factors | Dispersed, NDArray | None]:
         """Read rows and compress them; where they are not in memory, read their products."""
+        dispersion = known_dispersion(self, X, dispersion, reset)
+        if dispersion is not None:
+            options = covariates, sample_weight
+            return dispersed_rows(self, X, y, groups, reset, dispersion, *options)
         if is_lazy(X):
             weight = known_weight(self, X, sample_weight, reset)
             if weight is None and not reset and self.clients_.log_weight is not None:
@@ -303,8 +343,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             raise ValueError("y must name a column of X, the rows of which are not in memory.")
         if covariates is not None:
             raise ValueError("covariates= needs the rows of X in memory.")
-        if isinstance(groups, list | tuple):
-            raise ValueError("levels of groups need the rows of X in memory.")
+        groups = only_level(groups, X)
         found = summarise(X, groups, cross=True, weight=weight)
         if y not in found.columns:
             raise ValueError(f"y={y!r} is not a column of X, which has {', '.join(found.columns)}.")
@@ -327,6 +366,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if reset:
             self._covariates = GroupCovariates(named_columns(covariates))
         X = drop_columns(X, self._covariates.columns) if self._covariates.are_in(X) else X
+        by = self._dispersion_name
+        if by is not None and by in getattr(X, "columns", ()):
+            X = drop_columns(X, [by])
         return super()._features(X, covariates, reset)
 
     def _extended(
@@ -363,6 +405,8 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         """State numbers of rows, columns, names of covariates, and parents of groups."""
         names = "\n".join(self.covariate_names_)
         facts = super().describe(clients, memory) | {"covariates": np.array([names])}
+        if isinstance(clients, Dispersed):
+            facts |= {"dispersion": np.array(["\n".join(clients.levels)])}
         return facts | stated_levels(self, clients)
 
     def check_facts(self, facts: Any) -> None:
@@ -372,6 +416,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if not (isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (1,)):
             raise ValueError("facts must have the names of covariates.")
         check_levels(facts)
+        noises = facts.get("dispersion", names)
+        if not (isinstance(noises, np.ndarray) and noises.dtype.kind == "U" and len(noises) == 1):
+            raise ValueError("facts may have the names of levels of noise.")
 
     # The same group at two nodes --------------------------------------------------------------
 
@@ -400,6 +447,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         if k and not self._covariates.names:  # a server has no groups' covariates
             self._covariates = GroupCovariates(names=self.covariate_names_, values=np.empty((0, k)))
         learn_levels(self, result)
+        learn_dispersion(self, result)
         self.mean_, self.mean_covariance_ = result["mean"][:p], result["mean_covariance"][:p, :p]
         self.covariance_ = result["covariance"][:p, :p]
         self.population_coef_ = result["mean"][p:].reshape(-1, k) if k else np.empty((0, 0))
@@ -431,8 +479,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             n_parameters=result["n_parameters"],
             fitted_by="gradient descent" if self.solver == "gradient" else NAMES[self.method],
             above=above,
-            fitted=None if self._is_server else getattr(self, "clients_", None),
+            fitted=None if self._is_server else self._weighed(getattr(self, "clients_", None)),
+            noise_variances=self.noise_variances_,
         )
+
+    _weighed = weighed_by_noise
 
     # Tests ------------------------------------------------------------------------------------
 
@@ -453,6 +504,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         groups: Any = None,
         covariates: Any = None,
         sample_weight: Any = None,
+        dispersion: Any = None,
         level: str | None = None,
     ) -> Posterior:
         """Posterior of each group's coefficients.
@@ -469,7 +521,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
             group has none, and gets the population, with an `UnseenGroupWarning`.
         covariates : as in `fit`, optional
             Covariates of groups that were not in the fit.
-        sample_weight : as in `fit`, optional
+        sample_weight, dispersion : as in `fit`, optional
         level : str, optional
             Name of a level of groups, of which the coefficients are to be; the lowest if None.
 
@@ -478,7 +530,11 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Posterior
             One entry per distinct group, in the order of the sorted labels, and p coordinates.
         """
-        block = self._asked_for(X, y, groups, covariates, sample_weight)
+        if dispersion is None or X is None:
+            block = self._asked_for(X, y, groups, covariates, sample_weight)
+        else:
+            options = covariates, sample_weight, dispersion
+            block = self._weighed(self._read_block(X, y, groups, False, *options)[0])
         population, known = self._population(), self._covariates
         if level is not None and level != self._style_.group:
             return posterior_of_level(self, block, level)
@@ -521,6 +577,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         *,
         groups: Any = None,
         covariates: Any = None,
+        dispersion: Any = None,
         level: float = 0.95,
         kind: Literal["mean", "row"] = "row",
     ) -> tuple[NDArray, NDArray]:
@@ -529,6 +586,9 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         Parameters
         ----------
         X, groups, covariates : as in `predict`
+        dispersion : as in `fit`, optional
+            Level of each row, one of those of the fit. Needed for new responses where the fit had
+            levels, unless `X` has the column that held them.
         level : float in (0, 1)
         kind : {"row", "mean"}
             Whether the interval is to hold a new response or ``x' theta_i``.
@@ -545,7 +605,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         middle = np.einsum("np,np->n", rows, posterior.mean[codes])
         variance = posterior.variance_along(rows, codes)
         if kind == "row":
-            variance = variance + self.noise_variance_
+            variance = variance + noise_of_rows(self, X, dispersion, len(rows))
         reach = ndtri((1 + level) / 2) * np.sqrt(variance)
         return middle - reach, middle + reach
 
@@ -588,7 +648,7 @@ class LinearEB(RegressorMixin, RegressionEstimator):
         return replace(
             view,
             posterior_given_population=lambda: population.posterior_given_population(
-                self.clients_
+                self._weighed(self.clients_)
             ).of(maps()),
             expected=lambda: maps() @ population.mean,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class LinearPopulation(FittedPopulation):
         Sampling error of the covariance; see `CoefficientPosterior`.
     identified : bool ndarray of shape (r,)
     noise_variance : float
+        Of rows over the ratios of their noise, where that has levels.
     kind : {"spherical", "diag", "full"}
         Kind of the covariance.
     covariate_names : sequence of k str
@@ -50,6 +51,8 @@ class LinearPopulation(FittedPopulation):
         Covariance of each level above the groups, from the top, and its sampling error.
     fitted : Factors or None
         Groups of the fit, which say what is known of their parents; None on a server.
+    noise_variances : dict of float
+        Noise of each level of rows; empty where all have one.
     """
 
     columns: Columns
@@ -66,6 +69,7 @@ class LinearPopulation(FittedPopulation):
     fitted_by: str
     above: Sequence[tuple[NDArray, Doubt]] = ()
     fitted: Factors | None = None
+    noise_variances: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def centre(self) -> NDArray:  # type: ignore[override]
@@ -150,14 +154,17 @@ class LinearPopulation(FittedPopulation):
         return [
             *fixed_parameters([*terms, *products], self.mean, errors),
             *spreads,
-            residual_parameter(self.noise_variance),
+            *(residual_parameter(x, level) for level, x in self.noise_variances.items()),
+            *([] if self.noise_variances else [residual_parameter(self.noise_variance)]),
         ]
 
     def figures(self) -> dict[str, float]:
         """Return sigma, the restricted criterion, and the intraclass correlation."""
-        figures = {"sigma": np.sqrt(self.noise_variance)}
+        figures = {} if self.noise_variances else {"sigma": np.sqrt(self.noise_variance)}
         if self.criterion is not None:
             figures["REMLcrit"] = self.criterion
+        if self.noise_variances:  # no one noise, nor one correlation of rows
+            return figures
         if self.columns.intercept and self.columns.varying_places().tolist() == [0]:
             between = self.total[0, 0]
             total = between + self.noise_variance

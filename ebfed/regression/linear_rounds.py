@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -20,9 +20,11 @@ from ebfed.engines.sums import Share, check_share, check_sums, totals_of
 from ebfed.priors import IdentificationWarning
 from ebfed.priors.base import ONE_GROUP
 from ebfed.priors.nested_normal import numbered
+from ebfed.privacy import ledger
 from ebfed.privacy.calibration import check_count, check_positive
 from ebfed.regression.columns import Columns, Varying
 from ebfed.regression.levels import names_in, open_levels, sizes_of_levels
+from ebfed.regression.numerics.dispersed_model import Coefficients, fit_dispersed
 from ebfed.regression.numerics.joint_descent import descend_jointly
 from ebfed.regression.numerics.mixed_model import Covariance, Fit, fit_mixed_model
 from ebfed.regression.numerics.mixed_model_sums import (
@@ -33,6 +35,7 @@ from ebfed.regression.numerics.mixed_model_sums import (
     shapes_of,
 )
 from ebfed.regression.numerics.nested_model import fit_nested_model
+from ebfed.regression.posteriors.parents import posterior_of_levels
 from ebfed.regression.protocol import (
     LinearMessage,
     LinearResult,
@@ -44,6 +47,7 @@ from ebfed.regression.protocol import (
 )
 from ebfed.regression.rounds import Rounds, check_parts
 from ebfed.tables.clients import Clients
+from ebfed.tables.dispersed import Dispersed
 from ebfed.tables.factors import Factors
 
 __all__ = ["LinearRounds"]
@@ -78,29 +82,37 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         return clients if isinstance(clients, Factors) else Factors.of(clients, weight)
 
     def local(
-        self, sent: LinearSent, memory: RegressionMemory, clients: Factors, rng: Any
+        self, sent: LinearSent, memory: RegressionMemory, clients: Factors | Dispersed, rng: Any
     ) -> tuple[LinearMessage, RegressionMemory]:
         """Send each client's number of rows and triangular factor; or sums over clients."""
+        if isinstance(clients, Dispersed):
+            whole = clients.with_levels(sent["dispersion"].split("\n"))
+            factor = whole.padded(sent["size"])
+            return {"n": clients.n, "counts": whole.counts, "factor": factor}, memory
         if self.share == "sums":
             return cast(
                 LinearMessage, answer(clients.padded(sent["size"]), sent["question"])
             ), memory
         return {"n": clients.n, "factor": clients.padded(sent["size"])}, memory
 
-    def bits(self, sent: LinearSent, clients: Factors) -> float:
+    def bits(self, sent: LinearSent, clients: Factors | Dispersed) -> float:
         """Bits of the factors: numbers of a triangle; or of the sums, of one root of T."""
         if self.share == "sums":
             width = clients.n_features + 1
             asked = sent["result"]["n_sums"] if sent["done"] else _size(sent["question"], width)
             return 64.0 * asked
         p = clients.n_features + 1
-        r = np.minimum(clients.n, p)
+        r = np.minimum(clients.counts if isinstance(clients, Dispersed) else clients.n, p)
         return float(64 * (r * p - r * (r - 1) / 2).sum())
 
     def releases(
-        self, sent: LinearSent, memory: RegressionMemory, clients: Factors
+        self, sent: LinearSent, memory: RegressionMemory, clients: Any
     ) -> list[dict[str, Any]]:
         """List what clients send: factors of their rows here, whatever was merged with them."""
+        dispersed = "dispersion" in (sent.get("result") or sent)
+        if dispersed:
+            sends = f"{self.sends}, of each level of noise, with numbers of rows"
+            return [ledger.disclosure(sends, len(clients), self.bits(sent, clients))]
         own = replace(clients, n=memory.get("sent", clients.n))
         return super().releases(sent, memory, own)
 
@@ -134,6 +146,12 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
                 "levels of groups need share='groups', a factor of each group, and "
                 f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
             )
+        noises = levels_of_noise(facts)
+        if noises and (self.share == "sums" or self.solver == "gradient"):
+            raise ValueError(
+                "dispersion needs share='groups', a factor of each group, and "
+                f"solver='marginal'; got share={self.share!r} and solver={self.solver!r}."
+            )
         names = np.unique(facts["covariates"])
         if len(names) > 1:
             raise ValueError(f"clients have different covariates: {names.tolist()}.")
@@ -149,6 +167,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         }
         if levels:
             first |= {"levels": levels, "parents": facts["parents"]}
+        if noises:
+            first |= {"dispersion": noises}
         return self._sought(first, []) if self.share == "sums" else first
 
     def _columns(self, n_features: int, names: str, levels: str = "") -> Columns:
@@ -158,6 +178,8 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
     def ask(self, state: LinearState) -> LinearSent:
         """Ask for factors with so many rows, or for sums."""
         sent: LinearSent = {"done": False, "round": state["round"], "size": state["size"]}
+        if "dispersion" in state:
+            sent |= {"dispersion": state["dispersion"]}
         return sent | {"question": state["question"]} if self.share == "sums" else sent
 
     def check_message(
@@ -171,9 +193,18 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             shapes = shapes_of(sent["question"], width)
             return check_sums(message, shapes, len(facts["n"]))
         check_parts(message, len(facts["n"]))
-        shape = (len(facts["n"]), sent["size"], width)
-        if message.keys() != {"n", "factor"} or message["factor"].shape != shape:
+        shape: tuple[int, ...] = (len(facts["n"]), sent["size"], width)
+        parts = {"n", "factor"}
+        if "dispersion" in sent:
+            shape = (shape[0], sent["dispersion"].count("\n") + 1, *shape[1:])
+            parts = {*parts, "counts"}
+        if message.keys() != parts or message["factor"].shape != shape:
             raise ValueError(f"a message must have a factor of shape {shape}.")
+        if "dispersion" in sent:
+            counts = message["counts"]
+            sound = counts.dtype == np.int64 and counts.shape == shape[:2] and counts.min() >= 0
+            if not sound or not np.array_equal(counts.sum(axis=1), message["n"]):
+                raise ValueError("a message must have numbers of rows of each level of noise.")
         if not np.array_equal(message["n"], facts["n"]):
             raise ValueError("a message must have the numbers of rows that were stated.")
 
@@ -191,16 +222,50 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             return self._nested(state, messages)
         columns = self._columns(state["n_features"], state["columns"])
         n, varying = messages["n"], columns.varying_places()
-        fit = fit_mixed_model(
-            messages["factor"],
-            int(n.sum()),
-            varying,
-            covariance=self.covariance,
-            method=self.method,
-            intercept=self.fit_intercept,
-            identified=not _open_questions(n, varying),
-        )
-        return self._end(state | {"round": 1}, fit, [varying], _open_questions(n, varying))
+
+        def fitted(rows: NDArray) -> Fit:
+            return fit_mixed_model(
+                rows,
+                int(n.sum()),
+                varying,
+                covariance=self.covariance,
+                method=self.method,
+                intercept=self.fit_intercept,
+                identified=not _open_questions(n, varying),
+            )
+
+        ids = np.arange(len(n))
+        fit, learned = self._minimised(state, messages, ids, fitted)
+        notes = _open_questions(n, varying)
+        return _with_result(self._end(state | {"round": 1}, fit, [varying], notes), learned)
+
+    def _minimised(
+        self,
+        state: LinearState,
+        messages: LinearMessage,
+        ids: NDArray,
+        fitted: Callable[[NDArray], Fit],
+    ) -> tuple[Fit, dict[str, Any]]:
+        """Fit the model, with the noise of levels if rows have some; returns what these add."""
+        if "dispersion" not in state:
+            return fitted(messages["factor"]), {}
+        names = state["dispersion"].split("\n")
+        total = messages["counts"].sum(axis=0)
+        if not total.all():
+            raise ValueError(
+                f"dispersion has the level {names[int(np.argmin(total))]!r}, which has no rows "
+                "with a weight."
+            )
+        block = Dispersed(ids, tuple(names), messages["counts"], messages["factor"])
+
+        def coefficients(rows: Factors, fit: Fit) -> Coefficients:
+            known = fit.mean_covariance if self.method == "reml" else 0 * fit.mean_covariance
+            levels = [(covariance, None) for covariance in fit.covariances]
+            found = posterior_of_levels(rows, rows, fit.mean, known, levels, fit.noise_variance)
+            return found[-1][0].blocks()
+
+        found = fit_dispersed(block, lambda rows: fitted(rows.rows), coefficients)
+        return found.fit, {"dispersion": state["dispersion"], "ratios": found.ratios}
 
     def _nested(self, state: LinearState, messages: LinearMessage) -> LinearState:
         """Fit the mixed model of several levels."""
@@ -210,18 +275,25 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
         sizes = sizes_of_levels(parents, n)
         open_ = open_levels(sizes, int(n.sum()), columns.levels, places)
         known = [each[:0] if note else each for each, note in zip(places, open_, strict=True)]
-        fit = fit_nested_model(
-            messages["factor"],
-            parents,
-            int(n.sum()),
-            known,
-            covariance=self.covariance,
-            method=self.method,
-            intercept=self.fit_intercept,
-        )
+
+        def fitted(rows: NDArray) -> Fit:
+            return fit_nested_model(
+                rows,
+                parents,
+                int(n.sum()),
+                known,
+                covariance=self.covariance,
+                method=self.method,
+                intercept=self.fit_intercept,
+            )
+
+        labels = [tuple(each) for each in np.column_stack([state["parents"], np.arange(len(n))])]
+        ids = np.fromiter(labels, object, len(labels))
+        fit, learned = self._minimised(state, messages, ids, fitted)
         ended = {name: x for name, x in state.items() if name != "parents"}
         notes = list(dict.fromkeys(note for note in open_ if note))
         last = self._end(cast(LinearState, ended | {"round": 1}), fit, known, notes)
+        last = _with_result(last, learned)
         last["result"] |= {
             "levels": state["levels"],
             "above": fit.covariances[:-1],
@@ -323,6 +395,21 @@ class LinearRounds(Rounds[LinearState, LinearSent, RegressionMemory, LinearMessa
             "converged": None,
             "result": result,
         }
+
+
+def levels_of_noise(facts: RegressionFacts) -> str:
+    """Return the names of all levels of noise that clients state, one to a line."""
+    stated = facts["dispersion"].tolist() if "dispersion" in facts else []
+    return "\n".join(sorted({name for each in stated for name in each.split("\n")}))
+
+
+def _with_result(state: LinearState, learned: dict[str, Any]) -> LinearState:
+    """Add what the noise of levels is, and their number to that of the parameters."""
+    if learned:
+        n_more = len(learned["ratios"]) - 1
+        more = {"n_parameters": state["result"]["n_parameters"] + n_more}
+        state["result"] = state["result"] | more | learned
+    return state
 
 
 def _width(columns: Columns, covariates: str) -> int:

@@ -14,6 +14,8 @@ from ebfed.engines.sums import Share
 from ebfed.regression.base import RegressionEstimator
 from ebfed.regression.classes import check_two_classes, declaring
 from ebfed.regression.families import Binomial
+from ebfed.regression.generalized_intervals import confint_of_generalized
+from ebfed.regression.generalized_population import nodes_of
 from ebfed.regression.inferring import coefficient_tests, inference_of_generalized
 from ebfed.regression.logistic_population import LogisticPopulation
 from ebfed.regression.logistic_rounds import LogisticRounds, Method
@@ -56,7 +58,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
           around the mode of each client's posterior, 15 to 201 nodes for one coefficient, 11 to 45
           on each axis for two, 7 to 31 for three, more where posteriors are wider. Clients send
           first and second derivatives of their log-likelihood, and the server takes Newton's steps
-          to the maximum.
+          to the maximum. Standard deviations of posteriors have what not knowing the spread of the
+          population adds, which those of other methods do not.
         - ``"ep"``: expectation propagation. With up to four coefficients it is corrected by
           importance weights at a fixed set of points, so it does not depend on a seed. Clients send
           mean and covariance of their posteriors, and the server takes steps of Fisher's scoring
@@ -184,15 +187,14 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     # Learning ---------------------------------------------------------------------------------
 
     def _learn(self, result: LogisticResult) -> None:
+        self._result = result
         self.classes_, self.notes_ = result["classes"], result["notes"]
         self.method_ = cast(Method, result["method"])
         self.mean_, self.covariance_ = result["mean"], result["covariance"]
         self.mean_covariance_ = result["mean_covariance"]
-        # a root has digits that are lost in its square
-        self._root, self._identified = result["root"], result["identified"]
-        self._seed = result["seed"]
 
     def _population(self) -> LogisticPopulation:
+        result = self._result
         return LogisticPopulation(
             columns=self._columns(),
             family=Binomial(),
@@ -202,13 +204,16 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
             mean=self.mean_,
             # gradient descent has no error of the mean
             mean_covariance=np.nan_to_num(self.mean_covariance_),
-            mean_errors=np.where(self._identified, np.sqrt(np.diag(self.mean_covariance_)), np.nan),
+            mean_errors=np.where(
+                result["identified"], np.sqrt(np.diag(self.mean_covariance_)), np.nan
+            ),
             covariance=self.covariance_,
-            root=self._root,
+            root=result["root"],
             kind=self.covariance,
             method=self.method_,
             n_draws=self.n_draws,
-            seed=self._seed,
+            seed=result["seed"],
+            **nodes_of(result),
         )
 
     def partial_fit(
@@ -270,6 +275,8 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
     def predict_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Probability of each class, averaged over the posterior of the row's group.
 
+        The spread of the population is taken to be as fitted.
+
         Parameters
         ----------
         X, groups : as in `predict`
@@ -282,9 +289,10 @@ class LogisticEB(ClassifierMixin, RegressionEstimator):
 
     inference = inference_of_generalized
     tests = coefficient_tests
+    confint = confint_of_generalized
 
     def predict_log_proba(self, X: Any, *, groups: Any = None) -> NDArray:
         """Logarithm of `predict_proba`, with digits where that is 0 or 1."""
-        rows, codes, posterior = posterior_of_rows(self, X, groups)
+        rows, codes, posterior = posterior_of_rows(self, X, groups, given_spread=True)
         assert isinstance(posterior, NormalCoefficients | DrawnCoefficients)
         return log_probabilities(posterior, rows, codes)

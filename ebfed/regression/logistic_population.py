@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,15 @@ class LogisticPopulation(GeneralizedPopulation):
         y = (np.asarray(block.y) == self.classes[1]).astype(float)
         return Responses(y, np.ones(len(y)), np.zeros(len(y)))
 
+    def observing(self, block: Clients, y: NDArray) -> Clients:
+        """Return clients with other classes of their rows, numbered 0 and 1."""
+        return replace(block, y=self.classes[y.astype(np.int64)])
+
     def _posterior(
-        self, block: Clients, mean_covariance: NDArray
+        self, block: Clients, mean_covariance: NDArray, doubt: bool
     ) -> NormalCoefficients | DrawnCoefficients:
         if self.method == "aghq":
-            return super()._posterior(block, mean_covariance)
+            return super()._posterior(block, mean_covariance, doubt)
         population = NormalPopulation(self.mean, self.root, np.ones(len(self.mean)))
         rows = WhiteRows.of(block, population, self.classes[1])
         if self.method != "polya-gamma":

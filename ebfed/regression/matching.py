@@ -24,13 +24,17 @@ def merged_facts(facts: Sequence[RegressionFacts], codes: Sequence[NDArray]) -> 
     Raises
     ------
     ValueError
-        If only some nodes have weights of rows.
+        If only some nodes have weights of rows, or the noise of rows has levels.
     """
     joined: Any = {
         name: np.concatenate([cast(Any, each)[name] for each in facts])
         for name in facts[0]
         if name not in ("n", "log_weight", "parents")
     }
+    if any("dispersion" in each for each in facts):
+        raise ValueError(
+            "dispersion= needs all rows of a group at one node; some groups are at several."
+        )
     if len({"log_weight" in each for each in facts}) > 1:
         raise ValueError("sample_weight= must be given at all nodes, or at none.")
     numbers = np.concatenate(codes)

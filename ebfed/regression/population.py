@@ -56,6 +56,10 @@ class FittedPopulation(ABC):
     def posterior(self, block: Any) -> Posterior:
         """Posterior of the coefficients of each client of a block."""
 
+    def posterior_given_spread(self, block: Any) -> Posterior:
+        """Posterior if the spread of the population were known to be as fitted."""
+        return self.posterior(block)
+
     def posterior_given_population(self, block: Any) -> Posterior:
         """Posterior if the population were known to be as fitted."""
         return self.posterior(block)
@@ -124,6 +128,7 @@ def spread_parameters(
     return rows
 
 
-def residual_parameter(noise_variance: float) -> Parameter:
-    """Row of `tidy` for the noise of rows."""
-    return "ran_pars", "Residual", "sd__Observation", float(np.sqrt(noise_variance)), np.nan
+def residual_parameter(noise_variance: float, level: str | None = None) -> Parameter:
+    """Row of `tidy` for the noise of rows, or of those of one level."""
+    term = "sd__Observation" if level is None else f"sd__Observation.{level}"
+    return "ran_pars", "Residual", term, float(np.sqrt(noise_variance)), np.nan

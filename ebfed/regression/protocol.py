@@ -62,6 +62,8 @@ class RegressionFacts(Facts):
     """Names of the levels of groups, one to a line, shape (1,), where there are several."""
     parents: NotRequired[NDArray[np.float64]]
     """Number of the parent of each client at each level above; see `keys_of_parents`."""
+    dispersion: NotRequired[NDArray[np.str_]]
+    """Names of the levels of rows that have a noise of their own, one to a line, shape (1,)."""
     classes: NotRequired[NDArray]
     """Labels of the response, sorted, where it is a class."""
     n_tops: NotRequired[NDArray[np.int64]]
@@ -139,6 +141,10 @@ class LinearResult(TypedDict):
     """Sampling error of each, shape (n_above, p, p)."""
     n_parents: NotRequired[NDArray[np.int64]]
     """Number of groups of each level above, shape (n_above,)."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, one to a line."""
+    ratios: NotRequired[NDArray[np.float64]]
+    """Standard deviation of the noise of each, over that of the first, shape (n_levels,)."""
 
 
 class LinearSent(RegressionSent):
@@ -146,6 +152,8 @@ class LinearSent(RegressionSent):
 
     size: NotRequired[int]
     """Number of rows of a factor."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, at any node, one to a line."""
     question: NotRequired[Question]
     """What sums are asked for, with ``share="sums"``."""
 
@@ -159,6 +167,8 @@ class LinearState(RegressionState):
     """Names of the covariates of groups, one to a line."""
     log_weight: float
     """Sum of the logarithms of the weights of rows."""
+    dispersion: NotRequired[str]
+    """Names of the levels of rows that have a noise of their own, one to a line."""
     levels: NotRequired[str]
     """Names of the levels of groups, one to a line, where there are several."""
     parents: NotRequired[NDArray[np.float64]]
@@ -174,7 +184,10 @@ class LinearMessage(TypedDict):
 
     n: NDArray[np.int64]
     factor: NDArray[np.float64]
-    """Triangular factors of the rows, shape (n_clients, size, p + 1)."""
+    """Triangular factors of the rows, shape (n_clients, size, p + 1); or (n_clients, n_levels,
+    size, p + 1), where the noise of rows has levels."""
+    counts: NotRequired[NDArray[np.int64]]
+    """Number of rows of each level of noise, shape (n_clients, n_levels)."""
 
 
 class GeneralizedResult(TypedDict):
@@ -202,6 +215,12 @@ class GeneralizedResult(TypedDict):
     """Parameters of the family besides those of predictors, shape (t,)."""
     shape_covariance: NDArray[np.float64]
     """Sampling covariance of mean and shapes, shape (p + t, p + t)."""
+    node_weights: NotRequired[NDArray[np.float64]]
+    """Weights of populations near the fitted one, shape (k,); see `spread_nodes`."""
+    node_means: NotRequired[NDArray[np.float64]]
+    """Their means, shape (k, p)."""
+    node_roots: NotRequired[list[NDArray[np.float64]]]
+    """Roots of their covariances, of each level from the top, shape (k, p, q)."""
     notes: list[str]
     has_offset: NotRequired[bool]
     """Whether rows of the fit had offsets."""
@@ -257,8 +276,12 @@ class GeneralizedState(RegressionState):
     """Whether each coefficient differs between groups of each level, shape (n_levels, p)."""
     known: NDArray[np.bool_]
     """Whether numbers of rows and groups identify the spread of each level."""
+    n_groups: NDArray[np.int64]
+    """Number of groups with rows of each level, from the top."""
     has_offset: NotRequired[bool]
     """Whether rows have offsets."""
+    between: NotRequired[int]
+    """Number of columns that differ between groups alone, and have one coefficient for all."""
     centre: NotRequired[NDArray[np.float64]]
     """Mean of all rows of X, with ``share="sums"``, shape (p,)."""
     unit: NotRequired[NDArray[np.float64]]
@@ -292,6 +315,8 @@ class GeneralizedState(RegressionState):
     """Its second derivatives."""
     radius: NotRequired[float]
     """Longest step that is allowed."""
+    information: NotRequired[NDArray[np.float64]]
+    """Minus the second derivatives in the mean of coordinates that differ, shape (q,)."""
     mean_covariance: NotRequired[NDArray[np.float64]]
 
 
@@ -345,6 +370,8 @@ class GeneralizedMessage(TypedDict):
     """Mean of the rows of X, shape (n_clients, p)."""
     products: NotRequired[NDArray[np.float64]]
     """Products of the rows about their mean, shape (n_clients, p, p)."""
+    within: NotRequired[NDArray[np.float64]]
+    """With ``share="sums"``, squares of the rows about the client's mean, shape (n_clients, p)."""
     mixed: NotRequired[NDArray[np.float64]]
     """1 for a client whose rows bound predictors from both sides, shape (n_clients,)."""
     figures: NotRequired[NDArray[np.float64]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from ebfed.tables.lazy import column_names, is_lazy
 from ebfed.tables.of_rows import NEEDED, check_whole, without_of_rows
 
 __all__ = [
+    "as_read",
     "check_interval",
+    "fit_with_block",
     "known_weight",
     "posterior_of_rows",
     "predicted_numbers",
@@ -25,16 +28,25 @@ __all__ = [
 
 
 def posterior_of_rows(
-    estimator: Any, X: Any, groups: Any, covariates: Any = None
+    estimator: Any, X: Any, groups: Any, covariates: Any = None, *, given_spread: bool = False
 ) -> tuple[NDArray, NDArray[np.int64], Any]:
-    """Return rows, the place of each row's group, and the posterior of the groups."""
+    """Return rows, the place of each row's group, and the posterior of the groups.
+
+    Parameters
+    ----------
+    estimator : RegressionEstimator
+    X, groups, covariates : as in `predict`
+    given_spread : bool
+        Whether the spread of the population is taken to be as fitted.
+    """
     rows, labels = estimator._read_design(X, groups, covariates)
     population = estimator._population()
+    posterior = population.posterior_given_spread if given_spread else population.posterior
     if labels is None:
         ids, codes = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-        return rows, codes, population.posterior(estimator._rows_of(ids, known=False))
+        return rows, codes, posterior(estimator._rows_of(ids, known=False))
     ids, codes = number_labels(labels)
-    return rows, codes, population.posterior(estimator._rows_of(ids))
+    return rows, codes, posterior(estimator._rows_of(ids))
 
 
 def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = None) -> NDArray:
@@ -44,8 +56,28 @@ def predicted_numbers(estimator: Any, X: Any, groups: Any, covariates: Any = Non
     if labels is None:
         return rows @ population.centre
     ids, codes = number_labels(labels)
-    mean = population.posterior(estimator._rows_of(ids)).mean
+    mean = population.posterior_given_spread(estimator._rows_of(ids)).mean
     return np.einsum("np,np->n", rows, mean[codes])
+
+
+def as_read(block: Any) -> Any:
+    """Return rows of clients as they were read."""
+    return block
+
+
+def fit_with_block(estimator: Any, block: Any, labels: NDArray | None) -> Any:
+    """Fit the rows of a block together with those fitted before.
+
+    Raises
+    ------
+    ValueError
+        If they have no labels, where rows had some before.
+    """
+    if labels is None:
+        if estimator.groups_.dtype.kind != "i":
+            raise ValueError("groups must label the rows, as they did before.")
+        block = replace(block, ids=block.ids + estimator.groups_[-1] + 1)
+    return estimator._fit(estimator.clients_.merge(block), {})
 
 
 def known_weight(estimator: Any, X: Any, sample_weight: Any, reset: bool) -> Any:

@@ -253,7 +253,9 @@ def _named(effect: str, group: str, term: str) -> tuple[str, str, str]:
         for kind in ("sd", "cor"):
             if term.startswith(f"{kind}__"):
                 about = term.removeprefix(f"{kind}__")
-                return kind, group, "" if group == WITHIN[0] else about
+                if group == WITHIN[0]:  # levels of noise have names
+                    about = about.removeprefix("Observation").removeprefix(".")
+                return kind, group, about
         if effect == SPREAD or term == "weight":
             return term, group, ""
     return "mean", group, term

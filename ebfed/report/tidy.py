@@ -8,7 +8,7 @@ the user's library. Names of columns are those of broom.mixed, as far as it has 
 - ``group``: the name of the grouping column, ``Residual`` for rows within groups, or the component
 - ``level``: the group's label
 - ``term``: the coefficient; ``sd__x`` and ``cor__x.z`` for spreads and correlations of
-  coefficients, ``sd__Observation`` for that of rows
+  coefficients, ``sd__Observation`` for that of rows, ``sd__Observation.a`` of rows of level a
 - ``response``: the column that was estimated, of estimators that take several
 - ``estimate``, ``std.error``, ``statistic``, ``conf.low``, ``conf.high``: the value, its standard
   error (NaN where none is known), their ratio, and an interval

@@ -40,6 +40,8 @@ class Clients:
         Client i owns rows ``indptr[i]:indptr[i + 1]``.
     X : ndarray of shape (n_rows, d)
     y : ndarray of shape (n_rows,) or None
+    weight : ndarray of shape (n_rows,) or None
+        How many rows each row stands for; None: one.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Clients:
     indptr: NDArray[np.int64]
     X: NDArray[np.float64]
     y: NDArray | None = None
+    weight: NDArray[np.float64] | None = field(default=None, kw_only=True)
 
     @classmethod
     def from_rows(cls, X: ArrayLike, groups: ArrayLike, y: ArrayLike | None = None) -> Self:
@@ -82,13 +85,32 @@ class Clients:
         """Number of rows of each client."""
         return np.diff(self.indptr)
 
+    def weighted(self, weight: NDArray[np.float64]) -> Self:
+        """Give rows weights; those of weight 0 are left out, and their clients stay."""
+        kept = weight > 0
+        indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
+        y = None if self.y is None else np.asarray(self.y)[kept]
+        return replace(self, indptr=indptr, X=self.X[kept], y=y, weight=weight[kept])
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return the weight of each row, which is 1 where there are none."""
+        return np.ones(len(self.X)) if self.weight is None else self.weight
+
+    def totals(self) -> NDArray[np.int64]:
+        """Return how many rows those of each client stand for, as whole numbers."""
+        if self.weight is None:
+            return self.n
+        sums = np.concatenate(([0.0], np.cumsum(self.weight)))
+        return np.diff(sums[self.indptr]).astype(np.int64)
+
     def take(self, index: NDArray) -> Self:
         """Keep the clients in these positions."""
         n = self.n[index]
         indptr = np.concatenate(([0], np.cumsum(n)))
         rows = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][index] - indptr[:-1], n)
         y = None if self.y is None else self.y[rows]
-        return type(self)(self.ids[index], indptr, self.X[rows], y)
+        weight = None if self.weight is None else self.weight[rows]
+        return type(self)(self.ids[index], indptr, self.X[rows], y, weight=weight)
 
     def merge(self, other: Self) -> Self:
         """Join the rows of two blocks, which may share clients."""
@@ -99,7 +121,9 @@ class Clients:
         n = np.bincount(owner, minlength=len(ids))
         joined = type(self).join([*blocks])
         y = None if joined.y is None else joined.y[order]
-        return type(self)(ids, np.concatenate(([0], np.cumsum(n))), joined.X[order], y)
+        weight = None if joined.weight is None else joined.weight[order]
+        indptr = np.concatenate(([0], np.cumsum(n)))
+        return type(self)(ids, indptr, joined.X[order], y, weight=weight)
 
     def split(self, n_blocks: int) -> list[Self]:
         """Cut into at most `n_blocks` blocks with nearly equal numbers of clients.
@@ -120,6 +144,7 @@ class Clients:
             self.indptr[start : stop + 1] - self.indptr[start],
             self.X[rows],
             None if self.y is None else self.y[rows],
+            weight=None if self.weight is None else self.weight[rows],
         )
 
     @classmethod
@@ -131,6 +156,9 @@ class Clients:
             np.concatenate(([0], np.cumsum(counts))),
             np.concatenate([block.X for block in blocks]),
             None if blocks[0].y is None else np.concatenate([block.y for block in blocks]),
+            weight=None
+            if all(block.weight is None for block in blocks)
+            else np.concatenate([block.weights() for block in blocks]),
         )
 
     def summarise(self) -> Summary:

@@ -147,19 +147,34 @@ def complete(X: Any, names: Sequence[str], insist: bool) -> NDArray[np.bool_]:
     table = nw.from_native(X, eager_only=True)
     kept = np.ones(len(table), bool)
     for name in names:
-        column = table[name]
-        missing = np.asarray(column.is_null().to_numpy(), bool)
-        if column.dtype.is_float():
-            missing = missing | np.isnan(column.to_numpy().astype(float))
+        missing = ~has_value(X, name)
         if missing.any() and insist:
             raise ValueError(
                 f"column {name!r} has {int(missing.sum())} missing values, the first in row "
-                f"{int(np.argmax(missing))}; drop those rows, for example with missing='drop'."
+                f"{int(np.argmax(missing))}; drop those rows, for example with na_action='drop'."
             )
         kept &= ~missing
     if not kept.any():
         raise ValueError("there is no row without missing values.")
     return kept
+
+
+def has_value(X: Any, name: str) -> NDArray[np.bool_]:
+    """Return a mask of the rows whose value in a column is not missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> has_value(pd.DataFrame({"x": [1.0, None]}), "x")
+    array([ True, False])
+    """
+    import narwhals as nw
+
+    column = nw.from_native(X, eager_only=True)[name]
+    missing = np.asarray(column.is_null().to_numpy(), bool)
+    if column.dtype.is_float():
+        missing = missing | np.isnan(column.to_numpy().astype(float))
+    return ~missing
 
 
 def take(X: Any, rows: NDArray[np.bool_], names: Sequence[str]) -> Any:

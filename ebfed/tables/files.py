@@ -120,7 +120,7 @@ def summarise(
                     raise ValueError(
                         f"{here.rows:,} of {here.total:,} rows are incomplete "
                         f"({here.describe(group, value)}); fill them in, or drop them with "
-                        "--drop-missing"
+                        "--na-action drop"
                     )
                 lacking = lacking.plus(here)
     with naming(*files):

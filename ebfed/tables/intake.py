@@ -29,6 +29,7 @@ from ebfed.tables.levels import (
     named_parents,
     names_of_parents,
     number_levels,
+    only_level,
     split_levels,
     unnamed_levels,
 )
@@ -272,9 +273,10 @@ class Intake:
         """
         import pandas as pd
 
-        if isinstance(groups, list | tuple) or (self.level_names and not learn):
+        if self.level_names and not learn:
             raise ValueError("levels of groups need the rows of X in memory; collect them.")
         if not isinstance(X, Summarised):
+            groups = only_level(groups, X)
             header = pd.DataFrame(columns=column_names(X))
             groups = self._levels(groups, header, learn)[-1]
             consent = self._consent_column(header, consent, learn)

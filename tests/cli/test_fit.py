@@ -173,8 +173,8 @@ def test_missing_rows_are_refused_or_counted(rows, tmp_path):
     columns = ("--group", "fips", "--value", "score")
     line = refusal("fit", path, *columns)
     assert "4 of 120 rows are incomplete (3 without 'fips' and 2 without 'score')" in line
-    assert "--drop-missing" in line
-    result = invoke("fit", path, *columns, "--drop-missing")
+    assert "--na-action drop" in line
+    result = invoke("fit", path, *columns, "--na-action", "drop")
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith("Left out 4 of 120 rows")
     complete = rows.iloc[4:].astype({"score": float})
@@ -205,7 +205,7 @@ def test_files_that_cannot_be_used(tmp_path, text, message):
 
 def test_nothing_left_to_fit(tmp_path):
     path = write(tmp_path / "rows.csv", "g,x\na,\n,1\n")
-    line = refusal("fit", path, "--group", "g", "--value", "x", "--drop-missing")
+    line = refusal("fit", path, "--group", "g", "--value", "x", "--na-action", "drop")
     assert "no complete rows" in line
 
 
@@ -306,7 +306,7 @@ def test_what_is_wrong_is_counted_over_batches(suffix, small_batches, rows, tmp_
     columns = ("--group", "g", "--value", "x")
     line = refusal("fit", *paths, *columns)
     assert line.startswith(f"ebfed: {paths[1]}: 5 of 120 rows are incomplete (2 without 'g' and 4")
-    result = invoke("fit", *paths, *columns, "--drop-missing")
+    result = invoke("fit", *paths, *columns, "--na-action", "drop")
     assert result.stderr == "Left out 5 of 240 rows (2 without 'g' and 4 without 'x').\n"
     whole = pd.concat([rows, holes.dropna()])
     expected = eb.GaussianEB().fit(whole[["x"]], groups=whole["g"])
@@ -368,6 +368,18 @@ def test_one_group_is_said_not_warned(tmp_path):
     assert result.exit_code == 0, result.output
     assert "Note: Only one group has data" in result.stdout
     assert result.stderr == ""
+
+
+def test_fit_a_subset(file, rows):
+    options = ("--formula", "score ~ 1 + (1 | fips)")
+    some = invoke("fit", file, *options, "--subset", "won == 1 & score > 0")
+    assert some.exit_code == 0, some.output
+    chosen = rows[(rows["won"] == 1) & (rows["score"] > 0)]
+    assert f"{len(chosen)}" in some.stdout
+    line = refusal("fit", file, *options, "--subset", "score >")
+    assert "cannot be read" in line
+    line = refusal("fit", file, "--group", "fips", "--value", "score", "--subset", "won == 1")
+    assert "--subset goes with --formula" in line
 
 
 def test_fit_a_formula(tmp_path):

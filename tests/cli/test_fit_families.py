@@ -155,7 +155,7 @@ def test_rows_that_are_incomplete(tmp_path):
     ROWS.assign(ended=ROWS["ended"].where(ROWS.index > 2)).to_csv(path := tmp_path / "a.csv")
     options = ("--group", "ward", "--value", "days", "--family", "duration", "--observed", "ended")
     assert "3 of 240 rows are incomplete" in refusal("fit", path, *options)
-    result = invoke("fit", path, *options, "--drop-missing")
+    result = invoke("fit", path, *options, "--na-action", "drop")
     assert result.exit_code == 0, result.output
     assert "Left out 3 of 240 rows." in result.stderr
 

@@ -48,6 +48,9 @@ LIKELIHOODS = {
     "Poisson": likelihoods.Poisson(
         np.random.default_rng(8).poisson(SIZES * RATES)[:, None], SIZES + 0.5
     ),
+    "Durations": likelihoods.Durations(
+        SIZES[:, None], np.random.default_rng(17).standard_gamma(SIZES) / RATES
+    ),
     "NegativeBinomial": likelihoods.NegativeBinomial(
         np.random.default_rng(16).negative_binomial(SIZES * 2, 2 / (2 + RATES))[:, None],
         SIZES + 0.0,
@@ -67,6 +70,7 @@ LIKELIHOODS = {
 # rows of variance 2 around the parameters
 GAUSSIAN, BINOMIAL, POISSON = families.Gaussian(2.0), families.Binomial(), families.Poisson()
 VARIANCE, SCATTERED = families.Variance(), families.NegativeBinomial(0.5)
+ENDED = families.EndedDuration()
 
 UNIT_RANGE = (0.0, 1.0)
 CHANNELS = {
@@ -125,6 +129,9 @@ def reported(channel, family, n_features=1, size=100):
     elif family is POISSON:
         rng = np.random.default_rng(4)
         x = rng.poisson(n[:, None] * rng.gamma(3, 0.15, (size, n_features))) / n[:, None]
+    elif family is ENDED:
+        rng = np.random.default_rng(18)
+        x = family.simulate(rng.gamma(3, 0.15, (size, n_features)), n[:, None], rng)
     elif family is VARIANCE:
         rng = np.random.default_rng(6)
         theta = rng.normal(0.5, 0.4, (size, n_features))
@@ -174,7 +181,15 @@ VARIANCES = [
     and not isinstance(channel, channels.Clip)
     and not counts_are_levels(channel)
 ]
+WAITS_REPORTED = [
+    reported(channel, ENDED)
+    for channel in EVERY_CHANNEL
+    if isinstance(channel, channels.report.Report)
+    and not isinstance(channel, channels.Clip)
+    and not counts_are_levels(channel)
+]
 LIKELIHOODS_OF_REPORTS = {
+    "ReportedRates": WAITS_REPORTED,
     "ReportedLogVariances": VARIANCES,
     "ReportedEvents": EVENTS,
     "ReportedOverdispersed": SCATTERED_EVENTS,
@@ -314,6 +329,10 @@ LEARNERS = {
         learning.FedAvg(**SOME, **LOUD),
         learning.FedAvg(**SOME, validation_fraction=0.3, evaluate_every=2),
         learning.FedAvg(**SOME, validation_fraction=0.3, fine_tune="auto"),
+    ],
+    "FedBN": [
+        learning.FedBN(models.MLP(4), **SOME, personal=["hidden_intercept"]),
+        learning.FedBN(**SOME, **LOUD, personal=["intercept"], optimizer="momentum"),
     ],
     "FedMutual": [learning.FedMutual(**SOME), learning.FedMutual(**SOME, **LOUD)],
     "FedProx": [learning.FedProx(**SOME), learning.FedProx(**SOME, **LOUD, fine_tune=2)],
@@ -516,6 +535,11 @@ def test_reported_log_variances(likelihood):
     check_likelihood(likelihood)
 
 
+@pytest.mark.parametrize("likelihood", WAITS_REPORTED, ids=lambda x: None)
+def test_reported_rates(likelihood):
+    check_likelihood(likelihood)
+
+
 @pytest.mark.parametrize("likelihood", LIKELIHOODS_OF_REPORTS["Joined"], ids=["means", "counts"])
 def test_joined(likelihood):
     check_likelihood(likelihood)
@@ -556,8 +580,9 @@ def test_beta_prior_on_reports(prior, channel):
 @pytest.mark.parametrize(
     "channel", [channels.Laplace(12.0, (0, 2)), channels.Quantizer(4, (0, 2))], ids=repr
 )
-def test_gamma_prior_on_reports(prior, channel):
-    check_prior(prior, reported(channel, POISSON))
+@pytest.mark.parametrize("family", [POISSON, ENDED], ids=["events", "durations"])
+def test_gamma_prior_on_reports(prior, channel, family):
+    check_prior(prior, reported(channel, family))
 
 
 @pytest.mark.slow  # EM on a grid, to the end
@@ -655,6 +680,17 @@ def test_channel_of_variances(channel):
     summary = VARIANCE.blank(n, 1)
     logs = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
     check_channel(channel, replace(summary, mean=logs), VARIANCE, secure=0)
+
+
+@pytest.mark.parametrize(
+    "channel", [c for c in COUNTING if not isinstance(c, channels.Clip)], ids=repr
+)
+def test_channel_of_durations(channel):
+    if counts_are_levels(channel):
+        channel = clone(channel).set_params(levels=6)
+    rates = np.array([[0.0], [1.0], [0.37], [1.4], [0.0]])
+    summary = replace(ENDED.blank(np.array([4, 2, 9, 3, 0]), 1), mean=rates)
+    check_channel(channel, summary, ENDED, secure=0)
 
 
 def test_channel_of_norms():
@@ -925,6 +961,15 @@ def test_scikit_learn(estimator):
 
 ALONE = "without groups every row is a client, from which others learn nothing"
 # all arguments called alpha are set to 0.01
+WEIGHED = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_classifiers_one_label_sample_weights",
+    "check_all_zero_sample_weights_error",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+)
 NEARLY_ALONE = {"check_regressors_train": f"alpha is set to 0.01, and {ALONE}"}
 FEW = {"n_rounds": 5, "random_state": 0}
 SILENT = {"privacy": privacy(0.0)}
@@ -939,6 +984,7 @@ SILENT = {"privacy": privacy(0.0)}
         (learning.FedProx(**FEW), {}),
         (learning.Scaffold(**FEW), {}),
         (learning.FedRep(**FEW), {}),
+        (learning.FedBN(**FEW, personal=["intercept"]), {}),
         (learning.HierarchicalEB(**FEW), {}),
         (learning.LocalOnly(**FEW), {"check_classifiers_train": ALONE}),
         (learning.LocalOnly(models.Linear(), **FEW), {"check_regressors_train": ALONE}),
@@ -960,7 +1006,12 @@ SILENT = {"privacy": privacy(0.0)}
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_learners(learner, failing):
-    check_estimator(learner, expected_failed_checks=failing)
+    why = "without groups every row is a client, and the weight of its only row changes nothing"
+    names = ("on_dense_data", "on_sparse_data")
+    weights = {f"check_sample_weight_equivalence_{name}": why for name in names}
+    if isinstance(learner, learning.JointDPSGD):
+        weights |= dict.fromkeys(WEIGHED, "rows have no weights")
+    check_estimator(learner, expected_failed_checks=failing | weights)
 
 
 def test_every_learner_is_tried_by_scikit_learn():

@@ -39,6 +39,7 @@ PRIVATE = {
     "NegativeBinomialEB": eb.NegativeBinomialEB(
         dispersion=0.5, channel=channels.Laplace(2.0, (0.0, 9.0))
     ),
+    "DurationEB": eb.DurationEB(channel=channels.Laplace(2.0, (0.0, 9.0))),
     "VarianceEB": eb.VarianceEB(channel=channels.Laplace(2.0, (-3.0, 3.0))),
     "MixtureEB": eb.MixtureEB(2, channel=channels.Clip(radius=3.0), **CENTRAL),
     "OptOutMean": eb.OptOutMean(1.0, 1.0, epsilon=1.0, delta=1e-5, range=WIDE),
@@ -49,6 +50,7 @@ PRIVATE = {
     "Ditto": learning.Ditto(Linear(), **NOISE),
     "FeO2": learning.FeO2(Linear(), **NOISE, ratio=0.5),
     "FedAvg": learning.FedAvg(Linear(), **NOISE),
+    "FedBN": learning.FedBN(Linear(), **NOISE, personal=["intercept"]),
     "FedMutual": learning.FedMutual(Linear(), **NOISE),
     "FedProx": learning.FedProx(Linear(), **NOISE),
     "FedRep": learning.FedRep(Linear(), **NOISE),
@@ -84,6 +86,8 @@ def fit(est, y=Y):
             return est.fit(np.digitize(y, [-1.0, 0.0, 1.0]), groups=np.arange(len(y)) // 10)
         case "PoissonEB":
             return est.fit(COUNTS, groups=GROUPS, exposure=YEARS)
+        case "DurationEB":
+            return est.fit(np.exp(y), groups=GROUPS)
         case "NegativeBinomialEB":  # one exposure for all rows of a group
             return est.fit(COUNTS, groups=GROUPS, exposure=YEARS[GROUPS])
         case name if name in location.__all__:
@@ -115,14 +119,7 @@ def own_figures(est):
     return [est._memory["theta"]]
 
 
-# Whose channel may be no other than `channels.Exact`.
-OPEN = {"DurationEB"}
-
-
 def takes_privacy(cls):
-    if cls.__name__ in OPEN:
-        assert cls().family().exact_only
-        return False
     if issubclass(cls, learning.Learner):
         return cls is not learning.LocalOnly  # sends nothing
     return hasattr(cls, "channel") or "channel" in inspect.signature(cls).parameters

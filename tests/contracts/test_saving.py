@@ -218,7 +218,36 @@ def test_every_class_of_fits_is_tried():
     public = [getattr(wing, name) for wing in (location, regression) for name in wing.__all__]
     classes = {each.__name__ for each in public if inspect.isclass(each) and hasattr(each, "save")}
     concrete = {name for name in classes if not inspect.isabstract(getattr(eb, name))}
-    assert {name.split()[0] for name in EVERY} == concrete
+    assert {name.split()[0] for name in EVERY} | {"CrossedEB"} == concrete
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_crossed_factors_come_back_to_the_last_bit(family, tmp_path):
+    """They have all levels of all factors, or nothing."""
+    rows = pd.DataFrame({"x": X[:, 0], "a": GROUPS, "b": np.arange(N) % 7, "y": Y, "n": COUNTS})
+    response = "y" if family == "gaussian" else "n"
+    model = f"{response} ~ x + offset(x / 2) + (1 | a) + (1 | b) + (1 | a:b)"
+    fit = eb.from_formula(model, rows, family=family)
+    read = again(fit, tmp_path)
+    for factor in ("a", "b", "a:b"):
+        pd.testing.assert_frame_equal(read.ranef(factor), fit.ranef(factor), check_exact=True)
+        one, other = (each.estimator_.posterior(factor).to_frame() for each in (read, fit))
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    new = rows.assign(a="new")
+    for found in ("predict", "predict_interval"):
+        np.testing.assert_array_equal(getattr(read, found)(new), getattr(fit, found)(new))
+    for found in ("tidy", "glance", "tests", "confint"):
+        one, other = getattr(read, found)(), getattr(fit, found)()
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert str(read.summary()) == str(fit.summary())
+    assert read.notes_ == fit.notes_
+    pd.testing.assert_frame_equal(read.history_, fit.history_)
+    first = (tmp_path / "fit.json").read_bytes()
+    read.save(tmp_path / "fit.json")
+    assert (tmp_path / "fit.json").read_bytes() == first
+    with pytest.raises(ValueError, match="save it with groups=True"):
+        fit.save(tmp_path / "other.json", groups=False)
+    assert not (tmp_path / "other.json").exists()
 
 
 @every
@@ -348,6 +377,7 @@ def trained(name, model=None):
     cls = getattr(learning, name)
     privacy = eb.ClientPrivacy(epsilon=8.0, delta=1e-5) if cls.requires_privacy else None
     steps = {} if name in ("JointDPSGD", "PPSGD") else {"local_steps": 2, "batch_size": 4}
+    steps |= {"personal": ["intercept"]} if name == "FedBN" else {}
     learner = cls(model, n_rounds=2, privacy=privacy, random_state=1, **steps)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "answer": CLASSES, "who": GROUPS})
     return learner.fit(frame, "answer", groups="who"), frame

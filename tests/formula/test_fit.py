@@ -435,7 +435,7 @@ def test_missing_values(library):
     formula = "y ~ poly(x, 2) + C(kind) + (1 | county)"
     with pytest.raises(ValueError, match=r"column '\w+' has 1 missing values, the first in row \d"):
         eb.from_formula(formula, data)
-    fit = eb.from_formula(formula, data, missing="drop")
+    fit = eb.from_formula(formula, data, na_action="drop")
     expected = eb.from_formula(formula, ROWS.drop(index=[3, 4, 5, 7]))
     same(fit.posterior().mean, expected.posterior().mean)
     assert "(4 rows with missing values left out)" in " ".join(str(fit.summary()).split())
@@ -448,13 +448,13 @@ def test_missing_values(library):
 
 def test_nothing_but_missing_values():
     with pytest.raises(ValueError, match="there is no row without missing values"):
-        eb.from_formula("y ~ x | county", ROWS.assign(x=np.nan), missing="drop")
+        eb.from_formula("y ~ x | county", ROWS.assign(x=np.nan), na_action="drop")
 
 
 def test_a_category_that_only_dropped_rows_have():
     rows = ROWS.assign(kind=np.where(np.arange(N) == 3, "rare", KIND))
     rows.loc[3, "x"] = np.nan
-    fit = eb.from_formula("y ~ x + C(kind) | county", rows, missing="drop")
+    fit = eb.from_formula("y ~ x + C(kind) | county", rows, na_action="drop")
     assert fit.terms_ == ["intercept", "x", "C(kind)[T.b]", "C(kind)[T.c]"]
 
 
@@ -478,7 +478,7 @@ def test_a_category_that_only_dropped_rows_have():
             "family must be 'gaussian', 'binomial', 'categorical'",
         ),
         ("cbind(won, lost) | county", {"family": "gaussian"}, "are of family='binomial'"),
-        ("y ~ x | county", {"missing": "ignore"}, "missing must be 'raise' or 'drop'"),
+        ("y ~ x | county", {"na_action": "ignore"}, "na_action must be 'raise', 'drop' or"),
         (
             "y ~ x | county",
             {"family": "gaussian", "estimator": eb.LinearEB()},

@@ -88,6 +88,7 @@ LEARNERS = {
     name: cls(
         **FEW,
         **(LOUD if name.startswith("DP") or name in ("FeO2", "JointDPSGD", "PPSGD") else {}),
+        **({"personal": ["intercept"]} if name == "FedBN" else {}),
     )
     for name in eb.learning.__all__
     if inspect.isclass(cls := getattr(eb.learning, name))

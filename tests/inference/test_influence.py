@@ -54,6 +54,28 @@ def test_deletion_of_groups_within_groups(level):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_deletion_where_the_noise_has_levels():
+    rng = np.random.default_rng(0)
+    g, x, kind = np.repeat(np.arange(12), 8), rng.normal(size=96), rng.integers(0, 2, 96)
+    kind[g == 2] = 2  # a level of one group
+    y = 1 + x + rng.normal(size=12)[g] + rng.normal(size=96) * (1 + 2 * kind)
+    rows = pd.DataFrame({"g": g, "x": x, "kind": kind, "y": y})
+    fit = eb.from_formula("y ~ x + (1 | g)", rows, dispersion="~ kind")
+    noise = np.array([fit.estimator_.noise_variances_[str(each)] for each in kind])
+    X, V = np.column_stack([np.ones(96), x]), fit.covariance_[0, 0] * (g[:, None] == g)
+    V = V + np.diag(noise)
+    held, table = fit.influence(), fit.influence(refit=True)
+    for j in (1, 2, 11):
+        kept = g != j
+        expected = fit.mean_ - generalised(X[kept], y[kept], V[np.ix_(kept, kept)])
+        found = held.loc[j, ["dfbeta.intercept", "dfbeta.x"]].to_numpy(float)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        other = eb.from_formula("y ~ x + (1 | g)", rows[kept], dispersion="~ kind")
+        found = table.loc[j, ["dfbeta.intercept", "dfbeta.x"]].to_numpy(float)
+        # searches that begin elsewhere end within 1e-8 of the criterion
+        np.testing.assert_allclose(found, fit.mean_ - other.mean_, atol=1e-4)
+
+
 @pytest.mark.parametrize("case", ["sleepstudy", "gaps"])
 def test_refits_are_those_of_lme4(case):
     rows = SLEEP

@@ -3,7 +3,8 @@
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from ebfed.kernels import combination_variances, eliminated_products
+from ebfed.kernels import canonical_rows, combination_variances, row_products, subtract_products
+from ebfed.kernels.responses import BINOMIAL, POISSON
 
 RNG = np.random.default_rng(3)
 TABLE = csr_matrix(np.where(RNG.random((9, 5)) < 0.5, RNG.normal(size=(9, 5)), 0.0))
@@ -11,9 +12,21 @@ TABLE = csr_matrix(np.where(RNG.random((9, 5)) < 0.5, RNG.normal(size=(9, 5)), 0
 
 def test_products_of_a_sparse_table():
     share = RNG.random(9)
-    found = eliminated_products(TABLE.indptr, TABLE.indices, TABLE.data, share, 5)
-    dense = TABLE.toarray()
-    np.testing.assert_allclose(found, np.tril(dense.T @ (share[:, None] * dense)), atol=1e-14)
+    found, dense = np.zeros((6, 6)), TABLE.toarray()
+    subtract_products(TABLE.indptr, TABLE.indices, TABLE.data, share, found)
+    expected = np.tril(dense.T @ (share[:, None] * dense))
+    np.testing.assert_allclose(found[:5, :5], -expected, atol=1e-14)
+    assert not found[5].any()
+
+
+def test_products_of_a_matrix_and_sparse_rows():
+    """The upper triangle is not read."""
+    square, dense = RNG.normal(size=(5, 5)), TABLE.toarray()
+    square = square + square.T
+    lower = np.tril(square) + np.triu(np.full((5, 5), np.nan), 1)
+    found = row_products(TABLE.indptr, TABLE.indices, TABLE.data, lower)
+    rows = np.repeat(np.arange(9), np.diff(TABLE.indptr))
+    np.testing.assert_allclose(found, (dense @ square)[rows, TABLE.indices], atol=1e-12)
 
 
 def test_variances_are_those_of_the_whole_inverse():
@@ -44,3 +57,20 @@ def test_variances_are_those_of_the_whole_inverse():
         rows, own, (places, entries), dense, np.linalg.inv(schur), pivots, 1 / pivots, table, outer
     )
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_rows_of_canonical_links():
+    z, w = RNG.normal(size=12), RNG.uniform(0.5, 3, 12)
+    p, m = 1 / (1 + np.exp(-z)), np.exp(z)
+    for kind, y in ((BINOMIAL, RNG.random(12)), (POISSON, RNG.poisson(2, 12).astype(float))):
+        found = np.empty((3, 12))
+        total = canonical_rows(kind, y, w, z, found)
+        if kind == BINOMIAL:
+            value, mean, bend = y * z + np.log(1 - p), p, p * (1 - p)
+            third = bend * (1 - 2 * p)
+        else:
+            value, mean, bend, third = y * z - m, m, m, m
+        assert abs(total - np.sum(w * value)) < 1e-12
+        np.testing.assert_allclose(
+            found, w * np.array([y - mean, bend, third]), rtol=1e-9, atol=1e-13
+        )

@@ -23,6 +23,7 @@ LEARNERS = {
     "Ditto": {},
     "FeO2": QUIET,
     "FedAvg": {},
+    "FedBN": {"personal": ["intercept"]},
     "FedMutual": {},
     "FedProx": {},
     "FedRep": {},
@@ -51,7 +52,7 @@ def descended(theta, rows, steps, rate, y=Y):
 
 
 def test_all_learners_are_here():
-    others = {"ClientPrivacy", "HierarchicalEB", "Learner", "LocalOnly"}
+    others = {"ClientPrivacy", "HierarchicalEB", "Learner", "LocalOnly", "RateSchedule"}
     assert set(LEARNERS) == set(eb.learning.__all__) - others
 
 

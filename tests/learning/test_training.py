@@ -15,7 +15,9 @@ X = RNG.normal(size=(360, 5))
 Y = X[:, 0] + RNG.normal(size=30)[GROUPS] > 0
 SOME = {"n_rounds": 10, "learning_rate": 0.5, "random_state": 0}
 NAMES = [
-    name for name in eb.learning.__all__ if name not in ("ClientPrivacy", "JointDPSGD", "Learner")
+    name
+    for name in eb.learning.__all__
+    if name not in ("ClientPrivacy", "JointDPSGD", "Learner", "RateSchedule")
 ]
 
 
@@ -35,6 +37,8 @@ def learner(name, model, **more):
     cls = getattr(eb, name)
     if cls.requires_privacy:
         more["privacy"] = eb.ClientPrivacy(noise_multiplier=0.5)
+    if name == "FedBN":
+        more["personal"] = ["hidden"]
     return cls(model, **SOME | more)
 
 

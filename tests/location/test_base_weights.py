@@ -324,7 +324,7 @@ def test_formulas():
     holes = FRAME.assign(w=np.where(np.arange(len(FRAME)) == 8, np.nan, WEIGHTS))
     with pytest.raises(ValueError, match="'w'"):
         eb.from_formula("score | school", holes, weights="w")
-    fit = eb.from_formula("score | school", holes, weights="w", missing="drop")
+    fit = eb.from_formula("score | school", holes, weights="w", na_action="drop")
     kept = np.arange(len(FRAME)) != 8
     alone = eb.GaussianEB().fit(VALUES[kept], groups=GROUPS[kept], sample_weight=WEIGHTS[kept])
     assert_allclose(fit.estimator_.predict(), alone.predict(), rtol=1e-12)

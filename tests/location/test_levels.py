@@ -380,3 +380,54 @@ def test_counties_at_two_nodes(rows, kind, split):
     assert len(estimates) == 4
     # sums of counties are in another order where nodes share states
     np.testing.assert_allclose(apart[estimates], together[estimates], rtol=1e-9, atol=1e-9)
+
+
+ONE_NAME = {
+    "location": eb.GaussianEB(),
+    "linear": eb.LinearEB(),
+    "logistic": eb.LogisticEB(),
+    "learner": eb.FedAvg(n_rounds=1, random_state=0),
+}
+
+
+@pytest.mark.parametrize("groups", [["county"], ("county",)])
+@pytest.mark.parametrize("name", ONE_NAME)
+def test_a_list_of_one_name_is_one_level(rows, name, groups):
+    """Also in later frames, which need not name it again."""
+    table = rows.assign(county=rows["county"].astype(str), x=np.arange(len(rows)) % 7 - 3.0)
+    features, given = table[["county", "x"]], {"y": table["y"] > 0}
+    if name == "location":
+        features, given = table[["county", "y"]], {}
+    fits = [clone(ONE_NAME[name]).fit(features, **given, groups=g) for g in (groups, "county")]
+    np.testing.assert_array_equal(fits[0].groups_, fits[1].groups_)
+    later = features.head(20)
+    for options in ({}, {"groups": groups}):
+        np.testing.assert_array_equal(fits[0].predict(later, **options), fits[1].predict(later))
+    with pytest.raises(ValueError, match="groups names 'parish', and X has the columns"):
+        clone(ONE_NAME[name]).fit(features, **given, groups=["parish"])
+
+
+@pytest.mark.parametrize("kind", ["polars", "lazy", "duckdb"])
+def test_a_list_of_one_name_in_other_tables(rows, kind):
+    pl, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    table = pl.from_pandas(rows[["county", "y"]].assign(x=np.arange(len(rows)) % 7 - 3.0))
+    if kind == "lazy":
+        table = table.lazy()
+    elif kind == "duckdb":
+        table = duckdb.from_df(table.to_pandas())
+    for estimator, given in ((eb.GaussianEB(), {}), (eb.LinearEB(), {"y": "y"})):
+        fits = [clone(estimator).fit(table, **given, groups=g) for g in ("county", ["county"])]
+        found = [fit.posterior().mean for fit in fits]
+        # sums of a table of another engine are in any order
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-12)
+        if kind != "polars":
+            with pytest.raises(ValueError, match="levels of groups need the rows of X in memory"):
+                clone(estimator).fit(table, **given, groups=["county", "x"])
+
+
+def test_the_label_of_one_row_is_no_name():
+    fit = eb.GaussianEB().fit(pd.DataFrame({"y": [1.0, 2.0, 4.0, 3.0]}), groups=list("aabb"))
+    one = pd.DataFrame({"y": [2.0]})
+    np.testing.assert_array_equal(
+        fit.predict(one, groups=["b"]), fit.predict(one, groups=np.array(["b"]))
+    )

@@ -362,3 +362,19 @@ def test_a_group_is_exported_as_a_module():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     with pytest.raises(ValueError, match="group must be one of the fit"):
         fit.export("z")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device")
+@pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss()])
+def test_a_module_computes_where_it_is(loss):
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(30, D)), np.arange(30) % K, np.arange(30) % 3
+    module = nn.Sequential(nn.Linear(D, 5), nn.BatchNorm1d(5).eval(), nn.Linear(5, K)).double()
+    fits = [
+        FedAvg(Torch(copy.deepcopy(module).to(device), pretrained=True, loss=loss), n_rounds=3).fit(
+            X, y, groups=groups
+        )
+        for device in ("cpu", "cuda")
+    ]
+    np.testing.assert_allclose(fits[0].parameters_, fits[1].parameters_, rtol=1e-9, atol=1e-9)
+    assert {value.device.type for value in fits[1].export(0).values()} == {"cuda"}

@@ -202,8 +202,8 @@ def test_bad_input_is_refused(change, message):
 
 def test_formulas_of_other_families_and_slopes_are_refused():
     rows = crossed(7)
-    with pytest.raises(ValueError, match="crossed factors are of Gaussian rows"):
-        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="poisson")
+    with pytest.raises(ValueError, match="crossed factors are of family='gaussian'"):
+        eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="gamma")
     with pytest.raises(ValueError, match="random intercepts alone"):
         eb.from_formula("y ~ x + (x | a) + (1 | b)", rows)
     with pytest.raises(ValueError, match="CrossedEB"):
@@ -249,5 +249,44 @@ def test_a_balanced_table_has_the_degrees_of_its_analysis_of_variance():
     alone = eb.CrossedEB().fit(x[:, None], level, groups=[a, b])
     assert min(alone.variances_.values()) == 0
     assert np.isfinite(alone.tests()["df"]).all()
-    with pytest.raises(ValueError, match="'satterthwaite' or 'asymptotic'"):
+    exact = fit.tests(ddf="kenward-roger")
+    assert exact["df"].iloc[1] == pytest.approx(8 * 6 - 1, rel=1e-5)
+    with pytest.raises(ValueError, match="'satterthwaite' or 'kenward-roger' or 'asymptotic'"):
+        fit.tests(ddf="residual")
+
+
+ROGER = pd.read_csv(REFERENCE / "pbkrtest_crossed.csv")
+ROGER_FORMULAS = {
+    "penicillin": FORMULAS["penicillin"],
+    "pastes": FORMULAS["pastes"],
+    "cake": "angle ~ temperature + recipe + (1 | replicate) + (1 | batch)",
+    "ticks": "np.log(TICKS + 1) ~ C(YEAR) + I(cHEIGHT / 100) + (1 | BROOD) + (1 | LOCATION)",
+}
+
+
+@pytest.mark.parametrize("case", ROGER_FORMULAS)
+def test_degrees_of_kenward_and_roger_are_those_of_pbkrtest(case):
+    rows = pd.read_csv(REFERENCE / f"{'grouseticks' if case == 'ticks' else case}.csv")
+    if case == "cake":
+        rows["replicate"] = rows["batch"].str[1:]
+    fit = eb.from_formula(ROGER_FORMULAS[case], rows, eb.CrossedEB())
+    told = ROGER[ROGER["model"] == case]
+    single = told[~told["term"].str.startswith("anova")]
+    found = fit.tests(ddf="kenward-roger")
+    np.testing.assert_allclose(found["df"], single["df"], rtol=1e-3)
+    np.testing.assert_allclose(found["std.error"], single["std.error"], rtol=1e-4)
+    several = told[told["term"].str.startswith("anova")]
+    if len(several):
+        den = fit.tests(ddf="kenward-roger", type="III")["den.df"]
+        np.testing.assert_allclose(np.sort(den), np.sort(several["df"]), rtol=1e-3)
+
+
+def test_kenward_and_roger_need_reml_and_few_levels():
+    rows = crossed(9)
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, method="ml")
+    with pytest.raises(ValueError, match="needs a fit by REML"):
+        fit.tests(ddf="kenward-roger")
+    many = crossed(9, n=9000, sizes=(3500, 8))
+    fit = eb.from_formula("y ~ x + (1 | a) + (1 | b)", many)
+    with pytest.raises(ValueError, match="up to 3,000 levels"):
         fit.tests(ddf="kenward-roger")

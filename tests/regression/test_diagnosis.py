@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import ebfed as eb
 
@@ -100,3 +101,134 @@ def test_levels_have_new_effects_of_their_own():
     np.testing.assert_allclose(np.cov(away[:, i], away[:, k])[0, 1], above, rtol=0.25)
     with pytest.raises(ValueError, match="groups"):
         fit.estimator_.diagnostics(np.ones((3, 1)), np.ones(3), groups=[1, 2])
+
+
+@pytest.mark.parametrize("levels", [False, True])
+def test_residuals_are_over_the_noise_of_each_row(levels):
+    """Against matrices of all rows: fitted values are ``H y``, and leverages the diagonal of H."""
+    rng = np.random.default_rng(0)
+    g, x, w = np.repeat(np.arange(12), 8), rng.normal(size=96), rng.uniform(0.5, 2, 96)
+    kind = np.where(rng.random(96) < 0.4, "b", "a")
+    y = 1 + x + rng.normal(size=12)[g] + rng.normal(size=96) * np.where(kind == "b", 3, 1)
+    rows = pd.DataFrame({"top": g // 3, "g": g, "x": x, "kind": kind, "w": w, "y": y})
+    bar = "top/g" if levels else "g"
+    fit = eb.from_formula(f"y ~ x + (1 | {bar})", rows, dispersion="~ kind", weights="w")
+    noise = np.array([fit.estimator_.noise_variances_[each] for each in kind]) / w
+    X, V = np.column_stack([np.ones(96), x]), np.diag(noise)
+    V = V + fit.covariance_[0, 0] * (g[:, None] == g)
+    if levels:
+        V = V + fit.covariance_above_["top"][0, 0] * (g[:, None] // 3 == g // 3)
+    inverse = np.linalg.inv(V)
+    P = inverse - inverse @ X @ np.linalg.solve(X.T @ inverse @ X, X.T @ inverse)
+    H = np.eye(96) - noise[:, None] * P
+    h, away = np.diag(H), y - H @ y
+    found = fit.augment()
+    np.testing.assert_allclose(found[".hat"], h, rtol=1e-6)
+    np.testing.assert_allclose(found[".resid"], away, atol=1e-8)
+    np.testing.assert_allclose(fit.residuals(kind="pearson"), away / np.sqrt(noise), atol=1e-8)
+    standardized = away / np.sqrt(noise * (1 - h))
+    np.testing.assert_allclose(fit.residuals(kind="standardized"), standardized, atol=1e-6)
+    np.testing.assert_allclose(
+        found[".cooksd"], standardized**2 * h / (1 - h) / 2, rtol=1e-6, atol=1e-12
+    )
+    est, back = fit.estimator_, rows[::-1]
+    options = {"groups": back[bar.split("/")], "sample_weight": w[::-1]}
+    other = est.residuals(back[["x"]], y[::-1], kind="pearson", dispersion=kind[::-1], **options)
+    np.testing.assert_allclose(other, (away / np.sqrt(noise))[::-1], atol=1e-8)
+    with pytest.raises(ValueError, match="dispersion= must give the level of each row"):
+        est.residuals(back[["x"]], y[::-1], **options)
+
+
+def test_rows_that_were_excluded_have_no_residual():
+    rows = SLEEP.assign(Reaction=SLEEP["Reaction"].where(SLEEP.index % 50 != 7))
+    model = "Reaction ~ Days + (Days | Subject)"
+    fit = eb.from_formula(model, rows, subset="Days > 0", na_action="exclude")
+    other = eb.from_formula(model, rows, subset="Days > 0", na_action="drop")
+    found, expected = fit.augment(), other.augment()
+    assert len(found) == 162
+    left = found["Reaction"].isna().to_numpy()
+    for name in (".resid", ".hat", ".cooksd"):
+        assert found[name].isna().equals(found["Reaction"].isna())
+        np.testing.assert_allclose(found[name][~left], expected[name])
+    values = fit.residuals(kind="quantile")
+    np.testing.assert_array_equal(np.isnan(values), left)
+    np.testing.assert_array_equal(values[~left], other.residuals(kind="quantile"))
+
+
+def crossed_counts(family):
+    """Rows of two factors, of weights that may be zero, in the arguments of `CrossedEB`."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, (30, 8), (400, 2)), columns=["a", "b"])
+    rows["x"], rows["e"] = rng.normal(size=400), rng.normal(0, 0.5, 400)
+    z = 0.4 * rows["x"] + rng.normal(0, 0.6, 30)[rows["a"]] + rng.normal(0, 0.5, 8)[rows["b"]]
+    options = {"offset": "e"}
+    if family == "poisson":
+        rows["y"] = rng.poisson(np.exp(z + rows["e"])).astype(float)
+    else:
+        rows["n"] = rng.integers(1, 9, 400)
+        rows["y"] = rng.binomial(rows["n"], 1 / (1 + np.exp(-z - rows["e"]))).astype(float)
+        options["trials"] = "n"
+    return rows, options
+
+
+@pytest.mark.parametrize("family", ["poisson", "binomial"])
+def test_counts_of_crossed_factors(family):
+    rows, options = crossed_counts(family)
+    options["groups"] = ["a", "b"]
+    est = eb.CrossedEB(family=family).fit(rows, "y", **options)
+    found = est.diagnostics(rows, "y", **options)
+    trials = rows["n"].to_numpy() if family == "binomial" else np.ones(400)
+    np.testing.assert_allclose(found.response, rows["y"] / trials)
+    mean = est.predict(rows, groups=options["groups"], offset="e")
+    np.testing.assert_allclose(found.fitted, mean)
+    pearson = np.sqrt(trials) * (found.response - mean)
+    pearson /= np.sqrt(mean * (1 - mean) if family == "binomial" else mean)
+    np.testing.assert_allclose(found.residuals("pearson"), pearson)
+    # the same rows smoothed again are those of the fit
+    again, variance = found.smoothed(found.response)
+    np.testing.assert_allclose(again, found.predictor, atol=1e-7)
+    np.testing.assert_allclose(variance, est.std_errors(rows, groups=["a", "b"]) ** 2, rtol=1e-6)
+    # two tests at 0.001; the check below at 0.005
+    for conditional in (True, False):
+        residuals = found.residuals("quantile", conditional=conditional)
+        assert stats.kstest(residuals, "norm").pvalue > 0.001
+    assert found.overdispersion(n_simulations=199).p_value > 0.005
+    # draws of linear predictors: 400 of 400 rows; a mean variance has an error of some 2 %
+    rng = np.random.default_rng(1)
+    draws = np.array([found.drawn(rng) for _ in range(400)])
+    np.testing.assert_allclose(draws.mean(axis=0), found.predictor, atol=0.15)
+    np.testing.assert_allclose(draws.var(axis=0).mean(), variance.mean(), rtol=0.15)
+    with pytest.raises(ValueError, match="standardized residuals"):
+        found.residuals("standardized")
+    with pytest.raises(ValueError, match="repeat a row"):
+        est.residuals(rows, "y", kind="quantile", **options, sample_weight=np.full(400, 2.0))
+
+
+def test_extra_variation_of_crossed_counts_is_found():
+    rows, _ = crossed_counts("poisson")
+    rows["y"] *= np.random.default_rng(0).choice([0.0, 1.0, 3.0], 400)
+    fit = eb.from_formula("y ~ x + offset(e) + (1 | a) + (1 | b)", rows, family="poisson")
+    assert fit.diagnostics().overdispersion(n_simulations=39).p_value == 1 / 40
+    assert ".hat" not in fit.augment()
+
+
+def test_rows_of_weight_zero_and_of_new_levels_have_residuals():
+    rows, _ = crossed_counts("poisson")
+    weight = (np.arange(400) % 7 > 0).astype(float)
+    groups = ["a", "b"]
+    fitted = {"groups": groups, "sample_weight": weight}
+    for family in ("gaussian", "poisson"):
+        est = eb.CrossedEB(family=family).fit(rows[["x", "y", "a", "b"]], "y", **fitted)
+        found = est.diagnostics(rows, "y", **fitted)
+        expected = rows["y"] - est.predict(rows, groups=groups)
+        np.testing.assert_allclose(found.residuals(), expected)
+        assert (found.residuals("pearson")[weight == 0] == 0).all()
+        new = rows.assign(a=rows["a"] + 100)
+        found = est.diagnostics(new, "y", groups=groups)
+        assert np.isfinite(found.residuals("quantile")).all()
+        alone = est.diagnostics(rows[["x"]], rows["y"])
+        np.testing.assert_allclose(alone.predictor, alone.unknown[0])
+        rng = np.random.default_rng(0)
+        away = np.array([alone.renewed(rng) - alone.predictor for _ in range(200)])
+        # 80,000 draws
+        np.testing.assert_allclose(away.var(), alone.unknown[1][0], rtol=0.05)

@@ -180,9 +180,9 @@ def test_posteriors_are_those_of_all_effects_together(fitted):
             maps[nation, region] = maps[nation,] + T
         else:
             maps[(nation,)] = T
-    for level, depth in (("nation", 1), (None, 2)):
-        posterior = fit.posterior(level=level)
-        for j, label in enumerate(posterior.ids):
+    found = fit._population().posteriors(fit.clients_, doubt=False)
+    for (posterior, own), depth in zip(found, (1, 2), strict=True):
+        for j, label in enumerate(own.ids):
             T = maps[(label,) if depth == 1 else label]
             away = np.eye(2) + T @ moved
             covariance = T @ np.linalg.solve(H, T.T) + away @ fit.mean_covariance_ @ away.T

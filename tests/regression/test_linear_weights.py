@@ -112,8 +112,18 @@ def test_nodes(match_key):
 def test_formulas():
     fit = eb.from_formula("y ~ x + (1 + x || g)", FRAME, weights="w")
     assert fit.log_likelihood_ == pytest.approx(FITS["reml"].log_likelihood_, rel=1e-10)
-    with pytest.raises(ValueError, match="LocalOnly takes no weights of rows"):
-        eb.from_formula("y ~ x | g", FRAME, eb.LocalOnly(n_rounds=2), weights="w")
+
+
+class Unweighted(eb.LinearEB):
+    """An estimator whose rows have no weights."""
+
+    def fit(self, X, y, *, groups):
+        return super().fit(X, y, groups=groups)
+
+
+def test_formulas_refuse_weights_that_would_be_ignored():
+    with pytest.raises(ValueError, match="Unweighted takes no weights of rows"):
+        eb.from_formula("y ~ x | g", FRAME, Unweighted(), weights="w")
 
 
 def test_a_row_of_weight_zero_is_left_out():

@@ -140,6 +140,7 @@ def test_posteriors_are_those_of_quadrature(method):
     y[groups == 0] = 1  # separated
     est = eb.LogisticEB(method=method, n_draws=2000, random_state=0).fit(X, y, groups=groups)
     est.mean_covariance_ = np.zeros((2, 2))  # the population taken as known
+    est._result = est._result | {"node_weights": np.zeros(0)}
     posterior = est.posterior(groups=np.arange(6))
     for i in range(6):
         x = np.column_stack([np.ones(8), X[groups == i]])

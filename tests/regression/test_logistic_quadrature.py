@@ -147,9 +147,11 @@ def test_what_not_knowing_the_mean_adds():
             means.append(est.posterior().mean)
         slope[:, :, j] = (means[0] - means[1]) / 2e-4
     est.mean_, est.mean_covariance_ = base, np.diag([0.3, 0.7])
-    both = est.posterior().covariance - est._population().posterior_given_population(
-        est.clients_
-    ).covariance  # fmt: skip
+    population = est._population()
+    both = (
+        population.posterior_given_spread(est.clients_).covariance
+        - population.posterior_given_population(est.clients_).covariance
+    )
     expected = slope @ est.mean_covariance_ @ slope.swapaxes(1, 2)
     np.testing.assert_allclose(both, expected, atol=1e-6)
 

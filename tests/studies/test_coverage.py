@@ -1,6 +1,9 @@
 """The study of coverage: what it measures, and the coverage that intervals are to have."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -8,6 +11,7 @@ from ebfed.studies import coverage
 from ebfed.studies.coverage.settings import SETTINGS, list_cells, list_parts
 from ebfed.studies.coverage.simulation import Oracle
 
+REFERENCE = Path(__file__).parents[1] / "reference"
 POPULATIONS = [
     pytest.param(population, id=f"{likelihood}-{spread}-{name}")
     for likelihood, setting in SETTINGS.items()
@@ -96,6 +100,24 @@ def test_every_kind_of_rows(likelihood, prior):
     assert row.zero_width == 0
     assert 0.85 < row.new_coverage <= 1
     assert np.isnan(row.mean_coverage) == (likelihood == "student_t")
+
+
+def test_the_record_has_every_likelihood():
+    """A parametric prior inside its family covers .95 within .025 and four standard errors."""
+    record = pd.read_csv(REFERENCE / "coverage_table.csv")
+    assert set(record["likelihood"]) == set(SETTINGS)
+    counts = pd.read_csv(REFERENCE / "coverage_negative_binomial.csv")
+    cells = list_cells(False, likelihood=("negative_binomial",))
+    assert set(
+        zip(counts["population"], counts["spread"], counts["n"], counts["m"], strict=True)
+    ) == {(cell["population"], cell["spread"], cell["n"], cell["m"]) for cell in cells}
+    assert set(counts["prior"]) == set(SETTINGS["negative_binomial"].priors)
+    for table in (record, counts[counts["prior"] == "gamma"]):
+        some = table[table["inside"]]
+        off = abs(some["coverage"] - 0.95) - 4 * some["coverage_se"]
+        assert off.max() < 0.04
+        assert some["zero_width"].max() == 0
+        assert coverage.CoverageStudy(table, pd.DataFrame(), reps=20, seed=0).to_text()
 
 
 def test_variances_of_few_groups():

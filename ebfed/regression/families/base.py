@@ -36,6 +36,10 @@ class Responses:
     weight: NDArray[np.float64]
     offset: NDArray[np.float64]
 
+    def take(self, index: NDArray) -> Self:
+        """Keep the rows in these positions (or where a mask is true)."""
+        return type(self)(self.y[index], self.weight[index], self.offset[index])
+
     @classmethod
     def of(cls, clients: Clients) -> Self:
         """Return the columns of what clients of a generalized linear model observed."""
@@ -66,8 +70,6 @@ class ResponseFamily(ABC):
         Whether a log-likelihood of zero is that of rows that are certain.
     adds : bool
         Whether rows that move alike say what their sums say; see `ebfed.kernels.rates`.
-    takes_trials : bool
-        Whether the weight of a row is a number of trials.
     """
 
     name: ClassVar[str]
@@ -78,7 +80,6 @@ class ResponseFamily(ABC):
     whole: ClassVar[bool] = True
     certain: ClassVar[bool] = False
     adds: ClassVar[bool] = False
-    takes_trials: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, y: NDArray, weight: NDArray) -> None:
@@ -136,22 +137,22 @@ class ResponseFamily(ABC):
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y at a linear predictor."""
 
+    @abstractmethod
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a response of each row at a linear predictor; weights are numbers of trials."""
+
     def around(
-        self, y: NDArray, z: NDArray, shapes: NDArray, trials: NDArray
+        self, y: NDArray, z: NDArray, weight: NDArray, shapes: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities of a response below y, and up to y; binomial, of a share of `trials`."""
+        """Probabilities of a response below y, and up to y; weights are numbers of trials."""
         upto = self.below(y, z, shapes)
         return (self.below(y - 1, z, shapes) if self.whole else upto), upto
 
     @abstractmethod
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
-        """Variance of a response at a linear predictor; of binomial rows, of the share."""
-
-    @abstractmethod
-    def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw a response at each linear predictor; of binomial rows, a share of `trials`."""
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """Variance of a response of weight 1 at a linear predictor."""
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Twice the log-likelihood that a row of weight 1 loses at this mean, as R's `dev.resids`.

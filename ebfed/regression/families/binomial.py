@@ -31,7 +31,6 @@ class Binomial(ResponseFamily):
     kind: ClassVar[int] = BINOMIAL
     link: ClassVar[Literal["logit", "log"]] = "logit"
     certain: ClassVar[bool] = True
-    takes_trials: ClassVar[bool] = True
 
     def check(self, y: NDArray, weight: NDArray) -> None:
         """Refuse shares outside 0 to 1, and shares of trials that are not whole numbers."""
@@ -68,30 +67,31 @@ class Binomial(ResponseFamily):
         """``1 / (1 + e^-z)``."""
         return expit(z)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw the share of successes of each row."""
+        trials = np.rint(weight).astype(np.int64)
+        return rng.binomial(trials, expit(z)) / np.maximum(trials, 1)
+
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of a response up to y in one trial."""
         return np.where(y < 0, 0.0, np.where(y < 1, expit(-z), 1.0))
 
     def around(
-        self, y: NDArray, z: NDArray, shapes: NDArray, trials: NDArray
+        self, y: NDArray, z: NDArray, weight: NDArray, shapes: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Probabilities of fewer successes than this share of the trials, and of at most these."""
-        trials = np.rint(trials)
+        trials = np.rint(weight)
         won = np.rint(y * trials)
         lost, failure = trials - won, expit(-z)
         upto = betainc(np.maximum(lost, 1), won + 1, failure)
         fewer = betainc(lost + 1, np.maximum(won, 1), failure)
         return np.where(won > 0, fewer, 0.0), np.where(lost > 0, upto, 1.0)
 
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
-        """``p (1 - p) / trials``."""
-        return expit(z) * expit(-z) / np.maximum(trials, 1)
-
-    def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw shares of successes."""
-        return rng.binomial(np.rint(trials).astype(np.int64), expit(z)) / np.maximum(trials, 1)
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``p (1 - p)``."""
+        return expit(z) * expit(-z)
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y log(y / m) + (1 - y) log((1 - y) / (1 - m)))``."""

@@ -63,16 +63,16 @@ class Gamma(LogLink):
         k = float(np.exp(shapes[0]))
         return gammainc(k, k * np.maximum(y, 0) * np.exp(-z))
 
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
-        """``m^2 / k``."""
-        return np.exp(2 * z - shapes[0])
-
     def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Draw positive numbers."""
+        """Draw a positive number of each row."""
         k = float(np.exp(shapes[0]))
         return rng.gamma(k, np.exp(z) / k)
+
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
+        """``m^2 / k``."""
+        return np.exp(2 * z - shapes[0])
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y / m - 1 - log(y / m))``, as for a shape of 1."""

@@ -56,17 +56,17 @@ class NegativeBinomial(Poisson):
         whole = betainc(size, np.maximum(y, 0) + 1, size / (size + np.exp(z)))
         return np.where(y < 0, 0.0, whole)
 
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a count of each row, with a rate that is gamma."""
+        size = float(np.exp(-shapes[0]))
+        return rng.poisson(rng.gamma(size, np.exp(z) / size)).astype(float)
+
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``m + dispersion m^2``."""
         mean = np.exp(z)
         return mean + np.exp(shapes[0]) * mean**2
-
-    def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw counts, with rates that are gamma."""
-        size = float(np.exp(-shapes[0]))
-        return rng.poisson(rng.gamma(size, np.exp(z) / size)).astype(float)
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y log(y / m) - (y + s) log((y + s) / (m + s)))``, s being the size."""

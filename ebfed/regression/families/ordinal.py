@@ -127,18 +127,18 @@ class Ordinal(ResponseFamily):
         place = np.clip(np.floor(y), 0, len(thresholds) - 1).astype(np.int64)
         return expit(thresholds[place] - z)
 
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a class of each row."""
+        latent = z + rng.logistic(size=len(z))
+        return 1.0 + (latent[:, None] > self._thresholds(shapes)).sum(axis=1)
+
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Variance of the number of the class."""
         chances = self.probabilities(z, np.zeros(1), shapes)
         number = np.arange(1, chances.shape[1] + 1)
         return chances @ number**2 - (chances @ number) ** 2
-
-    def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw numbers of classes."""
-        above = expit(z[:, None] - self._thresholds(shapes))
-        return 1.0 + (rng.random(len(z))[:, None] < above).sum(axis=1)
 
     def parameters(self, mean: NDArray, shapes: NDArray, covariance: NDArray) -> list[Parameter]:
         """Return thresholds as they are where the intercept is zero."""

@@ -57,19 +57,19 @@ class Poisson(LogLink):
             )
         return float(np.log(figures[0] / figures[1])), np.zeros(0)
 
+    def draw(
+        self, z: NDArray, weight: NDArray, shapes: NDArray, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw a count of each row."""
+        return rng.poisson(np.exp(z)).astype(float)
+
     def below(self, y: NDArray, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """Probability of at most y events."""
         return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0), np.exp(z)))
 
-    def spread(self, z: NDArray, shapes: NDArray, trials: NDArray) -> NDArray[np.float64]:
+    def spread(self, z: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``e^z``."""
         return np.exp(z)
-
-    def draw(
-        self, z: NDArray, shapes: NDArray, trials: NDArray, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw counts."""
-        return rng.poisson(np.exp(z)).astype(float)
 
     def deviance(self, y: NDArray, mean: NDArray, shapes: NDArray) -> NDArray[np.float64]:
         """``2 (y log(y / m) - y + m)``."""

@@ -11,120 +11,27 @@ sum of squares. The profiled deviance is minimised by Newton steps with the aver
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
-from scipy.sparse import csr_matrix
+from scipy.linalg import LinAlgError, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri
 
-from ebfed.kernels import combination_variances, eliminated_products
+from ebfed.kernels import combination_variances, row_products, subtract_products
+from ebfed.regression.numerics.crossed_sums import CrossedSums
 
-__all__ = ["MOST_LEVELS", "CrossedSums", "CrossedSystem", "Fitted", "maximise"]
+__all__ = ["MOST_LEVELS", "CrossedEquations", "CrossedSystem", "Fitted", "maximise", "one_way"]
 
 # Levels of all factors but the largest: their matrix is dense.
 MOST_LEVELS = 6_000
 # A factor explains nothing where its variance, in units of the sampling variance of the effect of
 # one of its levels, would fall below this.
 SMALLEST = 1e-7
-# Expected fall of the deviance, of the last step, at which the search ends.
-TOLERANCE = 1e-5
+# Expected fall of the deviance, of the last step or of one more, at which the search ends.
+TOLERANCE, LEFT = 1e-6, 1e-7
 MOST_STEPS = 100
-
-
-@dataclass(frozen=True)
-class CrossedSums:
-    """What the likelihood needs of the rows.
-
-    Attributes
-    ----------
-    first : ndarray of shape (q1,)
-        Sum of the weights of each level of the first factor, the one with the most levels.
-    table : sparse matrix of shape (q1, q)
-        Sums of weights of the pairs of its levels with the q levels of all other factors.
-    outer : ndarray of shape (q1, p + 1)
-        Weighed sums of the columns and the response in its levels.
-    inner : ndarray of shape (q + p + 1, q + p + 1)
-        Weighed products of the indicators of the q other levels, the columns and the response.
-    owner : int64 ndarray of shape (q,)
-        Number of the factor of each of these levels, from 1.
-    n_rows : int
-    log_weight : float
-        Sum of the logarithms of the weights.
-    """
-
-    first: NDArray
-    table: csr_matrix
-    outer: NDArray
-    inner: NDArray
-    owner: NDArray[np.int64]
-    n_rows: int
-    log_weight: float
-
-    @classmethod
-    def of(
-        cls, codes: Sequence[NDArray], sizes: Sequence[int], columns: NDArray, weight: NDArray
-    ) -> Self:
-        """Add up rows.
-
-        Parameters
-        ----------
-        codes : sequence of int64 ndarrays of shape (n,)
-            Level of each row, of each factor, that with the most levels first.
-        sizes : sequence of int
-        columns : ndarray of shape (n, p + 1)
-            Columns of X, and the response.
-        weight : ndarray of shape (n,)
-        """
-        n, q = len(weight), sum(sizes[1:])
-        starts = np.concatenate(([0], np.cumsum(sizes[1:]))).astype(np.int64)
-        k = len(sizes) - 1
-        places = np.column_stack([codes[1 + j] + starts[j] for j in range(k)])
-        many = csr_matrix((np.ones(n * k), places.ravel(), np.arange(n + 1) * k), (n, q))
-        one = csr_matrix((weight, codes[0], np.arange(n + 1)), (n, sizes[0]))
-        weighed = many.multiply(weight[:, None]).tocsr()
-        inner = np.empty((q + columns.shape[1],) * 2)
-        inner[:q, :q] = (many.T @ weighed).toarray()
-        inner[q:, :q] = (weighed.T @ columns).T
-        inner[:q, q:] = inner[q:, :q].T
-        inner[q:, q:] = columns.T @ (weight[:, None] * columns)
-        table = (one.T @ many).tocsr()
-        table.sort_indices()
-        owner = np.repeat(np.arange(1, len(sizes)), sizes[1:])
-        first = np.bincount(codes[0], weight, sizes[0])
-        outer = np.asarray(one.T @ columns)
-        return cls(first, table, outer, inner, owner, n, float(np.log(weight).sum()))
-
-    @property
-    def q(self) -> int:
-        """Number of levels of all factors but the first."""
-        return len(self.owner)
-
-    @property
-    def p(self) -> int:
-        """Number of columns of X."""
-        return self.outer.shape[1] - 1
-
-    @property
-    def n_factors(self) -> int:
-        """Number of factors."""
-        return 1 + int(self.owner.max(initial=0))
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of levels of each factor."""
-        return np.concatenate(([len(self.first)], np.bincount(self.owner)[1:]))
-
-    def sums_of(self, factor: int) -> tuple[NDArray, NDArray]:
-        """Sums of weights and of weighed responses of the levels of a factor."""
-        if factor == 0:
-            return self.first, self.outer[:, -1]
-        own = np.flatnonzero(self.owner == factor)
-        return self.inner[own, own], self.inner[own, -1]
 
 
 class Slope(NamedTuple):
@@ -134,139 +41,121 @@ class Slope(NamedTuple):
     information: NDArray
 
 
-class CrossedSystem:
-    """The equations of all effects, solved at given variances.
+class CrossedEquations:
+    """The equations of spherical effects and columns, at given variances.
 
     Parameters
     ----------
     sums : CrossedSums
     gamma : ndarray of shape (n_factors,)
         Variances of the factors over that of the noise.
-    restricted : bool
     """
 
-    def __init__(self, sums: CrossedSums, gamma: NDArray, restricted: bool):
-        self.sums, self.gamma, self.restricted = sums, gamma, restricted
+    def __init__(self, sums: CrossedSums, gamma: NDArray):
+        self.sums, self.gamma = sums, gamma
         self.theta = np.sqrt(gamma)
         q = sums.q
         self.pivots = 1 + gamma[0] * sums.first
         self.scale = np.ones(len(sums.inner))
         self.scale[:q] = self.theta[sums.owner]
-        matrix = sums.inner * self.scale * self.scale[:, None]
+        share = gamma[0] / self.pivots
+        matrix = sums.inner * self.scale
+        matrix *= self.scale[:, None]
         matrix[np.arange(q), np.arange(q)] += 1
-        matrix -= self._products(gamma[0] / self.pivots)
-        self.triangle = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-
-    def _products(self, share: NDArray) -> NDArray:
-        """Scaled products of the table of the first factor, on and below the diagonal."""
-        sums, q = self.sums, self.sums.q
-        products = np.zeros_like(sums.inner)
-        table = sums.table
-        products[:q, :q] = eliminated_products(table.indptr, table.indices, table.data, share, q)
+        subtract_products(*self.scaled_table, share, matrix)
         weighed = share[:, None] * sums.outer
-        products[q:, :q] = (sums.table.T @ weighed).T
-        products[q:, q:] = np.tril(sums.outer.T @ weighed)
-        products *= self.scale
-        products *= self.scale[:, None]
-        return products
-
-    @property
-    def degrees(self) -> int:
-        """Number of rows, less that of columns if restricted."""
-        return self.sums.n_rows - self.sums.p * self.restricted
-
-    @property
-    def noise(self) -> float:
-        """Variance of a row of weight 1."""
-        return float(self.triangle[-1, -1] ** 2 / self.degrees)
-
-    @property
-    def deviance(self) -> float:
-        """-2 log-likelihood at this gamma, and the best noise and coefficients."""
-        q, diagonal = self.sums.q, np.diag(self.triangle)
-        value = np.log(self.pivots).sum() + 2 * np.log(diagonal[:q]).sum()
-        if self.restricted:
-            value += 2 * np.log(diagonal[q:-1]).sum()
-        value += self.degrees * (1 + np.log(2 * np.pi * self.noise))
-        return float(value - self.sums.log_weight)
+        matrix[q:, :q] -= (sums.table.T @ weighed).T * self.scale[:q]
+        matrix[q:, q:] -= sums.outer.T @ weighed
+        # LAPACK reads the transpose, whose upper triangle this is, without a copy
+        upper, failed = dpotrf(matrix.T, lower=False, clean=False, overwrite_a=True)
+        if failed:
+            raise LinAlgError("the equations of the effects are singular")
+        self.triangle = upper.T
 
     @cached_property
-    def solution(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Spherical effects of the first factor, of the others, and the coefficients of X."""
-        sums, q = self.sums, self.sums.q
-        L = self.triangle
-        found = solve_triangular(L[:-1, :-1], L[-1, :-1], lower=True, trans="T", check_finite=False)
-        left = sums.outer[:, -1] - sums.outer[:, :-1] @ found[q:]
-        left -= sums.table @ (self.scale[:q] * found[:q])
-        return self.theta[0] * left / self.pivots, found[:q], found[q:]
+    def scaled_table(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Table of the first factor and scaled effects of others: places, columns, values."""
+        table = self.sums.table
+        return table.indptr, table.indices, table.data * self.scale[table.indices]
 
-    def sample(self, rng: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
-        """Draw from the posterior of all effects and coefficients, given the variances.
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the equations of the effects."""
+        diagonal = np.diag(self.triangle)[: self.sums.q]
+        return float(np.log(self.pivots).sum() + 2 * np.log(diagonal).sum())
+
+    def solve(self, top: NDArray, bottom: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve the equations of the effects, the columns left out."""
+        sums, q, root = self.sums, self.sums.q, self.theta[0]
+        reduced = bottom - self.scale[:q] * (sums.table.T @ (root * top / self.pivots))
+        others = cho_solve((self.triangle[:q, :q], True), reduced, check_finite=False)
+        first = top - root * (sums.table @ (self.scale[:q] * others))
+        return first / self.pivots, others
+
+    def sample(self, n_columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
+        """Draw spherical effects and so many columns around their solution, for a noise of 1.
 
         Returns
         -------
-        first, others : ndarray
-            Effects of the first factor, and of the others.
-        columns : ndarray of shape (p,)
-            How far the coefficients of columns are from the solution.
+        first, others, columns : ndarray
+            Of the levels of the first factor, of all others, and of the columns: normal, with the
+            inverse of all equations as covariance.
         """
-        sums, q, sigma = self.sums, self.sums.q, np.sqrt(self.noise)
-        _, known, coefficients = self.solution
-        L = self.triangle[:-1, :-1]
+        q = self.sums.q
+        L = self.triangle[: q + n_columns, : q + n_columns]
         normal = rng.standard_normal(len(L))
-        moved = sigma * solve_triangular(L, normal, lower=True, trans="T", check_finite=False)
-        others = self.scale[:q] * (known + moved[:q])
-        left = sums.outer[:, -1] - sums.outer[:, :-1] @ (coefficients + moved[q:])
-        left -= sums.table @ others
-        own = rng.standard_normal(len(left)) * sigma / np.sqrt(self.pivots)
-        first = self.theta[0] * (self.theta[0] * left / self.pivots + own)
-        return first, others, moved[q:]
+        moved = solve_triangular(L, normal, lower=True, trans="T", check_finite=False)
+        others, columns = moved[:q], moved[q:]
+        along = self.sums.table @ (self.scale[:q] * others)
+        along += self.sums.outer[:, :n_columns] @ columns
+        own = rng.standard_normal(len(along)) / np.sqrt(self.pivots)
+        return own - self.theta[0] * along / self.pivots, others, columns
 
-    def inverse(self, with_columns: bool) -> NDArray:
-        """Inverse of the reduced equations, symmetric; of effects alone if not `with_columns`."""
-        size = len(self.triangle) - 1 if with_columns else self.sums.q
-        inverse, failed = dpotri(np.asfortranarray(self.triangle[:size, :size]), lower=True)
+    def inverse(self, n_columns: int) -> NDArray:
+        """Inverse of the equations of the other factors and so many columns, symmetric."""
+        inverse = np.tril(self.half_inverse(n_columns))
+        return inverse + np.tril(inverse, -1).T
+
+    def half_inverse(self, n_columns: int) -> NDArray:
+        """The lower triangle of the inverse; there are other numbers above it."""
+        size = self.sums.q + n_columns
+        inverse, failed = dpotri(self.triangle[:size, :size].T, lower=False)
         if failed:
             raise LinAlgError("the equations of the effects are singular")
-        inverse = np.tril(inverse)
-        return inverse + np.tril(inverse, -1).T
+        return inverse.T
+
+    def covariance(self, n_columns: int) -> NDArray:
+        """Corner of this inverse: the covariance of columns, over the noise."""
+        q = self.sums.q
+        corner = self.triangle[q : q + n_columns, q : q + n_columns]
+        root = solve_triangular(corner, np.eye(n_columns), lower=True)
+        return root.T @ root
+
+    def forms(self, products: NDArray) -> NDArray:
+        """Quadratic forms of the rows of the table, from products of these and a matrix."""
+        ends, _, values = self.scaled_table
+        return np.add.reduceat(products * values, ends[:-1])
+
+    def traces(self, inverse: NDArray) -> NDArray:
+        """Trace of each factor's block of the inverse of all equations.
+
+        Of `inverse`, that of the other factors and some columns, the lower triangle is read.
+        """
+        sums, q = self.sums, self.sums.q
+        n_columns = len(inverse) - q
+        trace = self.per_factor(np.diag(inverse)[:q])
+        forms = self.forms(row_products(*self.scaled_table, inverse))
+        if n_columns:
+            columns, corner = sums.outer[:, :n_columns], inverse[q:, q:]
+            corner = np.tril(corner) + np.tril(corner, -1).T
+            along = columns @ corner + 2 * (sums.table @ (self.scale[:q, None] * inverse[q:, :q].T))
+            forms += np.sum(along * columns, axis=1)
+        trace[0] = np.sum((1 + self.gamma[0] / self.pivots * forms) / self.pivots)
+        return trace
 
     def per_factor(self, values: NDArray) -> NDArray:
         """Sum values of the levels of the other factors."""
         return np.bincount(self.sums.owner, values, self.sums.n_factors)
-
-    def slope(self) -> Slope:
-        """Slope of the deviance in gamma."""
-        sums, q, K = self.sums, self.sums.q, self.sums.n_factors
-        inverse = self.inverse(self.restricted)
-        size = len(inverse)
-        trace = self.per_factor(np.diag(inverse)[:q])
-        low = self._products(self.gamma[0] / self.pivots**2)[:size, :size]
-        trace[0] = (1 / self.pivots).sum() + 2 * np.sum(inverse * low)
-        trace[0] -= np.diag(inverse) @ np.diag(low)
-        b1, b2, _ = self.solution
-        explained = self.per_factor(b2**2)
-        explained[0] = b1 @ b1
-        explained = explained / self.gamma / self.noise
-        gradient = (sums.sizes - trace) / self.gamma - explained
-        # P f of the working variates f_k = Z_k b_k / theta_k, by the same equations
-        top, bottom = np.zeros((len(b1), K)), np.zeros((q + sums.p, K))
-        own, others = b1 / self.theta[0], np.zeros((q, K))
-        others[np.arange(q), sums.owner] = b2 / self.theta[sums.owner]
-        top[:, 0] = sums.first * own
-        top += sums.table @ others
-        bottom[:, 0] = np.concatenate([sums.table.T @ own, sums.outer[:, :-1].T @ own])
-        bottom += sums.inner[:-1, :q] @ others
-        square = others.T @ bottom[:q]
-        square[0] += own @ top
-        share = (self.gamma[0] / self.pivots)[:, None] * top
-        reduced = bottom - np.vstack([sums.table.T @ share, sums.outer[:, :-1].T @ share])
-        reduced *= self.scale[:-1, None]
-        half = solve_triangular(self.triangle[:-1, :-1], reduced, lower=True, check_finite=False)
-        square -= top.T @ share + half.T @ half
-        information = (square + square.T) / 2 / self.noise
-        information -= np.outer(explained, explained) / self.degrees
-        return Slope(gradient, information)
 
     def variances(
         self,
@@ -291,11 +180,9 @@ class CrossedSystem:
         inverse : ndarray
             As `inverse` returns it.
         """
-        sums, table = self.sums, self.sums.table
+        sums = self.sums
         n, p = len(rows), len(inverse) - self.sums.q
         entries = np.where(others >= 0, self.scale[np.maximum(others, 0)], 0.0)
-        # the table is that of the scaled effects: sqrt(gamma_1) t_i, over the pivot
-        weighed = table.data * self.scale[table.indices]
         forms = combination_variances(
             rows,
             np.full(n, self.theta[0]),
@@ -304,10 +191,88 @@ class CrossedSystem:
             inverse,
             self.pivots,
             self.theta[0] / self.pivots,
-            (table.indptr, table.indices, weighed),
+            self.scaled_table,
             np.ascontiguousarray(sums.outer[:, :p]),
         )
         return forms + known
+
+
+class CrossedSystem(CrossedEquations):
+    """The equations of a linear model, whose last column is the response.
+
+    Parameters
+    ----------
+    sums : CrossedSums
+    gamma : ndarray of shape (n_factors,)
+        Variances of the factors over that of the noise.
+    restricted : bool
+    """
+
+    def __init__(self, sums: CrossedSums, gamma: NDArray, restricted: bool):
+        super().__init__(sums, gamma)
+        self.restricted = restricted
+
+    @property
+    def p(self) -> int:
+        """Number of columns of X."""
+        return self.sums.outer.shape[1] - 1
+
+    @property
+    def degrees(self) -> int:
+        """Number of rows, less that of columns if restricted."""
+        return self.sums.n_rows - self.p * self.restricted
+
+    @property
+    def noise(self) -> float:
+        """Variance of a row of weight 1."""
+        return float(self.triangle[-1, -1] ** 2 / self.degrees)
+
+    @property
+    def deviance(self) -> float:
+        """-2 log-likelihood at this gamma, and the best noise and coefficients."""
+        value = self.log_det
+        if self.restricted:
+            value += 2 * np.log(np.diag(self.triangle)[self.sums.q : -1]).sum()
+        value += self.degrees * (1 + np.log(2 * np.pi * self.noise))
+        return float(value)
+
+    @cached_property
+    def solution(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Spherical effects of the first factor, of the others, and the coefficients of X."""
+        sums, q = self.sums, self.sums.q
+        L = self.triangle
+        found = solve_triangular(L[:-1, :-1], L[-1, :-1], lower=True, trans="T", check_finite=False)
+        left = sums.outer[:, -1] - sums.outer[:, :-1] @ found[q:]
+        left -= sums.table @ (self.scale[:q] * found[:q])
+        return self.theta[0] * left / self.pivots, found[:q], found[q:]
+
+    def slope(self) -> Slope:
+        """Slope of the deviance in gamma."""
+        sums, q, K = self.sums, self.sums.q, self.sums.n_factors
+        trace = self.traces(self.half_inverse(self.p * self.restricted))
+        b1, b2, _ = self.solution
+        explained = self.per_factor(b2**2)
+        explained[0] = b1 @ b1
+        explained = explained / self.gamma / self.noise
+        gradient = (sums.sizes - trace) / self.gamma - explained
+        # P f of the working variates f_k = Z_k b_k / theta_k, by the same equations
+        top, bottom = np.zeros((len(b1), K)), np.zeros((q + self.p, K))
+        own, others = b1 / self.theta[0], np.zeros((q, K))
+        others[np.arange(q), sums.owner] = b2 / self.theta[sums.owner]
+        top[:, 0] = sums.first * own
+        top += sums.table @ others
+        bottom[:, 0] = np.concatenate([sums.table.T @ own, sums.outer[:, :-1].T @ own])
+        bottom += sums.inner[:-1, :q] @ others
+        square = others.T @ bottom[:q]
+        square[0] += own @ top
+        share = (self.gamma[0] / self.pivots)[:, None] * top
+        reduced = bottom - np.vstack([sums.table.T @ share, sums.outer[:, :-1].T @ share])
+        reduced *= self.scale[:-1, None]
+        half = solve_triangular(self.triangle[:-1, :-1], reduced, lower=True, check_finite=False)
+        square -= top.T @ share + half.T @ half
+        information = (square + square.T) / 2 / self.noise
+        information -= np.outer(explained, explained) / self.degrees
+        return Slope(gradient, information)
 
 
 class Fitted(NamedTuple):
@@ -326,15 +291,18 @@ def maximise(sums: CrossedSums, restricted: bool) -> Fitted:
     LinAlgError
         If the columns and the effects explain the response without any noise.
     """
-    least = SMALLEST / np.array([np.mean(sums.sums_of(k)[0]) for k in range(sums.n_factors)])
+    least = SMALLEST / np.array([np.mean(sums.weights_of(k)) for k in range(sums.n_factors)])
     gamma = np.maximum(_start(sums), 10 * least)
     system, history, converged = CrossedSystem(sums, gamma, restricted), [], False
+    before = 1e-300
     for _ in range(MOST_STEPS):
         slope = system.slope()
         at_end = (gamma <= least) & (slope.gradient > 0)
         step, expected = _step(slope, ~at_end)
         history.append(_row(system, expected))
-        converged = expected < TOLERANCE
+        # the next fall is to this one at most as this one is to the last
+        converged = expected < TOLERANCE or expected**2 / before < LEFT
+        before = max(expected, 1e-300)
         system, gamma, moved = _moved(system, step, least)
         if converged or not moved:
             break
@@ -353,13 +321,19 @@ def _start(sums: CrossedSums) -> NDArray:
     n, total = sums.n_rows, sums.inner[-1, -1]
     found = []
     for k in range(sums.n_factors):
-        weight, response = sums.sums_of(k)
+        weight, response = sums.weights_of(k), sums.totals_of(k)
         between = float((response**2 / weight).sum())
         within = max((total - between) / max(n - len(weight), 1), 1e-3 * total / n)
-        each = (weight.sum() - (weight**2).sum() / weight.sum()) / max(len(weight) - 1, 1)
-        mean = between / max(len(weight) - 1, 1)
-        found.append(max((mean - within) / each / within, 0.05 / each))
+        found.append(one_way(weight, response, within))
     return np.array(found)
+
+
+def one_way(weight: NDArray, response: NDArray, within: float) -> float:
+    """Variance of levels by their weighed sums, over that of rows of weight 1, `within`."""
+    m = max(len(weight) - 1, 1)
+    between = float((response**2 / weight).sum()) / m
+    each = (weight.sum() - (weight**2).sum() / weight.sum()) / m
+    return max((between - within) / each / within, 0.05 / each)
 
 
 def _step(slope: Slope, free: NDArray[np.bool_]) -> tuple[NDArray, float]:

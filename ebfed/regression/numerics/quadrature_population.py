@@ -94,7 +94,7 @@ class QuadraturePopulation:
     @property
     def root(self) -> NDArray:
         """Root of the covariances of c at `places`, a block for each level, shape (q, q)."""
-        q, turn = len(self.places), self._turn
+        q, turn = len(self.places), self.turn
         root = np.zeros((q, q))
         k = self.ways.shape[1]
         root[entries_of(self.kind, self.sizes)] = turn @ self.point[k : k + turn.shape[1]]
@@ -103,10 +103,10 @@ class QuadraturePopulation:
     @property
     def shapes(self) -> NDArray:
         """Parameters of the family of rows, shape (t,)."""
-        return self.point[self.ways.shape[1] + self._turn.shape[1] :]
+        return self.point[self.ways.shape[1] + self.turn.shape[1] :]
 
     @property
-    def _turn(self) -> NDArray[np.float64]:
+    def turn(self) -> NDArray[np.float64]:
         """Derivatives of the entries of the root in their parameters."""
         if self.kind != "spherical":
             return np.eye(len(entries_of(self.kind, self.sizes)[0]))
@@ -122,7 +122,7 @@ class QuadraturePopulation:
         The mean is zero, but for the first coefficient, which is to be `intercept`.
         """
         rows, columns = entries_of(self.kind, self.sizes)
-        entries = np.linalg.lstsq(self._turn, np.where(rows == columns, spread, 0.0))[0]
+        entries = np.linalg.lstsq(self.turn, np.where(rows == columns, spread, 0.0))[0]
         mean = np.zeros(self.ways.shape[1])
         if intercept:
             first = intercept * np.eye(len(self.frame))[0]
@@ -136,7 +136,7 @@ class QuadraturePopulation:
 
     def chain(self, score: NDArray, curvature: NDArray) -> tuple[NDArray, NDArray]:
         """Derivatives in the parameters from those in c's mean, entries of the root, and shapes."""
-        (r, k), t, spread = self.ways.shape, len(self.shapes), self._turn
+        (r, k), t, spread = self.ways.shape, len(self.shapes), self.turn
         n_entries = len(spread)
         turn = np.zeros((r + n_entries + t, k + spread.shape[1] + t))
         turn[:r, :k], turn[r : r + n_entries, k : k + spread.shape[1]] = self.ways, spread

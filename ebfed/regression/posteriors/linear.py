@@ -67,7 +67,7 @@ class CoefficientPosterior(NormalMarginals):
         self._of_parents = None if parents is None else parents[0].covariance
         figures = [
             (shift, np.sqrt(np.maximum(np.einsum("npp->np", each), 0)))
-            for shift, each in self._blocks()
+            for shift, each in self.blocks()
         ]
         self.mean = np.concatenate([shift for shift, _ in figures])
         self.sd = np.concatenate([sd for _, sd in figures])
@@ -85,7 +85,7 @@ class CoefficientPosterior(NormalMarginals):
             self._parents,
         )
 
-    def _blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
+    def blocks(self) -> Iterator[tuple[NDArray, NDArray]]:
         """Mean and covariance of the clients, a block at a time."""
         first = 0
         for mean, own, away in self._parts():
@@ -147,13 +147,13 @@ class CoefficientPosterior(NormalMarginals):
     @property
     def covariance(self) -> NDArray:
         """Posterior covariance of each client's coefficients, shape (n, p, p)."""
-        return np.concatenate([each for _, each in self._blocks()])
+        return np.concatenate([each for _, each in self.blocks()])
 
     def variance_along(self, rows: NDArray, codes: NDArray) -> NDArray:
         """Variance of ``x' theta`` for rows x of these clients, shape (n_rows,)."""
         out = np.empty(len(rows))
         first = 0
-        for _, covariance in self._blocks():
+        for _, covariance in self.blocks():
             here = np.flatnonzero((codes >= first) & (codes < first + len(covariance)))
             at_once = max(1, 4_000_000 // rows.shape[1] ** 2)
             for some in np.array_split(here, 1 + len(here) // at_once):

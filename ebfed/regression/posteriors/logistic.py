@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Self
@@ -209,6 +209,40 @@ class NormalCoefficients(CoefficientPosterior):
         parts = self.mean[places], self._own[places], self._away[places], self._mean_covariance
         parents = None if self._parents is None else (self._parents[0], self._parents[1][places])
         return NormalCoefficients(*parts, parents)
+
+    def widened(
+        self,
+        others: Sequence[NormalCoefficients],
+        weights: NDArray,
+        shifts: Sequence[NDArray],
+        parents: CoefficientPosterior | None = None,
+    ) -> NormalCoefficients:
+        """Return the posteriors with what not knowing the population's spread adds.
+
+        The mean stays. The covariance is the average of that of posteriors under other spreads, and
+        of squares of the distance of their means from this one's, but for what their populations'
+        means explain of that.
+
+        Parameters
+        ----------
+        others : sequence of k NormalCoefficients
+        weights : ndarray of shape (k,)
+        shifts : sequence of k ndarray of shape (p,) or (n, p)
+            By how much the population's mean, or that of parents, differs.
+        parents : CoefficientPosterior, optional
+            Posterior of the parents of clients, widened.
+        """
+        own = self._own.copy()
+        for other, weight, shift in zip(others, weights, shifts, strict=True):
+            each = np.broadcast_to(shift, self.mean.shape)
+            moved = other.mean - self.mean - np.einsum("npq,nq->np", self._away, each)
+            own += weight * (other._own - self._own + moved[:, :, None] * moved[:, None, :])
+        known = None if self._parents is None or parents is None else (parents, self._parents[1])
+        return NormalCoefficients(self.mean, own, self._away, self._mean_covariance, known)
+
+    def parents_moved(self, by: NDArray) -> NDArray[np.float64]:
+        """Figures of parents, shape (n_parents, p), for each client."""
+        return by if self._parents is None else by[self._parents[1]]
 
     def _parts(self) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
         yield self.mean, self._own, self._away

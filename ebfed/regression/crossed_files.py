@@ -1,0 +1,122 @@
+"""What a file has of a fit of crossed factors."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from ebfed.engines.publishing import name_columns
+from ebfed.regression.crossed_fitting import CrossedFit
+from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem
+from ebfed.regression.numerics.crossed_sums import CrossedSums
+from ebfed.tables.frames import Style
+
+__all__ = ["CrossedFile"]
+
+OF_FIT = (
+    *("first", "others", "triangle", "mean", "mean_covariance"),
+    *("noise", "criterion", "converged", "history"),
+)
+
+
+class CrossedPopulation(TypedDict):
+    """What a file has of all levels together, besides what `CrossedFit` has by the same names.
+
+    Attributes
+    ----------
+    gamma : ndarray of shape (n_factors,)
+        Variances over that of the noise.
+    linear : bool
+        Whether rows are Gaussian, and the last column of the sums is the response.
+    first_weights, outer, owner, n_rows
+        Those of `CrossedSums`; the first is its `first`.
+    table, among : dict
+        Its table, and its products among levels of the other factors: sparse matrices.
+    columns_with_levels : ndarray of shape (c, q + c)
+        The other rows of its `inner`.
+    n_features : int
+    columns : str
+        Names of the columns of X, one a line.
+    """
+
+    gamma: NDArray
+    linear: bool
+    first_weights: NDArray
+    outer: NDArray
+    owner: NDArray
+    n_rows: int
+    table: dict[str, Any]
+    among: dict[str, Any]
+    columns_with_levels: NDArray
+    n_features: int
+    columns: str
+
+
+class CrossedFile:
+    """Takes a fit apart, and puts it together again; see `ebfed.engines.portable`."""
+
+    def population(self, fit: Any) -> dict[str, Any]:
+        """Return the sums over rows, the variances, and what was learned with them."""
+        found: CrossedFit = fit._fit
+        sums, q = found.equations.sums, found.equations.sums.q
+        among = csr_matrix(sums.inner[:q, :q])
+        state: CrossedPopulation = {
+            "gamma": found.equations.gamma,
+            "linear": isinstance(found.equations, CrossedSystem),
+            "first_weights": sums.first,
+            "owner": sums.owner,
+            "table": _of_sparse(sums.table),
+            "outer": sums.outer,
+            "among": _of_sparse(among),
+            "columns_with_levels": sums.inner[q:, :],
+            "n_rows": sums.n_rows,
+            "n_features": fit.n_features_in_,
+            "columns": "\n".join(getattr(fit, "feature_names_in_", ())),
+        }
+        return {name: getattr(found, name) for name in OF_FIT} | state
+
+    def columns(self, fit: Any, groups: bool) -> dict[str, Any]:
+        """Return names of columns, and how frames look."""
+        return {"styles": [style.as_data() for style in fit._styles]} | fit._kept
+
+    def groups(self, fit: Any) -> dict[str, Any]:
+        """Return labels of levels, and their numbers of rows."""
+        return {"labels": fit._ids, "n": fit._n}
+
+    def restore(self, fit: Any, population: Any, columns: dict[str, Any], groups: Any) -> None:
+        """Set the learned attributes of an estimator."""
+        state, kept = population, dict(columns)
+        table, among = _sparse(state["table"]), _sparse(state["among"]).toarray()
+        below, q = state["columns_with_levels"], len(state["owner"])
+        inner = np.block([[among, below[:, :q].T], [below]])
+        sums = CrossedSums(
+            state["first_weights"], table, state["outer"], inner, state["owner"], state["n_rows"]
+        )
+        gamma, restricted = state["gamma"], fit.method == "reml"
+        linear = state["linear"]
+        equations = (
+            CrossedSystem(sums, gamma, restricted) if linear else CrossedEquations(sums, gamma)
+        )
+        found = CrossedFit(equations, *(state[name] for name in OF_FIT))
+        name_columns(fit, state)
+        styles = [Style.of_data(each) for each in kept.pop("styles")]
+        fit._learn(found, kept, styles, groups["labels"], groups["n"])
+
+
+def _of_sparse(matrix: csr_matrix) -> dict[str, Any]:
+    return {
+        "shape": list(matrix.shape),
+        "ends": matrix.indptr,
+        "places": matrix.indices,
+        "values": matrix.data,
+    }
+
+
+def _sparse(data: dict[str, Any]) -> csr_matrix:
+    """Make a sparse matrix again; kernels do not check its places."""
+    made = csr_matrix((data["values"], data["places"], data["ends"]), tuple(data["shape"]))
+    made.check_format(full_check=True)
+    return made

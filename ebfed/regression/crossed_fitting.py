@@ -1,0 +1,226 @@
+"""Fits of models of crossed factors, in the units of the columns of X."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, solve_triangular
+
+from ebfed.regression.families import ResponseFamily, Responses
+from ebfed.regression.numerics.crossed_laplace import CrossedLaplace
+from ebfed.regression.numerics.crossed_model import CrossedEquations, CrossedSystem, maximise
+from ebfed.regression.numerics.crossed_sums import CrossedLevels
+
+__all__ = ["CrossedFit"]
+
+
+@dataclass(frozen=True)
+class CrossedFit:
+    """The maximum of a likelihood.
+
+    Attributes
+    ----------
+    equations : CrossedEquations
+        With columns that are those of X, times the inverse of `triangle`.
+    first, others : ndarray
+        Spherical effects of the first factor, and of the levels of all others.
+    triangle : ndarray of shape (p, p)
+    mean, mean_covariance : ndarray
+        Coefficients of X.
+    noise : float
+        Variance of rows of weight 1; of families without noise, 1.
+    criterion : float
+        -2 log-likelihood.
+    converged : bool
+    history : list of dict
+    """
+
+    equations: CrossedEquations
+    first: NDArray
+    others: NDArray
+    triangle: NDArray
+    mean: NDArray
+    mean_covariance: NDArray
+    noise: float
+    criterion: float
+    converged: bool
+    history: list[dict[str, Any]]
+
+    @classmethod
+    def gaussian(
+        cls,
+        levels: CrossedLevels,
+        design: NDArray,
+        terms: list[str],
+        rows: Responses,
+        restricted: bool,
+    ) -> Self:
+        """Maximise the likelihood of Gaussian rows, which is exact.
+
+        Raises
+        ------
+        ValueError
+            If columns are collinear, or nothing varies.
+        """
+        response, weight = rows.y - rows.offset, rows.weight
+        root = np.sqrt(weight)
+        Q, triangle = _triangle(design * root[:, None], terms)
+        least = solve_triangular(triangle, Q.T @ (response * root), lower=False)
+        left = response - design @ least
+        sums = levels.sums(weight, np.column_stack([_scaled(design, triangle), left]))
+        if not sums.inner[-1, -1] > 1e-20 * float(weight @ response**2):
+            raise ValueError("y must vary beyond what the columns of X explain.")
+        try:
+            system, converged, history = maximise(sums, restricted)
+        except LinAlgError:
+            raise ValueError(
+                "the effects explain y without noise; this model has no likelihood then."
+            ) from None
+        first, others, beta = system.solution
+        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        logs = 2 * float(np.log(np.abs(np.diag(triangle))).sum()) * restricted
+        criterion = system.deviance + logs - float(np.log(weight).sum())
+        covariance = system.noise * back @ system.covariance(system.p) @ back.T
+        mean, noise = least + back @ beta, system.noise
+        fitted = (triangle, mean, covariance, noise, criterion, converged, history)
+        return cls(system, first, others, *fitted)
+
+    @classmethod
+    def laplace(
+        cls,
+        levels: CrossedLevels,
+        design: NDArray,
+        terms: list[str],
+        rows: Responses,
+        family: ResponseFamily,
+    ) -> Self:
+        """Maximise Laplace's approximation of the likelihood of rows of another family.
+
+        Raises
+        ------
+        ValueError
+            If columns are collinear, or all rows are alike.
+        """
+        total, most = float(rows.weight @ rows.y), float(rows.weight.sum())
+        if total == 0 or (family.name == "binomial" and total == most):
+            raise ValueError(f"y must vary; it is {float(rows.y[0]):g} in every row.")
+        triangle = _triangle(design * np.sqrt(rows.weight / most)[:, None], terms)[1]
+        model = CrossedLaplace(
+            levels, _scaled(design, triangle), family.kind, rows.y, rows.weight, rows.offset
+        )
+        found = model.fit()
+        back = solve_triangular(triangle, np.eye(len(triangle)), lower=False)
+        base = -2 * float(family.base(rows, np.zeros(0))[0].sum())
+        return cls(
+            model.with_columns(found.mode),
+            found.mode.first,
+            found.mode.others,
+            triangle,
+            back @ found.beta,
+            back @ found.covariance @ back.T,
+            1.0,
+            found.mode.criterion + base,
+            found.converged,
+            [{"criterion": value + base} for value in found.path],
+        )
+
+    @property
+    def system(self) -> CrossedSystem:
+        """The equations of a linear model."""
+        assert isinstance(self.equations, CrossedSystem)
+        return self.equations
+
+    @cached_property
+    def inverse(self) -> NDArray:
+        """Inverse of the equations of the other factors and the columns of X."""
+        return self.equations.inverse(len(self.mean))
+
+    @property
+    def starts(self) -> NDArray:
+        """Place of the first level of each factor but the first, among all of these."""
+        return np.concatenate(([0], np.cumsum(self.equations.sums.sizes[1:-1])))
+
+    def effects(self, factor: int) -> NDArray:
+        """Effects of the levels of a factor."""
+        theta = self.equations.theta[factor]
+        return theta * (
+            self.first if factor == 0 else self.others[self.equations.sums.owner == factor]
+        )
+
+    def errors(self, factor: int, given_mean: bool) -> NDArray:
+        """Posterior standard deviations of these effects."""
+        n = int(self.equations.sums.sizes[factor])
+        rows, others = np.full(n, -1), np.full((n, 1), -1)
+        if factor == 0:
+            rows = np.arange(n)
+        else:
+            others = np.flatnonzero(self.equations.sums.owner == factor)[:, None]
+        inverse = self.equations.inverse(0) if given_mean else self.inverse
+        columns = None if given_mean else np.zeros((n, len(self.mean)))
+        variance = self.equations.variances(rows, others, np.zeros(n), columns, inverse)
+        return np.sqrt(self.noise * variance)
+
+    def predictor(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Linear predictors of rows, whose levels are -1 where the fit had none."""
+        total = design @ self.mean
+        for factor, own in enumerate(codes.T):
+            total = total + np.where(own >= 0, self.effects(factor)[own], 0.0)
+        return total
+
+    def drawn(self, design: NDArray, codes: NDArray, rng: np.random.Generator) -> NDArray:
+        """Draw these linear predictors from their posterior, given the variances."""
+        first, others, columns = self.equations.sample(len(self.mean), rng)
+        root = np.sqrt(self.noise)
+        moved = replace(
+            self,
+            first=self.first + root * first,
+            others=self.others + root * others,
+            mean=self.mean + root * solve_triangular(self.triangle, columns, lower=False),
+        )
+        z = moved.predictor(design, codes)
+        new = np.sqrt(self.noise * ((codes < 0) @ self.equations.gamma))
+        return z + new * rng.standard_normal(len(z))
+
+    def with_rows(
+        self,
+        levels: CrossedLevels,
+        design: NDArray,
+        rows: Responses,
+        family: ResponseFamily,
+    ) -> Self:
+        """Find the effects of levels from other responses, the variances and coefficients kept."""
+        columns = _scaled(design, self.triangle)
+        model = CrossedLaplace(levels, columns, family.kind, rows.y, rows.weight, rows.offset)
+        mode = model.mode(np.concatenate([self.equations.theta, self.triangle @ self.mean]))
+        return replace(
+            self, equations=model.with_columns(mode), first=mode.first, others=mode.others
+        )
+
+    def variance(self, design: NDArray, codes: NDArray) -> NDArray:
+        """Variances of these linear predictors."""
+        others = np.where(codes[:, 1:] >= 0, codes[:, 1:] + self.starts, -1)
+        new = (codes < 0) @ self.equations.gamma
+        columns = _scaled(design, self.triangle)
+        return self.noise * self.equations.variances(
+            codes[:, 0], others, new, columns, self.inverse
+        )
+
+
+def _scaled(design: NDArray, triangle: NDArray) -> NDArray:
+    return solve_triangular(triangle, design.T, trans="T", lower=False).T
+
+
+def _triangle(design: NDArray, terms: list[str]) -> tuple[NDArray, NDArray]:
+    """Return the orthogonal and the triangular factor of columns."""
+    if len(design) <= design.shape[1]:
+        raise ValueError(f"X has {len(design)} rows for {design.shape[1]} coefficients.")
+    Q, R = np.linalg.qr(design)
+    short = np.abs(np.diag(R)) <= 1e-10 * np.linalg.norm(design, axis=0)
+    if short.any():
+        name = terms[int(np.argmax(short))]
+        raise ValueError(f"columns of X must not be collinear; {name!r} follows from the others.")
+    return Q, R

@@ -1,0 +1,129 @@
+"""Linear regressions whose rows have levels of noise: how they are read, and what is learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ebfed.regression.reading import weighed_clients
+from ebfed.tables.clients import Clients
+from ebfed.tables.dispersed import Dispersed, check_names, levels_of_rows
+from ebfed.tables.factors import Factors
+from ebfed.tables.frames import drop_columns, is_frame
+from ebfed.tables.labels import number_labels
+from ebfed.tables.lazy import column_names, is_lazy
+
+__all__ = [
+    "dispersed_rows",
+    "known_dispersion",
+    "learn_dispersion",
+    "noise_of_rows",
+    "weighed_by_noise",
+]
+
+NEEDED = "dispersion= must give the level of each row, as in the fit, whose noise differs by it."
+
+
+def known_dispersion(fit: Any, X: Any, dispersion: Any, reset: bool) -> Any:
+    """Remember the column of levels of a fit, which later frames that have it need not name.
+
+    Raises
+    ------
+    ValueError
+        If rows of a fit with levels have none, those of a fit without have some, or they are not
+        in memory.
+    """
+    if reset:
+        fit._dispersion_name = dispersion if isinstance(dispersion, str) else None
+    elif not fit.noise_variances_:
+        if dispersion is not None:
+            raise ValueError("dispersion must be None: the fit had one noise for all rows.")
+    elif dispersion is None:
+        there = column_names(X) if is_frame(X) or is_lazy(X) else ()
+        if fit._dispersion_name not in there:
+            raise ValueError(NEEDED)
+        dispersion = fit._dispersion_name
+    if dispersion is not None and is_lazy(X):
+        raise ValueError("dispersion= needs the rows of X in memory.")
+    return dispersion
+
+
+def dispersed_rows(
+    fit: Any,
+    X: Any,
+    y: Any,
+    groups: Any,
+    reset: bool,
+    dispersion: Any,
+    covariates: Any,
+    sample_weight: Any,
+) -> tuple[Dispersed, NDArray | None]:
+    """Read rows and compress those of each level of noise; returns labels of groups too.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If levels are missing, not one for each row, or not of the fit, or rows are as in `fit` not.
+    """
+    if isinstance(X, Clients):
+        raise ValueError("dispersion must be None: clients have rows without levels.")
+    noises = levels_of_rows(X, dispersion)
+    check_names(np.unique(noises).tolist())
+    if not reset:
+        _check_known(fit, noises)
+    if isinstance(dispersion, str):
+        X = drop_columns(X, [dispersion])
+    options = covariates, sample_weight
+    clients, labels, weight = weighed_clients(fit, X, y, groups, reset, *options)
+    if len(noises) != len(clients.X):
+        raise ValueError(
+            f"dispersion has {len(noises)} entries for the {len(clients.X)} rows of X."
+        )
+    if labels is not None:  # clients have their rows in the order of labels
+        noises = noises[np.argsort(number_labels(labels)[1], kind="stable")]
+    return Dispersed.of(clients, noises, weight), labels
+
+
+def learn_dispersion(fit: Any, result: Any) -> None:
+    """Set the noise of each level from what the server has learned."""
+    names, ratios = result.get("dispersion", ""), result.get("ratios", ())
+    variances = (result["noise_variance"] * np.asarray(ratios) ** 2).tolist()
+    fit.noise_variances_ = dict(zip(names.split("\n") if names else [], variances, strict=True))
+
+
+def weighed_by_noise(self: Any, block: Any) -> Factors | Any:
+    """Return factors of rows over the ratios of their noise, where that has levels."""
+    if not isinstance(block, Dispersed):
+        return block
+    result = self._result
+    names = result["dispersion"].split("\n")
+    return block.with_levels(names).weighed(np.asarray(result["ratios"]))
+
+
+def noise_of_rows(fit: Any, X: Any, dispersion: Any, n_rows: int) -> NDArray | float:
+    """Return the noise variance of each row, or that of all.
+
+    Raises
+    ------
+    ValueError
+        If rows need levels and have none, or have some that the fit had not.
+    """
+    dispersion = known_dispersion(fit, X, dispersion, False)
+    if dispersion is None:
+        return fit.noise_variance_
+    noises = levels_of_rows(X, dispersion, n_rows)
+    _check_known(fit, noises)
+    return np.array([fit.noise_variances_[name] for name in noises.tolist()])
+
+
+def _check_known(fit: Any, noises: NDArray) -> None:
+    """Refuse levels that the fit had not: nothing is known of their noise."""
+    known = fit.noise_variances_
+    unknown = [name for name in np.unique(noises).tolist() if name not in known]
+    if unknown:
+        raise ValueError(
+            f"dispersion has the level {unknown[0]!r}, of whose noise the fit knows nothing; it "
+            f"had {', '.join(map(repr, known))}."
+        )

@@ -1,0 +1,133 @@
+"""Peak memory of federated averaging beyond its rows, and rounds beside plain loops in PyTorch.
+
+python tests/benchmarks/peak_memory.py
+
+A thousand clients, of whom ten take part in a round; a network of 1e6 parameters. Then rounds of
+ten clients with one full-batch step each, ours and a loop over clients in PyTorch in turn: the
+median of ratios of neighbours. An aim that is missed is printed as MISSED, and nothing fails.
+"""
+
+import time
+import tracemalloc
+
+import numpy as np
+import torch
+
+import ebfed as eb
+from ebfed.kernels.threads import one_thread
+from ebfed.models import MLP, Torch
+from ebfed.models.torch import lenet
+
+CLIENTS, COHORT, PAIRS = 1000, 10, 9
+
+
+def told(name, value, aim, unit=""):
+    missed = "" if aim is None else f"  aim {aim:g}{'  MISSED' if value > aim else ''}"
+    print(f"{name:<44}{value:8.2f}{unit}{missed}", flush=True)
+
+
+def table(rows, features, clients, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.random((clients * rows, features)).astype(dtype)
+    return X, rng.integers(0, 10, len(X)), np.repeat(np.arange(clients), rows)
+
+
+def memory(dtype):
+    """Peak of a fit of three rounds, in MB, beyond rows that were read."""
+    X, y, groups = table(2, 1000, CLIENTS, dtype)
+    some = {"n_rounds": 3, "sample_rate": COHORT / CLIENTS, "dtype": dtype, "random_state": 0}
+    est = eb.FedAvg(MLP(990), **some)
+    clients, kept = est.prepare(X, y, groups=groups)
+    tracemalloc.start()
+    est._fit(clients, kept)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
+
+
+def ours(model, rows, features, dtype):
+    """Return a function that makes a round."""
+    X, y, groups = table(rows, features, COHORT, dtype)
+    est = eb.FedAvg(model, n_rounds=10**6, dtype=dtype, random_state=0)
+    clients, kept = est.prepare(X, y, groups=groups)
+    now = {"state": est.start(est.describe(clients, kept), np.zeros(2, np.uint64)), "kept": kept}
+
+    def step():
+        state = now["state"]
+        turn = {"turn": state["turn"]}
+        message, now["kept"] = est.local(est.broadcast(state), now["kept"] | turn, clients, None)
+        now["state"] = est.update(state, message)
+
+    return step
+
+
+def loop(module, rows, features, layout, dtype):
+    """Return a function that makes the same round as a loop over clients."""
+    X, y, _ = table(rows, features, COHORT, dtype)
+    data = torch.from_numpy(X).reshape(COHORT, rows, *layout)
+    target = torch.from_numpy(y).reshape(COHORT, rows)
+    start = [p.detach().clone() for p in module.parameters()]
+
+    def step():
+        change = [torch.zeros_like(p) for p in start]
+        for i in range(COHORT):
+            with torch.no_grad():
+                for p, q in zip(module.parameters(), start, strict=True):
+                    p.copy_(q)
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(data[i]), target[i]).backward()
+            optimizer.step()
+            for c, p, q in zip(change, module.parameters(), start, strict=True):
+                c += p.detach() - q
+        for q, c in zip(start, change, strict=True):
+            q += c / COHORT
+
+    return step
+
+
+def layers(features, hidden, dtype):
+    nn = torch.nn
+    network = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    return network.to(getattr(torch, dtype))
+
+
+def ratio(one, other):
+    """Return the median over pairs of the time of one round by that of the other."""
+    ratios = []
+    for pair in range(PAIRS + 1):
+        times = []
+        for step in (one, other):
+            began = time.perf_counter()
+            for _ in range(3):
+                step()
+            times.append(time.perf_counter() - began)
+        if pair:
+            ratios.append(times[0] / times[1])
+    return float(np.median(ratios))
+
+
+def main():
+    torch.set_num_threads(1)
+    for dtype in ("float64", "float32"):
+        told(f"peak memory, 1e6 parameters, {dtype}", memory(dtype), 200, " MB")
+    with one_thread():
+        image = (1, 28, 28)
+        cnn = ours(Torch(lenet(), image), 60, 784, "float32")
+        told("round of a CNN", ratio(cnn, loop(lenet(), 60, 784, image, "float32")), 1.3)
+        module = ours(Torch(layers(784, 50, "float32")), 60, 784, "float32")
+        plain = layers(784, 50, "float32")
+        told(
+            "round of MLP(50) as a module",
+            ratio(module, loop(plain, 60, 784, (784,), "float32")),
+            None,
+        )
+        for hidden, features, rows in ((50, 784, 60), (990, 1000, 10)):
+            for dtype in ("float64", "float32"):
+                plain = loop(layers(features, hidden, dtype), rows, features, (features,), dtype)
+                mine = ours(MLP(hidden), rows, features, dtype)
+                told(f"round of MLP({hidden}), {dtype}", ratio(mine, plain), 0.4)
+
+
+if __name__ == "__main__":
+    main()

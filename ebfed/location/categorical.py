@@ -194,6 +194,8 @@ class CategoricalEB(LocationEstimator):
         found, codes = number_labels(read_labels(labels, "X"), "X")
         _check_labels(found)
         if learn:
+            if len(codes) == 0:
+                raise ValueError("X must have at least one row; it has none.")
             self._classes = found
             if self.categories is not None:
                 self._classes = _given(self.categories)

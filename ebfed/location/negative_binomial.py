@@ -140,7 +140,8 @@ class NegativeBinomialEB(LocationEstimator):
         return values
 
     def check_covariates(self) -> None:
-        """Refuse covariates."""
+        """Refuse covariates and levels."""
         raise TypeError(
-            "NegativeBinomialEB has one population for all groups; PoissonEB takes covariates=."
+            "NegativeBinomialEB has one population for all groups; PoissonEB takes covariates= and "
+            "levels of groups."
         )

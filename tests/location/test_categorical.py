@@ -111,6 +111,7 @@ def test_a_known_population():
     [
         ({}, [0.5, 0.2], "Cut measurements into classes"),
         ({}, ["a", None], "missing"),
+        ({}, np.array([], object), "at least one row"),
         ({}, [[1, 2], [0.5, 1]], "whole numbers from 0"),
         ({}, [[1, 2], [-1, 1]], "whole numbers from 0"),
         ({}, np.array(["2026-01-01"], "M8[D]"), "labels of categories"),

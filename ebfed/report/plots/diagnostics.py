@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_diagnostics"]
 
 
-def plot_diagnostics(fit: Any, *, random_state: Any = 0) -> list[Axes]:
+def plot_diagnostics(fit: Any, *, level: str | None = None, random_state: Any = 0) -> list[Axes]:
     """Draw residuals, their sizes, their quantiles, and quantiles of effects of groups.
 
     Residuals of linear models are Pearson's; those of counts and classes are quantile residuals.
@@ -24,6 +24,8 @@ def plot_diagnostics(fit: Any, *, random_state: Any = 0) -> list[Axes]:
     Parameters
     ----------
     fit : fitted formula of a regression
+    level : str, optional
+        Level or crossed factor whose effects are drawn; see `plot_effect_quantiles`.
     random_state : int or None
 
     Returns
@@ -47,5 +49,5 @@ def plot_diagnostics(fit: Any, *, random_state: Any = 0) -> list[Axes]:
     plot_residuals(found, ax=axes[0], **options)
     plot_scale_location(found, ax=axes[1], **options)
     plot_residual_quantiles(found, random_state=random_state, ax=axes[2])
-    plot_effect_quantiles(fit, random_state=random_state, ax=axes[3])
+    plot_effect_quantiles(fit, level=level, random_state=random_state, ax=axes[3])
     return axes

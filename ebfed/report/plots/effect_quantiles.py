@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ebfed.report.plots.axes import open_axes
 from ebfed.report.plots.labels import coefficient
 from ebfed.report.plots.residual_quantiles import draw_quantiles
 from ebfed.report.view import GroupView, view_of
+from ebfed.tables.columns import column_of
+from ebfed.tables.lazy import column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +23,12 @@ __all__ = ["plot_effect_quantiles"]
 
 
 def plot_effect_quantiles(
-    fit: Any, *, term: str | None = None, random_state: Any = 0, ax: Axes | None = None
+    fit: Any,
+    *,
+    term: str | None = None,
+    level: str | None = None,
+    random_state: Any = 0,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw sorted effects of groups, in units of their spread, against normal quantiles.
 
@@ -31,6 +41,9 @@ def plot_effect_quantiles(
     fit : fit of a regression
     term : str, optional
         Coefficient that differs between groups; the first if None.
+    level : str, optional
+        Name of a level of groups within groups, or of a crossed factor. None: the lowest level, or
+        the first factor.
     random_state : int, Generator or None
         Seed of the band.
     ax : matplotlib Axes, optional
@@ -42,7 +55,7 @@ def plot_effect_quantiles(
     Raises
     ------
     ValueError
-        If there is no such coefficient, or all groups are estimated alike.
+        If there is no such coefficient or level, or all groups are estimated alike.
 
     Examples
     --------
@@ -56,19 +69,36 @@ def plot_effect_quantiles(
     view = view_of(fit)
     if not isinstance(view, GroupView):
         raise ValueError("fit must have a coefficient of every group.")
-    names = [name for name, differs in zip(view.terms, view.varies, strict=True) if differs]
+    if level is None:
+        names = [name for name, differs in zip(view.terms, view.varies, strict=True) if differs]
+        given = view.posterior_given_population().mean - view.expected()
+        effects = {name: given[:, view.terms.index(name)] for name in names}
+    else:
+        effects = _effects_of(fit, level, view.terms)
+    names = list(effects)
     term = names[0] if term is None and names else term
     if term not in names:
         raise ValueError(f"term must be one of {', '.join(map(repr, names))}; got {term!r}.")
-    place = view.terms.index(term)
-    effects = (view.posterior_given_population().mean - view.expected())[:, place]
-    size = float(np.sqrt(np.mean(effects**2)))
+    values = effects[term]
+    size = float(np.sqrt(np.mean(values**2)))
     if not size > 1e-12:
         raise ValueError(f"{term!r} is estimated alike in all groups, and has no quantiles.")
     ax = open_axes(ax)
-    draw_quantiles(ax, effects / size, np.random.default_rng(random_state))
+    draw_quantiles(ax, values / size, np.random.default_rng(random_state))
     what = "intercept" if term == "intercept" else coefficient(view, term)
-    ax.set(xlabel="normal quantile", ylabel=f"effect of a group on {what}")
-    title = f"Quantiles of effects of {len(effects):,} groups"
+    ax.set(xlabel="normal quantile", ylabel=f"effect of a {level or 'group'} on {what}")
+    of = f"groups of {level}" if level else "groups"
+    title = f"Quantiles of effects of {len(values):,} {of}"
     ax.set_title(title, loc="left", fontsize="medium")
     return ax
+
+
+def _effects_of(fit: Any, level: str, terms: Sequence[str]) -> dict[str, NDArray]:
+    """Effects of the groups of a level, on each coefficient that differs between them."""
+    if "level" not in signature(fit.ranef).parameters:
+        raise ValueError(f"level must be None: {type(fit).__name__} has one level of groups.")
+    table = fit.ranef(level=level)
+    names = column_names(table)
+    if "std.error" in names:  # of a crossed factor
+        return {"intercept": np.asarray(column_of(table, "estimate"), float)}
+    return {name: np.asarray(column_of(table, name), float) for name in names if name in terms}

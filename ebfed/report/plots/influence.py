@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["plot_influence"]
 
 
-def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
+def plot_influence(
+    fit: Any, *, level: str | None = None, top: int = 5, ax: Axes | None = None
+) -> Axes:
     """Draw Cook's distance of each group, and name the largest.
 
     Parameters
     ----------
     fit : fit of a regression, or the frame that its `influence` returns
+    level : str, optional
+        Name of a level of groups within groups; the lowest if None.
     top : int
         Number of groups that are named.
     ax : matplotlib Axes, optional
@@ -36,7 +40,7 @@ def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
     TypeError
         If the fit has no `influence`.
     ValueError
-        If `top` is negative.
+        If `top` is negative, or there is no such level.
 
     Examples
     --------
@@ -49,11 +53,13 @@ def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
     """
     if top < 0:
         raise ValueError(f"top must be 0 or more; got {top!r}.")
-    table = fit if hasattr(fit, "columns") else None
-    if table is None:
+    table = fit
+    if not hasattr(fit, "columns"):
         if not hasattr(fit, "influence"):
             raise TypeError(f"{type(fit).__name__} has no influence of groups.")
-        table = fit.influence()
+        table = fit.influence(level)
+    elif level is not None:
+        raise ValueError("level must be None for a frame, which has the groups of one level.")
     names = list(column_names(table))
     own = names[: names.index("n")]
     labels = zip(*(np.asarray(column_of(table, name)).tolist() for name in own), strict=True)
@@ -64,7 +70,7 @@ def plot_influence(fit: Any, *, top: int = 5, ax: Axes | None = None) -> Axes:
     ax.vlines(x, 0, distance, color=BLUE, lw=1)
     ax.plot(x, distance, "o", color=BLUE, ms=3)
     ax.set(xlabel=f"place of the {own[-1]}", ylabel="Cook's distance", ylim=(0, None))
-    ax.set_title(f"Influence of {len(x):,} groups", loc="left", fontsize="medium")
+    ax.set_title(f"Influence of {len(x):,} groups of {own[-1]}", loc="left", fontsize="medium")
     ax.locator_params(axis="x", integer=True)
     ax.spines[["top", "right"]].set_visible(False)
     largest = np.argsort(-np.nan_to_num(distance), kind="stable")[:top]

@@ -21,8 +21,9 @@ def plot_residuals(
 ) -> Axes:
     """Draw residuals of rows against fitted values, with a smooth (lowess).
 
-    If the mean is right, the smooth is near zero everywhere. Residuals of counts lie on curves, one
-    for each count; ``kind="quantile"`` has none.
+    If the mean is right, the smooth is near zero everywhere, but for a slope upwards where groups
+    have few rows: their effects are shrunk, and residuals have the rest. Residuals of counts lie on
+    curves, one for each count; ``kind="quantile"`` has none.
 
     Parameters
     ----------

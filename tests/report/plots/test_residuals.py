@@ -47,3 +47,52 @@ def test_the_largest_distances_are_named(fit, ax):
 def test_effects_need_a_coefficient_that_differs(fit):
     with pytest.raises(ValueError, match="term must be one of 'intercept'; got 'x'"):
         plot_effect_quantiles(fit, term="x", ax=new_axes()[0])
+
+
+@pytest.fixture(scope="module", params=["crossed", "crossed counts", "nested", "noise of levels"])
+def several(request):
+    """Fits of several levels of groups, with the levels that they have."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, (12, 5), (240, 2)), columns=["a", "b"])
+    rows["x"], rows["kind"] = rng.normal(size=240), rng.integers(0, 2, 240)
+    z = 0.3 * rows["x"] + rng.normal(0, 0.7, 12)[rows["a"]] + rng.normal(0, 0.7, 5)[rows["b"]]
+    if request.param == "crossed counts":
+        rows["y"] = rng.poisson(np.exp(z))
+        return eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows, family="poisson"), ["a", "b"]
+    rows["y"] = z + rng.normal(size=240)
+    if request.param == "crossed":
+        return eb.from_formula("y ~ x + (1 | a) + (1 | b)", rows), ["a", "b"]
+    options = {"dispersion": "~ kind"} if request.param == "noise of levels" else {}
+    return eb.from_formula("y ~ x + (1 | b/a)", rows, **options), ["b", "a"]
+
+
+def test_pictures_of_several_levels(several):
+    fit, levels = several
+    for level in levels:
+        axes = plot_diagnostics(fit, level=level)
+        title = f"Quantiles of effects of {len(fit.ranef(level=level))} groups of {level}"
+        assert axes[3].get_title(loc="left") == title
+        points = axes[3].lines[-1].get_ydata()
+        table = fit.ranef(level=level)
+        effects = np.sort(table["estimate" if "estimate" in table else "intercept"])
+        np.testing.assert_allclose(points, effects / np.sqrt(np.mean(effects**2)))
+        if hasattr(fit, "influence"):
+            ax = plot_influence(fit, level=level, ax=new_axes()[0])
+            expected = fit.influence(level)["cooksd"]
+            np.testing.assert_array_equal(ax.lines[0].get_ydata(), expected)
+        else:
+            with pytest.raises(TypeError, match="no influence of groups"):
+                plot_influence(fit, level=level)
+    with pytest.raises(ValueError, match="level must be one of"):
+        plot_effect_quantiles(fit, level="c", ax=new_axes()[0])
+
+
+def test_levels_that_are_not_there(fit, ax):
+    table = fit.influence()
+    with pytest.raises(ValueError, match="level must be None for a frame"):
+        plot_influence(table, level="g", ax=ax)
+    rows = eb.LogisticEB().fit(np.arange(8.0)[:, None], [0, 1] * 4, groups=[0, 1, 1, 0] * 2)
+    with pytest.raises(ValueError, match="level must be None: LogisticEB"):
+        plot_effect_quantiles(rows, level="g", ax=ax)

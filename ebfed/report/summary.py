@@ -92,7 +92,8 @@ class Sheet:
     def _lines(self) -> list[str]:
         lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH]
         for (name, value), (other, number) in zip(self.facts[::2], self.facts[1::2], strict=True):
-            lines.append(f"{name + ':':<{LABEL}}{value:<24}{other + ':':<20}{number:>18}")
+            left = f"{name + ':':<{LABEL}}{value:<23} "
+            lines.append(left + f"{other}:{number:>{WIDTH - len(left) - len(other) - 1}}")
         for name, text in self.details:
             lines += textwrap.wrap(
                 text, WIDTH, initial_indent=f"{name + ':':<{LABEL}}", subsequent_indent=" " * LABEL

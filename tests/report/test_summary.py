@@ -346,6 +346,11 @@ def test_the_intraclass_correlation_is_shown():
     assert "Intraclass correlation" not in str(fit("LinearEB")[0].summary())
 
 
+def test_facts_are_kept_apart():
+    text = str(eb.GeneralizedEB("poisson").fit(ROWS[["x"]], ROWS["hit"], groups=GROUPS).summary())
+    assert "Gauss-Hermite quadrature Groups: " in text
+
+
 def test_names_are_escaped():
     odd = ROWS.rename(columns={"x": "<b>x</b>&", "g": "<i>g</i>"})
     summary = (
